@@ -18,6 +18,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, MultiKrum
 from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
@@ -220,6 +221,25 @@ def test_columns_are_shared_and_models_encoded_for_the_clients_of_the_grid(
     by_node = {FIRST_NODE_ID + c: ClientRef(c, FIRST_NODE_ID + c) for c in range(3)}
     start, record = strategy.global_arrays, strategy.record
     codec.encode.assert_called_once_with(messages, by_node, start, record)
+
+
+def test_columns_are_those_of_the_clients_that_register(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, 3, standardize="federation", standardize_sum="plaintext")
+    assert strategy.record.round == 3  # what happens before a round counts for the last one
+    strategy.setup.values["model-shape"] = [1]
+    registry: Any = strategy.registry
+    clients, registry.clients = registry.clients, []
+    told: dict[str, Value] = {"num-points": 5, "column-means": [3.0], "column-variances": [4.0]}
+    registry.answers = dict.fromkeys(range(3), Content(values=told))
+    registry.query = Mock(return_value={})
+    registration: Any = strategy.registration
+    registration.register_all = Mock(side_effect=lambda grid: setattr(registry, "clients", clients))
+    strategy.columns.share(grid)
+    registration.register_all.assert_called_once_with(grid)
+    shared = Content(values={"column-means": [3.0], "column-scales": [2.0]})
+    registry.query.assert_called_once_with(grid, "columns", dict.fromkeys(clients, shared))
 
 
 def test_messages_have_the_whole_model_and_what_the_server_says(
