@@ -84,6 +84,29 @@ def test_shifts_are_of_an_eighth_of_the_side_at_most(only: object) -> None:
     places = np.array([moments(image[None])[:2] for image in found])
     assert np.abs(places[:, 0]).max() == pytest.approx(8, abs=0.2)  # 64 / 8
     assert np.abs(places[:, 1]).max() == pytest.approx(5, abs=0.2)  # 40 / 8
+    for axis in (0, 1):
+        assert places[:, axis].min() == pytest.approx(-places[:, axis].max(), abs=0.4)
+
+
+def test_shears_go_to_either_side(only: object) -> None:
+    only(SHEAR=0.2)  # type: ignore[operator]
+    torch.manual_seed(0)
+    matrices, _ = strong._affine_maps(torch.zeros(500, 1, 8, 8))
+    shears = matrices[:, 0, 1]
+    assert float(shears.abs().max()) == pytest.approx(0.2, abs=0.01)
+    assert float(shears.min()) == pytest.approx(-float(shears.max()), abs=0.01)
+    assert abs(float(shears.mean())) < 5 * 0.2 / 3**0.5 / 500**0.5
+
+
+def test_contrast_is_about_each_images_mean_before_brightness_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Means 0.4 and 0.8; half the contrast, then 1.5 times as bright, and no more than 1.
+    factors = iter([0.5, 1.5])
+    monkeypatch.setattr(strong, "_uniform", lambda values, *_: values.new_tensor(next(factors)))
+    found = strong._recolour(torch.tensor([[0.2, 0.6], [0.7, 0.9]])[:, None, None])
+    expected = torch.tensor([[0.45, 0.75], [1.0, 1.0]])[:, None, None]
+    torch.testing.assert_close(found, expected)
 
 
 def test_rotations_of_oblong_images_are_rotations(only: object) -> None:
