@@ -29,14 +29,14 @@ def only(monkeypatch: pytest.MonkeyPatch) -> object:
 @pytest.mark.parametrize("shape", [(5, 1, 8, 8), (3, 3, 28, 28), (2, 3, 20, 31), (1, 1, 1, 1)])
 def test_shape_and_range_stay(shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    images = noise(*shape)
-    before = images.clone()
-    found = strong_augment(images)
-    assert found.shape == images.shape
-    assert found.dtype == images.dtype
-    assert found.min() >= -1
-    assert found.max() <= 1
-    assert images.equal(before)
+    for images in (noise(*shape), noise(*shape).double()):
+        before = images.clone()
+        found = strong_augment(images)
+        assert found.shape == images.shape
+        assert found.dtype == images.dtype
+        assert found.min() >= -1
+        assert found.max() <= 1
+        assert images.equal(before)
 
 
 def test_every_image_is_changed_in_its_own_way() -> None:
@@ -153,11 +153,11 @@ def test_cutouts_are_as_often_at_one_side_as_at_the_other(only: object) -> None:
     torch.manual_seed(0)
     black = strong._outside_cutout(torch.zeros(4000, 1, 20, 30)) == 0
     # Sides have 2 pixels on average from the middle: (2 + 0.5)/20 and (2 + 0.5)/30 of the squares
-    # reach the outermost pixels. Five deviations of the difference are 0.04.
+    # reach the outermost pixels. Four deviations of a share are 0.02.
     for axis, share in ((2, 2.5 / 20), (3, 2.5 / 30)):
         touched = black.any(dim=5 - axis).float().mean(dim=(0, 1))
-        assert float(touched[0]) == pytest.approx(float(touched[-1]), abs=0.04)
-        assert float(touched[0]) == pytest.approx(share, abs=0.03)
+        assert float(touched[0]) == pytest.approx(share, abs=0.02)
+        assert float(touched[-1]) == pytest.approx(share, abs=0.02)
 
 
 def test_brightness_and_contrast_act_on_each_image(only: object) -> None:
