@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from flwr.serverapp.strategy import FedAdam, FedAvg, MultiKrum
 from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
@@ -120,7 +122,7 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert [array.dtype for array in model.values()] == [array.dtype for array in MODEL.values()]
     assert metrics is not None
     record = strategy.record
-    assert (record.round, record.clients, record.failures) == (1, 3, 0)
+    assert (record.round, record.asked, record.clients, record.failures) == (1, 3, 3, 0)
     assert (record.model_bytes, record.model_values) == (BYTES, 4)
     assert record.metrics == {"loss": loss, "steps": 2.0}
     assert record.spans == [(10.0, 12.0), (11.0, 13.0), (12.0, 14.0)]
@@ -181,6 +183,10 @@ def test_scaffold_knows_clients_by_their_nodes() -> None:
 class Noting(MethodStrategy):
     """Notes what a method is told before a round, and asked to combine by itself."""
 
+    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
+        self.begun = round_number
+        return super().before_round(round_number, arrays)
+
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         self.told = round_number, arrays, grid
         return super().before_train(round_number, arrays, grid)
@@ -197,9 +203,43 @@ def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
     strategy = Noting(config, build_base(config), {}, Content(), buffers=BUFFERS)
     strategy.registry.clients = strategy_of(settings).registry.clients
     strategy.registry.answers = strategy_of(settings).registry.answers
+    strategy.round_offset = 4
     a_round(strategy, grid)
-    assert strategy.told == (1, strategy.global_arrays, grid)
+    assert strategy.begun == 5
+    assert strategy.told == (5, strategy.global_arrays, grid)
     assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
+
+
+def test_columns_are_shared_and_models_encoded_for_the_clients_of_the_grid(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings)
+    columns, codec = Mock(), Mock(wraps=strategy.codec)
+    strategy.columns, strategy.codec = columns, codec
+    messages = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
+    columns.share.assert_called_once_with(grid)
+    by_node = {FIRST_NODE_ID + c: ClientRef(c, FIRST_NODE_ID + c) for c in range(3)}
+    start, record = strategy.global_arrays, strategy.record
+    codec.encode.assert_called_once_with(messages, by_node, start, record)
+
+
+def test_columns_are_those_of_the_clients_that_register(
+    settings: Settings, grid: InProcessGrid
+) -> None:
+    strategy = strategy_of(settings, 3, standardize="federation", standardize_sum="plaintext")
+    assert strategy.record.round == 3  # what happens before a round counts for the last one
+    strategy.setup.values["model-shape"] = [1]
+    registry: Any = strategy.registry
+    clients, registry.clients = registry.clients, []
+    told: dict[str, Value] = {"num-points": 5, "column-means": [3.0], "column-variances": [4.0]}
+    registry.answers = dict.fromkeys(range(3), Content(values=told))
+    registry.query = Mock(return_value={})
+    registration: Any = strategy.registration
+    registration.register_all = Mock(side_effect=lambda grid: setattr(registry, "clients", clients))
+    strategy.columns.share(grid)
+    registration.register_all.assert_called_once_with(grid)
+    shared = Content(values={"column-means": [3.0], "column-scales": [2.0]})
+    registry.query.assert_called_once_with(grid, "columns", dict.fromkeys(clients, shared))
 
 
 def test_messages_have_the_whole_model_and_what_the_server_says(

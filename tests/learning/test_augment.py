@@ -242,3 +242,25 @@ def test_affine_shifts_oblong_images_by_pixels_of_either_side(
     places = np.array([moments(one[None])[:2] for one in found])
     assert 1.4 < np.abs(places[:, 0]).max() < 2.6  # 2 pixels, to the nearest one
     assert 1.4 < np.abs(places[:, 1]).max() < 2.6
+
+
+@pytest.mark.parametrize("name", ["rotate", "affine"])
+def test_the_nearest_pixel_is_taken_so_that_no_level_is_new(name: str) -> None:
+    bits = np.random.default_rng(3).integers(0, 2, (20, 1, 9, 9))
+    images = torch.tensor([-1.0, 0.5])[torch.from_numpy(bits)]
+    found = augment_batch(images, name, np.random.default_rng(0))
+    assert not torch.equal(found, images)
+    assert set(found.unique().tolist()) == {-1.0, 0.5}
+
+
+def test_affine_scales_are_those_of_the_image_and_not_of_its_map(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Sizes from 1/2 to 3/2. Of the map's inverse they would be from 2/3 to 2.
+    for name, value in (("DEGREES", 0.0), ("PIXELS", 0.0), ("SCALE", 0.5)):
+        monkeypatch.setattr(augment, f"AFFINE_{name}", value)
+    image = blob(41, 41, 0, 0, radius=8)
+    found = augment_batch(image.repeat(100, 1, 1, 1), "affine", np.random.default_rng(0))
+    sizes = [moments(one[None])[2] / moments(image)[2] for one in found]
+    assert 0.45 < min(sizes) < 0.58
+    assert 1.42 < max(sizes) < 1.55

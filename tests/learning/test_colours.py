@@ -46,6 +46,7 @@ def tv() -> Any:
 def test_autocontrast_by_hand() -> None:
     # 50 -> 0, 100 -> 255·50/100 = 127.5, 150 -> 255
     torch.testing.assert_close(colours.autocontrast(row(50, 100, 150)), row(0, 127.5, 255))
+    assert colours.autocontrast(row(7, 8)).equal(row(0, 255))
 
 
 @each_shape
@@ -183,9 +184,11 @@ def test_saturation_by_hand() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_images_of_one_channel_have_no_saturation() -> None:
-    images = levels(2, 1, 3, 3)
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_images_of_other_than_three_channels_have_no_saturation(channels: int) -> None:
+    images = levels(2, channels, 3, 4)
     assert colours.saturate(images, torch.tensor([0.0, 3.0])).equal(images)
+    assert colours.grey(images).equal(images.sum(dim=1, keepdim=True) / channels)
 
 
 def test_contrast_and_brightness_by_hand() -> None:

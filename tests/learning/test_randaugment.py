@@ -87,6 +87,14 @@ def test_what_there_is_not_is_refused(
         randaugment(noise(1, 1, 4, 4), num_operations, magnitudes)
 
 
+def test_unless_told_otherwise_six_operations_have_magnitudes_of_two_to_five() -> None:
+    images = eight_bit(20, 3, 8, 8)
+    torch.manual_seed(0)
+    found = randaugment(images)
+    torch.manual_seed(0)
+    assert found.equal(randaugment(images, 6, (2, 5)))
+
+
 def test_one_operation_is_enough() -> None:
     torch.manual_seed(0)
     images = eight_bit(50, 3, 8, 8)

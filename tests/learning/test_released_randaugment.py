@@ -68,6 +68,14 @@ def test_mean_changes_are_the_small_ones_of_the_release() -> None:
     assert module.ROTATION * mean == 50
 
 
+def test_one_operation_with_the_smallest_bound_is_enough() -> None:
+    torch.manual_seed(0)
+    images = eight_bit(60, 3, 8, 8)
+    found = (released_randaugment(images, 1, (1, 1)) - images).abs().amax(dim=(1, 2, 3)) > 1e-3
+    # Numbers are 0, which changes nothing: of 13 operations autocontrast is the only one.
+    assert 0 < found.float().mean() < 0.3
+
+
 def test_operations_are_drawn_with_repetition_each_as_often() -> None:
     torch.manual_seed(0)
     operations, strengths = module._draw(torch.zeros(13000, 1, 1, 1), 6, 2, 5)
