@@ -72,7 +72,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     The first worker has those that share a SuperLink.
     """
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    shared = [item for item in items if "shared_superlink" in getattr(item, "fixturenames", ())]
+    superlinks = {"shared_superlink", "superlink_of_two"}
+    shared = [item for item in items if superlinks & set(getattr(item, "fixturenames", ()))]
     real = [item for item in items if is_real(item) and item not in shared]
     rest = [item for item in items if not is_real(item) and item not in shared]
     half = max(workers // 2, 1)

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
-SLOW = {"consortium-on-one-machine"}  # starts five programs
 NAMES = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 
 
@@ -21,9 +20,8 @@ def test_given_a_notebook_then_it_is_stored_without_outputs(name: str) -> None:
     assert all(not cell.outputs and cell.execution_count is None for cell in code)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in NAMES]
-)
+@pytest.mark.slow  # each starts a kernel, and a pool of processes or five programs
+@pytest.mark.parametrize("name", NAMES)
 def test_given_a_notebook_then_every_cell_runs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,8 +18,22 @@ def shared_superlink(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deplo
         yield deployment
 
 
+@pytest.fixture(scope="session")
+def superlink_of_two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """The same for two owners: every owner is a dozen programs more."""
+    with consortium(tmp_path_factory.mktemp("deployed"), 2) as deployment:
+        yield deployment
+
+
+@pytest.fixture
+def two_owners(superlink_of_two: Deployment) -> Iterator[Deployment]:
+    """That of two owners, without SuperNodes at the beginning and at the end."""
+    yield superlink_of_two
+    superlink_of_two.stop_nodes()
+
+
 @pytest.fixture
 def deployment(shared_superlink: Deployment) -> Iterator[Deployment]:
-    """The same, without SuperNodes at the beginning and at the end."""
+    """That of three owners, without SuperNodes at the beginning and at the end."""
     yield shared_superlink
     shared_superlink.stop_nodes()

@@ -56,16 +56,16 @@ def in_process(settings: dict[str, Any], owners: Sequence[Path], output: Path) -
     return train(config, len(owners), client_app=own_data_app(owners))
 
 
-def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_path: Path) -> None:
+def test_strangers_are_refused(two_owners: Deployment, owners: list[Path], tmp_path: Path) -> None:
     # Another consortium with the same address: its certificates and keys are others.
-    address = f"127.0.0.1:{deployment.ports[0]}"
-    write(plan(address, CLIENTS, [], [], [], 1, insecure=False), tmp_path / "others")
-    others = replace(deployment, files=tmp_path / "others", processes={})
+    address = f"127.0.0.1:{two_owners.ports[0]}"
+    write(plan(address, 1, [], [], [], 1, insecure=False), tmp_path / "others")
+    others = replace(two_owners, files=tmp_path / "others", processes={})
     others.start_node(0, owners[0])
     assert wait_for_end(others.processes["node-0"]) != 0
     assert "certificate verify failed" in others.said("node-0")
     # With the right certificate it finds the SuperLink, which does not know its key.
-    shutil.copyfile(deployment.owner(0) / "ca.pem", others.owner(0) / "ca.pem")
+    shutil.copyfile(two_owners.owner(0) / "ca.pem", others.owner(0) / "ca.pem")
     others.start_node(0, owners[0])
     assert wait_for_end(others.processes["node-0"]) != 0
     assert "Failed to activate SuperNode" in others.said("node-0")
@@ -74,9 +74,9 @@ def test_strangers_are_refused(deployment: Deployment, owners: list[Path], tmp_p
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
 def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses(
-    deployment: Deployment,
+    two_owners: Deployment,
 ) -> None:
-    port = deployment.ports[0]
+    port = two_owners.ports[0]
     assert as_other_user(lambda: status_of(port, "/v1/control/start-run")) == 403
     # The paths that SuperNodes use are open; what they do not understand they refuse themselves.
     assert as_other_user(lambda: status_of(port, "/v1/fleet/activate-node")) not in (0, 403, 404)
@@ -102,23 +102,24 @@ def is_free(directory: Path) -> bool:
 
 
 def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
-    deployment: Deployment, owners: list[Path], app: Path, tmp_path: Path
+    two_owners: Deployment, owners: list[Path], app: Path, tmp_path: Path
 ) -> None:
+    owners = owners[:2]
     settings = {**SETTINGS, "num-rounds": 2}
     for client, folder in enumerate(owners):
-        deployment.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
-    broken = deployment.submit(text({**settings, "output": str(tmp_path / "there")}), app)
-    deployment.wait_for("run", r"\[ROUND 2/2\]")
-    deployment.kill("superlink")
-    said = deployment.wait(broken)
+        two_owners.start_node(client, folder, **{RECORDED: str(tmp_path / f"sent-{client}")})
+    broken = two_owners.submit(text({**settings, "output": str(tmp_path / "there")}), app)
+    two_owners.wait_for("run", r"\[ROUND 2/2\]")
+    two_owners.kill("superlink")
+    said = two_owners.wait(broken)
     assert "Connection to the SuperLink is unavailable" in said
     assert broken.returncode == 1
     assert [line["round"] for line in metrics(tmp_path / "there")] == [1]
     # Owners need do nothing: their SuperNodes find it again, and it still knows their keys.
-    deployment.start_superlink()
+    two_owners.start_superlink()
     # The server app of the dead SuperLink holds the run until the new one tells it to go.
     wait_until(lambda: is_free(tmp_path / "there"), PATIENCE, "the end of the server app")
-    said = deployment.wait(deployment.submit(text({"resume": str(tmp_path / "there")}), app))
+    said = two_owners.wait(two_owners.submit(text({"resume": str(tmp_path / "there")}), app))
     here = in_process(settings, owners, tmp_path / "here")
     assert metrics(tmp_path / "there") == metrics(here), said
     for name, array in last_model(here).items():

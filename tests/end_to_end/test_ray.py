@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.sources import load_source
 from tests.support.patience import wait_for_end
@@ -100,8 +102,8 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     for promised in (str(directory / "model.safetensors"), f"{found['test_error']:.2f} %"):
         assert promised in done.stdout
     assert_same_numbers(directory, in_process(tmp_path, 2, **finetuned))
-    done = fedul("report", str(directory), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    reported = CliRunner().invoke(app, ["report", str(directory)])
+    assert reported.exit_code == 0, reported.output
     assert (directory / "report.html").stat().st_size > 10_000
 
 

@@ -22,7 +22,7 @@ def test_mnist_without_labels(
     config = settings(
         dataset=real_data("mnist"),
         model="lenet",
-        points_per_client=2000,
+        points_per_client=1000,
         num_rounds=3,
         batch_size=32,
         learning_rate=2e-3,
@@ -30,7 +30,7 @@ def test_mnist_without_labels(
         evaluate_every=3,
     )
     directory = train(config, 3)
-    # Chance is 90 %. Measured with seeds 0 and 1: 4.6 and 5.6 %.
+    # Chance is 90 %. Measured with seeds 0 and 1: 8.9 and 8.7 %.
     assert summary(directory)["test_error"] < 15
     losses = [line["surrogate_loss"] for line in metrics(directory)]
     assert losses == sorted(losses, reverse=True)

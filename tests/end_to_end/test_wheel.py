@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SMALL = "model=mlp points-per-client=60"
 ROWS = 'dataset="breast-cancer" model="linear" fedul.num-sets=2 num-rounds=1'
@@ -149,7 +150,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.getbasetemp() / "wheel0" / "work"
 
 
-@pytest.mark.slow
 def test_given_a_wheel_then_the_commands_of_the_readme_run_outside_the_clone(
     fresh: Callable[..., str], work: Path
 ) -> None:
@@ -167,6 +167,5 @@ def test_given_a_wheel_then_the_python_of_the_readme_and_an_app_of_ones_own_run(
     assert "test error" in fresh("python", "-c", PYTHON)
 
 
-@pytest.mark.slow
 def test_given_a_wheel_then_the_demo_finishes(fresh: Callable[..., str]) -> None:
     assert "test error" in fresh("fedul-flwr", "demo")

@@ -201,21 +201,23 @@ def test_success_then_failure_on_one_superlink(
 
 
 @pytest.mark.ray
-@pytest.mark.parametrize("victim", ["superlink", "simulation"])
 def test_a_dead_process_is_a_failure_with_a_reason(
-    victim: str, mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]
+    mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]
 ) -> None:
-    with LocalSuperLink() as superlink:
-
-        def kill() -> None:
+    def kill(victim: str) -> RunOutcome:
+        def on_poll() -> None:
             with contextlib.suppress(psutil.Error):  # already dead: this is called again and again
                 if simulation := superlink.simulation():
                     dying = psutil.Process(superlink.pid) if victim == "superlink" else simulation
                     dying.kill()
 
-        outcome = start(superlink, mini_app, tmp_path, on_poll=kill)
-    assert outcome.status == "lost"
-    assert ("SuperLink died" if victim == "superlink" else "was killed") in outcome.details
+        return start(superlink, mini_app, tmp_path, on_poll=on_poll)
+
+    with LocalSuperLink() as superlink:
+        for victim, reason in (("simulation", "was killed"), ("superlink", "SuperLink died")):
+            outcome = kill(victim)
+            assert outcome.status == "lost"
+            assert reason in outcome.details
 
 
 @pytest.mark.ray

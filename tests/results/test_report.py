@@ -397,7 +397,7 @@ def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("mine")
-    directory = write_run(tmp_path / "run")
+    directory = write_run(tmp_path / "run", rounds=1, sets=1)
     (directory / "plots").mkdir(exist_ok=True)
     for name in ("report.html", "plots/error.png", f".report.html.{os.getpid()}.part"):
         (directory / name).unlink(missing_ok=True)

@@ -214,11 +214,11 @@ def test_supervised_trains_on_the_same_points(settings: Settings) -> None:
 def test_the_demo_learns(settings: Settings) -> None:
     """The bar of the demo: at most 4 % error with 10 clients, next to the supervised ceiling.
 
-    12 of the demo's 30 rounds are enough.
+    8 of the demo's 30 rounds are enough.
     """
-    directory = train(settings(num_rounds=12), 10)
+    directory = train(settings(num_rounds=8), 10)
     assert summary(directory)["test_error"] <= 4.0
-    ceiling = train(settings(method="supervised", num_rounds=12), 10)
+    ceiling = train(settings(method="supervised", num_rounds=8), 10)
     assert summary(ceiling)["test_error"] <= summary(directory)["test_error"] + 1
 
 
