@@ -73,18 +73,19 @@ def train_local(
     network = _begin(model, plan, rng)
     total = torch.zeros((), dtype=torch.float64, device=plan.device)
     steps = 0
-    with reuse_all_memory(), _trained(model, plan) as weights:
+    with _trained(model, plan) as weights:
         optimizer = build_optimizer(weights, plan)
         anchor = anchor_of(weights, plan)
-        for _ in range(plan.local_epochs):
-            for inputs, targets in batches(rng):
-                optimizer.zero_grad()
-                value = _backward(objective, network, inputs, targets, plan)
-                correct_gradients(weights, plan, anchor, shift)
-                optimizer.step()
-                total += value
-                steps += 1
-        optimizer.zero_grad()  # frees gradients as large as the model
+        with reuse_all_memory():
+            for _ in range(plan.local_epochs):
+                for inputs, targets in batches(rng):
+                    optimizer.zero_grad()
+                    value = _backward(objective, network, inputs, targets, plan)
+                    correct_gradients(weights, plan, anchor, shift)
+                    optimizer.step()
+                    total += value
+                    steps += 1
+            optimizer.zero_grad()  # frees gradients as large as the model
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
