@@ -118,6 +118,12 @@ def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
     np.testing.assert_allclose(found, [[2 / 3, 1 / 3]])
 
 
+def test_one_point_is_learned_from_where_nothing_is_told() -> None:
+    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
+    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
+    np.testing.assert_allclose(found, [[0.75, 0.25]])
+
+
 def test_a_set_without_points_keeps_its_priors() -> None:
     told = Dirichlet(np.array([[0.3, 0.7], [0.5, 0.5]]), np.array([0.0, 0.0]))
     for empty in (0, 1):
