@@ -239,7 +239,7 @@ def test_the_adversarial_loss_has_its_weight_of_the_round(
     now = built.round({"server-round": number})
     plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
     found = built.task(now).objective(network, inputs, sets)
-    assert float(found - plain) == pytest.approx(3 * weight, rel=1e-5)
+    assert float((found - plain).detach()) == pytest.approx(3 * weight, rel=1e-5)
 
 
 def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:
