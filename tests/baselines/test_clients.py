@@ -18,6 +18,7 @@ from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
 from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -239,7 +240,19 @@ def test_the_adversarial_loss_has_its_weight_of_the_round(
     now = built.round({"server-round": number})
     plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
     found = built.task(now).objective(network, inputs, sets)
-    assert float(found - plain) == pytest.approx(3 * weight, rel=1e-5)
+    assert float((found - plain).detach()) == pytest.approx(3 * weight, rel=1e-5)
+
+
+def test_consistency_trains_for_the_class_priors_that_the_server_sends(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"method": "fedul-consistency", "test_prior": "sets", "fedul.num-sets": 12}
+    built = client(FedULConsistencyClient, **options)
+    asked, plain = [], built.loss
+    monkeypatch.setattr(built, "loss", lambda config: asked.append(config) or plain(config))
+    told = {"server-round": 1, "test-prior": [0.1] * 10}
+    built.task(built.round(told))
+    assert asked == [told, told]  # for the weak view, and for what the strong one is compared with
 
 
 def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -243,7 +244,9 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
     options |= {"xclp.class-scaling": scaled}
     found = client(LocalLPClient, "local-lp", **options)
     own = found.data.examples
-    own.labels[own.labels > 7] = -1  # a confidence is of all classes, not of those it has
+    # A confidence is of all classes, not of those it has.
+    own = replace(own, labels=np.where(own.labels > 7, -1, own.labels))
+    found.data.examples = own
     shown = ~own.new
     model = build_model("mlp", (8, 8, 1), 10)
     load_arrays(model, weights())

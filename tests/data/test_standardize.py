@@ -21,8 +21,9 @@ from fedul_flwr.data.standardize import (
     scaled,
     scaling_by,
 )
+from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_data import ClientData
+from fedul_flwr.federated.client_data import ClientData, UnlabeledSetData
 from tests.support.digits_settings import settings_of_client
 
 
@@ -116,6 +117,16 @@ def test_a_client_standardizes_its_points_by_its_setting(
     assert data.standardized(found, np.array([0])) is found or kind == "none"
     images = ClientData(settings, NodeConfig(), {**setup, "model-shape": [2, 1, 1]})
     assert images.standardized(POINTS, np.array([0, 1])) is POINTS
+
+
+def test_the_points_of_unlabeled_sets_are_standardized(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_of_client({"method": "fedul", "standardize": "owner"})
+    data = UnlabeledSetData(settings, NodeConfig(), {"model-shape": [2]})
+    rows = np.array([0, 1])
+    found = UnlabeledSets(POINTS, rows, np.array([0, 1]), np.eye(2))
+    monkeypatch.setattr(data, "_open_sets", lambda: found)
+    assert data.sets.inputs[rows].tolist() == [[-1, -1], [1, 1]]  # as of the client above
+    assert data.own_rows[1].tolist() == [0, 1]
 
 
 def test_before_the_server_has_sent_means_a_client_has_none() -> None:

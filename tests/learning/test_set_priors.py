@@ -108,14 +108,34 @@ def test_a_model_that_knows_nothing_teaches_nothing() -> None:
 
 def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
     told = Dirichlet(np.array([[1.0, 0.0]]), np.array([2.0]))
-    found = learn_priors(np.array([[0.0, 1.0]]), np.array([0]), told.means, told)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = learn_priors(np.array([[0.0, 1.0]]), np.array([0]), told.means, told)
     assert found.tolist() == [[1.0, 0.0]]
+    # It counts as the set's priors (1, 0), beside two labels that are told as one of each class.
+    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([2.0]))
+    found = learn_priors(np.array([[0.0, 1.0]]), np.array([0]), np.array([[1.0, 0.0]]), told)
+    np.testing.assert_allclose(found, [[2 / 3, 1 / 3]])
+
+
+def test_one_point_is_learned_from_where_nothing_is_told() -> None:
+    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
+    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
+    np.testing.assert_allclose(found, [[0.75, 0.25]])
 
 
 def test_a_set_without_points_keeps_its_priors() -> None:
     told = Dirichlet(np.array([[0.3, 0.7], [0.5, 0.5]]), np.array([0.0, 0.0]))
-    found = learn_priors(np.array([[1.0, 1.0]]), np.array([1]), told.means, told)
-    np.testing.assert_allclose(found[0], [0.3, 0.7])
+    for empty in (0, 1):
+        found = learn_priors(np.array([[1.0, 1.0]]), np.array([1 - empty]), told.means, told)
+        np.testing.assert_allclose(found[empty], told.means[empty])
+    assert log_likelihoods(np.array([[1.0, 0.0]]), np.array([0]), told.means)[1] == 0
+    likelihoods, sets = certain([[2, 4], [2, 4], [0, 0]])
+    uniform = np.full((3, 2), 0.5)
+    # 2·(2 ln 2/3 + 4 ln 4/3) = 0.680 for two sets, whose median is that: 0.680 / 0.455.
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(uniform))
+    assert fit.p_values[2] == 1
+    assert fit.inflation == pytest.approx(0.680 / 0.455, rel=1e-3)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -208,12 +228,35 @@ def test_p_values_of_uncertain_priors_by_hand() -> None:
     # between is (12 + 6, 6, 0) / 24 = (3/4, 1/4, 0), and the penalty per label
     # (ln 2/3 + ln 2)/2 = ln(4/3)/2. So 2·(12 ln 4/3 + 12 ln(4/3)/2) = 36 ln 4/3, whose p-value is
     # (3/4)^18.
-    likelihoods, sets = certain([[12, 0, 0], [6, 6, 0], [6, 6, 0]])
-    told = np.tile([0.5, 0.5, 0.0], (3, 1))
+    likelihoods, sets = certain([[12, 0, 0], [6, 6, 0], [6, 6, 0], [6, 6, 0], [3, 3, 6]])
+    told = np.tile([0.5, 0.5, 0.0], (5, 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a class that is told to be absent divides by nothing
-        fit = check_fit(likelihoods, sets, Dirichlet(told, np.full(3, 12.0)))
-    np.testing.assert_allclose(fit.p_values, [0.75**18, 1, 1], rtol=0.01)
+        fit = check_fit(likelihoods, sets, Dirichlet(told, np.full(5, 12.0)))
+    np.testing.assert_allclose(fit.p_values[:4], [0.75**18, 1, 1, 1], rtol=0.01)
+
+
+def test_estimates_are_converged_before_they_are_compared() -> None:
+    likelihoods, sets = sample(many_priors(5), 60, 2)
+    told = Dirichlet(many_priors(5, 7), np.full(5, 60.0))
+    free = learned(likelihoods, sets, Dirichlet(told.means, np.zeros(5)), 3000)
+    bound = learned(likelihoods, sets, told, 3000)
+    penalty = 60 * (told.means * np.log(told.means / bound)).sum(axis=1)
+    gains = log_likelihoods(likelihoods, sets, free) - log_likelihoods(likelihoods, sets, bound)
+    statistics = 2 * (gains + penalty)
+    fit = check_fit(likelihoods, sets, told)
+    inflation = max(1, np.median(statistics) / (2 * np.log(2)))
+    assert fit.inflation == pytest.approx(inflation, rel=0.02)
+    np.testing.assert_allclose(fit.p_values, np.exp(-statistics / inflation / 2), atol=0.01)
+
+
+def test_where_all_sets_misfit_as_much_chance_is_taken_to_be_larger() -> None:
+    # Statistics are 12 ln 2 each, six times the median 2 ln 2 of chi squares of two degrees of
+    # freedom. So the p-value is that of this median.
+    likelihoods, sets = certain([[6, 3, 0], [3, 6, 0], [0, 3, 6]])
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(np.full((3, 3), 1 / 3)))
+    assert fit.inflation == pytest.approx(6)
+    np.testing.assert_allclose(fit.p_values, [0.5] * 3)
 
 
 def test_if_most_priors_are_wrong_none_stands_out_and_the_owner_is_told_so() -> None:
@@ -242,3 +285,9 @@ def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
         "of class 'ill' it finds 0.450, told was 0.700"
     ]
     assert LEVEL == 0.01
+    # The largest difference, of neither the largest nor the smallest class.
+    shares = np.array([[0.6, 0.35, 0.05]])
+    told = Dirichlet.exact(np.array([[0.62, 0.08, 0.3]]))
+    fit = PriorFit(shares, np.array([1e-8]), np.array([True]), 1.0)
+    (line,) = misfits_in_words(fit, told, ["may"], ["ill", "well", "other"])
+    assert line.endswith("of class 'well' it finds 0.350, told was 0.080")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import softmax
@@ -43,3 +45,10 @@ def test_given_labels_that_are_all_right_then_probabilities_do_not_become_certai
 def test_given_logits_that_tell_nothing_then_the_temperature_stays_within_its_limits() -> None:
     wrong = np.array([[9.0, 0.0]] * 10)
     assert fit_temperature(wrong, np.ones(10, dtype=np.int64)) == pytest.approx(100, rel=1e-2)
+
+
+def test_given_logits_of_float32_then_the_arithmetic_is_that_of_float64() -> None:
+    rng = np.random.default_rng(2)
+    logits, labels = 9 * rng.standard_normal((40, 3)).astype(np.float32), rng.integers(0, 3, 40)
+    narrow: Any = logits
+    assert fit_temperature(narrow, labels) == fit_temperature(logits.astype(np.float64), labels)

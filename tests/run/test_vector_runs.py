@@ -327,6 +327,11 @@ def test_malformed_moments_of_a_client_are_refused(
         check_moments(answer, 2)
 
 
+def test_a_column_without_variance_is_valid() -> None:
+    values = {"column-means": [1.0, 2.0], "column-variances": [0.0, 1.0]}
+    check_moments(Content(values=values), 2)
+
+
 class Registered:
     """Three clients of 1, 1 and 2 points of columns sex (f, m) and age, and what they are sent."""
 
