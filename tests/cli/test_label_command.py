@@ -19,6 +19,7 @@ from tests.support.runs import summary
 
 runner = CliRunner()
 METHOD = {"method": "xclp-predict"}
+IN_THE_CLEAR = ("-c", 'xclp.secure="plaintext"')
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +81,7 @@ def test_features_of_an_earlier_run(here: Path) -> None:
         "first",
     ]
     assert runner.invoke(app, trained).exit_code == 0
-    done = label("--model", "first", "--output", "out")
+    done = label("--model", "first", "--output", "out", *IN_THE_CLEAR)
     assert done.exit_code == 0, done.output
     saved = json.loads((here / "out" / "config.json").read_text())["settings"]
     assert saved["start-from"] == str(here / "first")
@@ -133,7 +134,7 @@ def test_what_a_model_implies(tmp_path: Path) -> None:
 
 
 def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
-    assert label("--output", "out").exit_code == 0
+    assert label("--output", "out", *IN_THE_CLEAR).exit_code == 0
     before = (here / "out" / "summary.json").read_bytes()
     done = label("--output", "out")
     assert done.exit_code == 1

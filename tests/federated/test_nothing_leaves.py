@@ -17,7 +17,7 @@ from tests.support.watched_app.watched_client import WatchedClientApp
 
 CLIENTS = 3
 QUICK = {
-    **{**NO_DATA, "model": "mlp", "num-rounds": 2, "local-epochs": 1},
+    **{**NO_DATA, "model": "linear", "num-rounds": 2, "local-epochs": 1},
     **{"learning-rate": 1e-3},
 }
 SPECIAL: dict[str, dict[str, Any]] = {

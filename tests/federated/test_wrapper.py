@@ -259,7 +259,7 @@ RESUMED: dict[str, dict[str, Any]] = {
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
     settings: Settings, options: dict[str, Any]
 ) -> None:
-    plan = {**QUICK, "num_rounds": 4, **options}
+    plan = {**QUICK, "num_rounds": 4, "points_per_client": 120, **options}
     whole = train(settings(**plan), 3)
     directory = cut_off(settings(**plan), 3, call=4)  # hello, prepare, rounds 1 and 2 are over
     assert not (directory / "summary.json").exists()

@@ -36,6 +36,12 @@ def module(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return found
 
 
+def trained(settings: Settings, output: Path) -> Path:
+    """A run whose model has learned a little."""
+    plan = {"method": "supervised", "model": "mlp", "num-rounds": 2}
+    return train(settings(**plan, output=str(output)), 3)
+
+
 FEATURES = {"features": "somebodys:halves", "model": "linear"}
 
 
@@ -118,7 +124,7 @@ def test_given_owners_with_own_data_then_each_computes_its_features(
 def test_given_an_earlier_run_then_its_last_layers_inputs_are_the_features(
     settings: Settings, tmp_path: Path
 ) -> None:
-    first = train(settings(method="supervised", model="mlp", output=str(tmp_path / "first")), 3)
+    first = trained(settings, tmp_path / "first")
     features = {"features": f"run:{first}", "model": "linear", "num-rounds": 2}
     second = train(settings(method="fedul", output=str(tmp_path / "second"), **features), 3)
     assert (10, 128) in {array.shape for array in last_model(second).values()}
@@ -132,7 +138,7 @@ def test_given_an_earlier_run_then_its_last_layers_inputs_are_the_features(
 def test_given_frozen_rounds_then_the_body_stays_until_they_are_over(
     settings: Settings, tmp_path: Path
 ) -> None:
-    first = train(settings(method="supervised", model="mlp", output=str(tmp_path / "first")), 3)
+    first = trained(settings, tmp_path / "first")
     start = {"method": "fedul", "model": "mlp", "start-from": str(first), "frozen-rounds": 2}
 
     def arrays(rounds: int) -> dict[str, NDArray[np.generic]]:

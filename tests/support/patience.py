@@ -14,6 +14,9 @@ from typing import Any
 
 STEP = 0.1
 """Seconds between two looks."""
+LONGEST = 5.0
+"""Seconds that the time between two looks counts at most: more of them means a machine or process
+that was stopped in between, and the programs with it."""
 PATIENCE = 90.0
 """Quiet seconds without progress after which a program counts as stuck."""
 
@@ -35,7 +38,7 @@ def quiet_seconds(
         yield left
         sleep(STEP)
         now = clock()
-        left -= (now - before) / max(1.0, load() / cores)
+        left -= min(now - before, LONGEST) / max(1.0, load() / cores)
         before = now
         if (found := progress()) != seen:
             left, seen = seconds, found

@@ -39,6 +39,17 @@ def test_given_progress_then_seconds_count_from_the_last_of_it() -> None:
     assert len(looks) == 6 + 4
 
 
+def test_given_a_stop_of_the_machine_then_it_hardly_counts() -> None:
+    now = [0.0]
+
+    def sleep(seconds: float) -> None:
+        del seconds
+        now[0] += 1000.0 if now[0] == 2.0 else 1.0
+
+    looks = list(quiet_seconds(10.0, clock=lambda: now[0], sleep=sleep, load=lambda: 0.0))
+    assert len(looks) == 2 + 1 + 3
+
+
 def test_given_a_condition_that_never_holds_then_the_wait_says_what_was_awaited() -> None:
     with pytest.raises(AssertionError, match=r"^rain: not in 0\.2 seconds of a quiet machine$"):
         wait_until(lambda: False, 0.2, "rain")
