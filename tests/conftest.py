@@ -34,8 +34,8 @@ def nothing_noted_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Do not look for garbage while tests are collected, nor ever again among what was loaded.
 
-    Millions of objects stay until the end, and modules that tests import add as many: looking
-    through them takes a fifth of a worker's time.
+    Millions of objects stay until the end: looking through them is a quarter of the time that
+    collecting takes.
     """
     gc.disable()
     try:
