@@ -96,6 +96,6 @@ class _Layers(fx.Tracer):
     """Follows a model down to its layers, also those of a class derived from torch's."""
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return isinstance(m, nn.Conv2d | _BatchNorm) or super().is_leaf_module(
+        return isinstance(m, nn.Conv2d | nn.Linear | _BatchNorm) or super().is_leaf_module(
             m, module_qualified_name
         )
