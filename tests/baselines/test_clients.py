@@ -18,6 +18,9 @@ from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
 from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.client_apps.fedul_consistency import (
+    DISCLOSURES as CONSISTENCY_DISCLOSURES,
+)
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
@@ -28,7 +31,8 @@ from fedul_flwr.federated import local_training
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning import dropout
+from fedul_flwr.learning import device, dropout, set_priors
+from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
@@ -276,6 +280,102 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
     assert found == pytest.approx(loss(held), rel=1e-5)
     assert found != pytest.approx(loss(~held), rel=1e-3)
     assert found != pytest.approx(loss(np.ones(len(held), dtype=bool)), rel=1e-3)
+
+
+def test_the_heldout_loss_is_computed_in_the_precision_of_the_run(client: Build) -> None:
+    options = {"validation_fraction": 0.0, "selection": "heldout", "precision": "float64"}
+    built = client(FedULClient, method="fedul", **options)
+    sets, held, start = built.data.sets, built.held_out, weights(3)
+    found, _, _ = built.evaluate(start, {"server-round": 1})
+    model = copy.deepcopy(built.model).double()
+    with torch.no_grad():
+        logits = model(to_input(torch.from_numpy(sets.inputs[sets.points[held]])).double())
+        expected = built.loss({"server-round": 1})(logits, torch.from_numpy(sets.sets[held]))
+    assert found == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_given_one_round_then_no_priors_are_checked(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = client(FedULClient, method="fedul", num_rounds=1)
+    monkeypatch.setattr(set_priors, "set_likelihoods", lambda *_: pytest.fail("it has looked"))
+    task_of(built, 1)
+
+
+def test_given_exact_priors_then_they_are_checked_against_themselves(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+    check = set_priors.check_fit
+    monkeypatch.setattr(
+        set_priors, "check_fit", lambda *given: told.append(given[2]) or check(*given)
+    )
+    built = client(FedULClient, method="fedul", num_rounds=3)
+    task_of(built, 2)
+    assert told == []
+    task_of(built, 3)
+    np.testing.assert_array_equal(told[0].means, built.data.sets.priors)
+
+
+def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
+    client: Build, tmp_path: Path
+) -> None:
+    """A run that was cut off after round 4 begins round 3 again: files of round 4 are there."""
+    built = client(FedULClient, method="fedul", **{"fedul.learn-priors": True})
+    built.state = ClientState(RecordDict(), tmp_path)
+    for number in (2, 3, 4):
+        built.state.save("learned-priors", number, {"priors": np.full((10, 10), float(number))})
+    assert [float(built._learned(number)[0, 0]) for number in (2, 3, 5)] == [2.0, 3.0, 4.0]
+    np.testing.assert_array_equal(built._learned(1), built.data.sets.priors)
+
+
+@pytest.mark.parametrize(
+    ("target", "number", "weight"),
+    [
+        ("posterior", 2, 0.6 * math.exp(-1.25)),  # halfway: exp(-5·(1/2)²)
+        ("set-posterior", 4, 0.6),
+    ],
+)
+def test_the_consistency_loss_is_as_the_settings_say(
+    client: Build, target: str, number: int, weight: float
+) -> None:
+    options = {"weight": 0.6, "ramp-up-rounds": 4, "target": target, "threshold": 0.5}
+    table = {f"fedul-consistency.{key}": value for key, value in options.items()}
+    built = client(FedULConsistencyClient, method="fedul-consistency", noise=0.25, **table)
+    found = task_of(built, number).objective
+    assert found.weight == pytest.approx(weight)
+    assert found.threshold == 0.5
+    if target == "posterior":
+        assert found.log_weights is None
+    else:  # of 12 sets or as many as there are, and 10 classes
+        assert found.log_weights.shape == built.data.sets.priors.shape
+    # Vectors get the noise of the settings: the fixed strong view is for images alone.
+    assert (found.strong_view(torch.ones(4, 6)) != 1).any()
+
+
+def test_the_consistency_loss_is_declared_where_it_has_a_weight(
+    settings: Callable[..., RunConfig],
+) -> None:
+    def names(weight: float) -> set[str]:
+        config = settings(method="fedul-consistency", **{"fedul-consistency.weight": weight})
+        found = [entry for entry in CONSISTENCY_DISCLOSURES if entry.when(config)]
+        return {name for entry in found for name in entry.names}
+
+    assert names(0.0) == names(0.1) - {"consistency-loss", "masked-share"}
+    assert "masked-share" in names(0.1)
+
+
+def test_a_clients_model_has_the_options_and_threads_of_the_run(
+    client: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(device, "set_threads", threads.append)
+    built = client(FedULClient, method="fedul", client_threads=3, model_width=7, model_layers=4)
+    expected = build_model("mlp", (8, 8, 1), 10, options=built.settings.model_options)
+    shapes = {name: array.shape for name, array in expected.state_dict().items()}
+    assert {n: a.shape for n, a in built.model.state_dict().items()} == shapes
+    assert len(shapes) == 10  # five layers
+    assert threads == [3]
 
 
 def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> None:

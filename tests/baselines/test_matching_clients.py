@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -233,7 +234,8 @@ def batch(client: MethodClient, count: int = 40) -> tuple[Tensor, Tensor]:
 
 
 def network(client: MethodClient) -> Network:
-    return Network(client.model.double(), torch.device("cpu"), "float64")
+    own = copy.deepcopy(client.model).double()  # a process has one model for all clients
+    return Network(own, torch.device("cpu"), "float64")
 
 
 @pytest.mark.parametrize("annealing", ["exponential", "none"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
@@ -104,6 +105,23 @@ def test_noise_is_drawn_once_a_round() -> None:
     assert (later != first[0]).all()
     np.testing.assert_array_equal(built.client(0).noise.features(POINTS, 2), later)
     assert (built.client(1).noise.features(POINTS, 1) != first[0]).all()
+
+
+def test_given_a_run_that_begins_earlier_rounds_again_then_each_has_its_own_noise(
+    tmp_path: Path,
+) -> None:
+    """What was drawn in rounds after the one that is begun again lies in files, too."""
+    built = parties(**CODES_OF_200, **{"xclp.labels-epsilon": 1.0})
+    client = built.client(0)
+    noise = client.noise
+    noise._store = ClientState(RecordDict(), tmp_path)
+    drawn = {number: noise.features(POINTS, number) for number in (2, 3, 4)}
+    for number, expected in drawn.items():
+        np.testing.assert_array_equal(noise.features(POINTS, number), expected)
+    # Labels are randomized once in a run: in the round of the first draw it is that draw, too.
+    labels = noise.labels(client.labels, 5, 4)
+    np.testing.assert_array_equal(noise.labels(client.labels, 5, 4), labels)
+    np.testing.assert_array_equal(noise.labels(client.labels, 5, 5), labels)
 
 
 def test_noise_has_the_size_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:

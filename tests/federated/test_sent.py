@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from flwr.app import RecordDict
 
-from fedul_flwr.client_apps.fedmatch import _of_part
+from fedul_flwr.client_apps.fedmatch import DISCLOSURES, _of_part
 from fedul_flwr.client_apps.xclp import propagation_disclosures
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
@@ -146,7 +146,7 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
             }
 
 
-@pytest.mark.parametrize("helpers", [0, 2])
+@pytest.mark.parametrize("helpers", [0, 1, 2])
 @pytest.mark.parametrize("part", ["sigma", "psi", "theta"])
 def test_what_is_declared_of_the_parts_of_fedmatchs_weights(
     settings: Settings, part: str, helpers: int
@@ -160,6 +160,18 @@ def test_what_is_declared_of_the_parts_of_fedmatchs_weights(
     others = ", and some this one as a helper's" if helpers and part != "sigma" else ""
     assert entry.reader == f"the server; all clients get the mean{others}"
     assert entry.covers("train", part, "any.name")
+
+
+def test_what_is_declared_of_the_parts_is_what_is_sent_of_them(settings: Settings) -> None:
+    def parts(**options: Any) -> set[str]:
+        config = settings(method="fedmatch", **options)
+        return {entry.record for entry in DISCLOSURES if entry.when(config)} & {
+            *("sigma", "psi", "theta")
+        }
+
+    assert parts() == {"sigma", "psi"}
+    assert parts(**{"scenario.labels-at": "server"}) == {"psi"}
+    assert parts(**{"fedmatch.decomposition": False}) == {"theta"}
 
 
 @pytest.mark.parametrize("secure", BACKENDS)

@@ -259,6 +259,12 @@ def test_messages_that_do_not_fit(record: Arrays, reason: str) -> None:
         decode(record, held)
 
 
+def test_given_positions_that_fall_back_above_the_first_then_they_are_refused() -> None:
+    record = {"w/indices": np.array([1, 5, 3], np.uint32), "w/values": np.ones(3, np.float32)}
+    with pytest.raises(ValueError, match=r"'w/indices' must increase and stay below 10\.$"):
+        decode(record, {"w": np.zeros(10, np.float32)})
+
+
 def test_messages_that_just_fit() -> None:
     held = {"w": np.zeros((2, 5), np.float32)}
     for positions in ([0, 1], [8, 9]):

@@ -119,6 +119,19 @@ def test_models_that_are_alike_help_each_other(choice: Choice) -> None:
     assert built.helpers_of(9, 2, everyone) == []
 
 
+def test_who_is_forgotten_helps_nobody_until_it_is_embedded_again(choice: Choice) -> None:
+    built = choice()
+    for client in range(3):
+        built.embed(client, model(client))
+    everyone = dict.fromkeys(range(3), 1)
+    built.forget(2)
+    built.forget(9)  # who was never embedded
+    assert built.helpers_of(0, 2, everyone) == [1]
+    assert built.helpers_of(2, 2, everyone) == []
+    built.embed(2, model(2))
+    assert sorted(built.helpers_of(0, 2, everyone)) == [1, 2]
+
+
 def test_the_last_model_counts(choice: Choice) -> None:
     built, fresh = choice(), choice()
     for seed in (0, 1):

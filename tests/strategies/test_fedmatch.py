@@ -286,6 +286,24 @@ def test_it_starts_from_the_model_that_is_asked_for(settings: Settings) -> None:
         np.testing.assert_array_equal(psi, np.float32(0.2) * array)
 
 
+def test_given_labels_at_the_server_then_it_trains_by_the_plan_of_the_round(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[tuple[float, object]] = []
+
+    def spy(*given: Any) -> Any:
+        plans.append((given[4].learning_rate, given[3]))
+        return train_disjoint(*given)
+
+    monkeypatch.setattr("fedul_flwr.strategies.fedmatch.train_disjoint", spy)
+    monkeypatch.setattr(FedMatch, "rate_factor", 0.5)  # as `plateau` would set it
+    plan = {**LS, "num_rounds": 2, "learning_rate_schedule": "cosine"}
+    train(settings(**plan, **{"server.learning-rate": 0.04}), 2)
+    # Half of 0.04, and in the second of two rounds half of that.
+    assert [rate for rate, _ in plans] == pytest.approx([0.02, 0.01])
+    assert [term for _, term in plans] == [no_consistency] * 2
+
+
 # Bases
 
 

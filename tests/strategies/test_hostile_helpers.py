@@ -7,11 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from flwr.app import Message
+from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.federated.messages import to_record
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.sync import HELPERS
-from fedul_flwr.learning.decomposition import PSI
+from fedul_flwr.learning.decomposition import PSI, flatten
+from fedul_flwr.strategies.fedmatch import FedMatch
 from tests.support.fedmatch_exchanges import LC, Exchange, watched
 from tests.support.runs import last_model, metrics, train
 
@@ -61,6 +66,34 @@ def test_given_a_client_far_away_then_a_robust_base_lets_it_help_nobody(
     else:
         assert worst < 10
         assert "Round 1: Client 1 helps nobody: its weights are " in caplog.text
+
+
+def test_given_distances_then_those_beyond_three_medians_are_forgotten(
+    settings: Settings, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    forgotten: list[int] = []
+    strategy = FedMatch(
+        settings(**{**PLAN, "base": "fedmedian"}),
+        FedAvg(),
+        {},
+        Content(values={"class-names": ["a", "b", "c"], "model-shape": [8, 8, 1]}),
+    )
+    strategy.registry.clients = [ClientRef(number, 90 + number, "st-mary") for number in range(5)]
+    strategy.rounds.begin(RoundRecord(round=4))
+    monkeypatch.setattr(strategy.helpers, "forget", forgotten.append)
+    # From (1, -1) the clients are 2, 2, 2, 6 and 6.5 away: the median is 2, three times it is 6.
+    for client, far in enumerate([2.0, 2.0, 2.0, 6.0, 6.5]):
+        way = np.array([far, 0.0]) if client % 2 else np.array([0.0, -far])
+        own = np.array([1.0, -1.0]) + way
+        strategy.codec._decoded[client] = (4, {PSI: {"w": own.astype(np.float32)}})
+    (name,) = flatten({PSI: {"w": own}})
+    strategy._leave_out_far_helpers({name: np.array([1.0, -1.0], np.float32)})
+    assert forgotten == [4]
+    assert [line.getMessage() for line in caplog.records] == [
+        "Round 4: Client 4 (st-mary) helps nobody: its weights are 6.5 from the combined ones, "
+        "the median is 2."
+    ]
 
 
 def test_given_a_bound_then_an_update_beyond_it_is_neither_combined_nor_passed_on(

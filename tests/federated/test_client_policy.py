@@ -1,0 +1,306 @@
+"""Who takes part: refused sets and the ways out, ranks of shared priors, samples of each stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.set_check import ILL_CONDITIONED
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.client_policy import (
+    ClientPolicy,
+    GivenLabelClients,
+    LabelStages,
+    SetAdmission,
+)
+from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+from fedul_flwr.federated.round_record import RoundLog
+
+Settings = Callable[..., RunConfig]
+SHARED: dict[str, Any] = {"fedul.share-priors": True}
+FEW: dict[str, Any] = {"fedul.fewer-sets": True}
+A, B, C = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
+"""Class priors of sets of one class each."""
+
+
+def registry_of(config: RunConfig, clients: int) -> ClientRegistry:
+    rounds = RoundLog(0, stop=False)
+    registry = ClientRegistry(config, rounds, lambda *_: None, lambda _: None)
+    registry.clients = [ClientRef(number, 100 + number) for number in range(clients)]
+    return registry
+
+
+def admission(config: RunConfig) -> SetAdmission:
+    return SetAdmission(config, registry_of(config, 1), num_classes=3)
+
+
+def verdict(**values: Any) -> Content:
+    return Content(values={"condition-number": 2.0, "reason": "", "num-sets": 2} | values)
+
+
+def told(*priors: list[float], **values: Any) -> Content:
+    """An answer with priors, whose two or more sets have one point each."""
+    flat, sizes = [value for row in priors for value in row], [1] * len(priors)
+    more = {"num-sets": len(priors), "priors": flat, "set-sizes": sizes}
+    return verdict(**more | {key.replace("_", "-"): value for key, value in values.items()})
+
+
+# Sets
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"condition-number": "2.0"},
+        {"reason": None},
+        {"condition-number": None, "reason": None},
+    ],
+)
+def test_given_half_a_verdict_then_it_is_missing(
+    settings: Settings, values: dict[str, Any]
+) -> None:
+    found = verdict(**{"condition-number": 2.0, "reason": ""} | values)
+    with pytest.raises(BadMessageError, match=r"^its verdict on its sets is missing$"):
+        admission(settings()).accept(ClientReport(0), found)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept", "warning"),
+    [
+        (2.5, 2.5, None),
+        (np.inf, None, "Client 7: its class priors have rank below K"),
+        (ILL_CONDITIONED, ILL_CONDITIONED, None),
+        (1234.5, 1234.5, "Client 7: condition number 1.23e+03"),
+    ],
+)
+def test_given_a_condition_number_then_it_is_kept_and_bad_ones_are_warned_about(
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+    condition: float,
+    kept: float | None,
+    warning: str | None,
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    report = ClientReport(7)
+    admission(settings()).accept(report, verdict(**{"condition-number": float(condition)}))
+    assert report.condition_number == kept
+    assert report.reason == ""
+    assert report.priors is None
+    assert report.set_sizes is None
+    assert [line.getMessage() for line in caplog.records] == ([warning] if warning else [])
+
+
+def test_given_shared_priors_then_the_report_has_them_and_sizes_of_empty_sets_too(
+    settings: Settings,
+) -> None:
+    report = ClientReport(0, num_points=5)
+    answer = told(A, B, set_sizes=[0, 5], reason="set 0 is empty")
+    admission(settings(**SHARED, **{"fedul.on-refusal": "drop"})).accept(report, answer)
+    assert report.priors == [A, B]
+    assert report.set_sizes == [0, 5]
+    assert report.reason == 'it says "set 0 is empty"'
+
+
+@pytest.mark.parametrize(("sizes", "points"), [([-1, 6], 5), ([2, 2], 5), ([], 5)])
+def test_given_sizes_that_are_not_those_of_its_points_then_they_are_refused(
+    settings: Settings, sizes: list[int], points: int
+) -> None:
+    with pytest.raises(BadMessageError, match="the sizes of its sets are not those of its points"):
+        admission(settings(**SHARED)).accept(
+            ClientReport(0, num_points=points), told(A, B, set_sizes=sizes)
+        )
+
+
+def test_given_no_sets_and_no_points_then_the_sizes_fit(settings: Settings) -> None:
+    report = ClientReport(0, num_points=0)
+    admission(settings(**SHARED)).accept(report, told())
+    assert report.set_sizes == []
+
+
+DROP = "fedul.on-refusal = 'drop' leaves such clients out"
+WAYS_OUT = (
+    "Ways out: 3 sets or more (fedul.num-sets in a simulation); method = 'fedllp', for which one "
+    "set is enough; fedul.fewer-sets = true, if clients' sets together tell all classes apart; "
+    f"or {DROP}."
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "num_sets", "ways"),
+    [
+        ({}, 2, WAYS_OUT),
+        ({}, 3, f"Setting {DROP}."),
+        ({}, "2", f"Setting {DROP}."),
+        (FEW, 1, f"Setting {DROP}."),
+        ({"method": "fedllp"}, 2, f"Setting {DROP}."),
+    ],
+)
+def test_given_a_refusal_then_the_run_ends_with_the_ways_out(
+    settings: Settings, options: dict[str, Any], num_sets: Any, ways: str
+) -> None:
+    answer = verdict(**{"reason": "it has too few sets.", "num-sets": num_sets})
+    with pytest.raises(UserError) as error:
+        admission(settings(**options)).accept(ClientReport(2, "st-mary"), answer)
+    words = 'it says "it has too few sets"'
+    assert str(error.value) == f"Client 2 (st-mary) cannot take part: {words}. {ways}"
+
+
+def test_given_a_refusal_that_drops_then_it_is_warned_about_alone(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    answer = verdict(**{"reason": "it has too few sets", "condition-number": float("inf")})
+    report = ClientReport(2, "st-mary")
+    admission(settings(**{"fedul.on-refusal": "drop"})).accept(report, answer)
+    (line,) = caplog.records
+    words = 'it says "it has too few sets"'
+    assert line.getMessage() == f"Client 2 (st-mary) cannot take part: {words}."
+    assert report.reason == words
+
+
+# All clients' sets
+
+
+@pytest.mark.parametrize(
+    ("options", "level", "more"),
+    [
+        ({}, "INFO", ""),
+        (
+            FEW,
+            "WARNING",
+            " Whether their sets together tell the classes apart is for the owners to know.",
+        ),
+    ],
+)
+def test_given_priors_that_are_not_shared_then_the_server_says_so(
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+    options: dict[str, Any],
+    level: str,
+    more: str,
+) -> None:
+    caplog.set_level("INFO", logger="flwr")
+    admission(settings(**options)).changed({0: verdict()})
+    (line,) = caplog.records
+    text = "Rank of all clients' priors not checked: they are not shared."
+    assert (line.levelname, line.getMessage()) == (level, text + more)
+
+
+def test_given_stacked_priors_below_rank_k_then_they_are_refused(settings: Settings) -> None:
+    answers = {0: told(A, B), 1: told(B, A)}
+    with pytest.raises(UserError) as error:
+        admission(settings(**SHARED)).changed(answers)
+    assert str(error.value) == (
+        "The class priors of all clients together have rank 2, below 3 classes: no method can "
+        "tell the classes apart."
+    )
+
+
+def test_given_fewer_sets_then_two_of_them_must_tell_the_classes_apart(settings: Settings) -> None:
+    # A client of M sets has M - 1 equations: {A, B} and {B, C} have 1 + 1 of the 2 needed, {A, B}
+    # and {C} have 1 + 0.
+    both = {0: told(A, B), 1: told(B, C)}
+    too_few = {0: told(A, B), 1: told(C)}
+    admission(settings(**SHARED, **FEW)).changed(both)
+    with pytest.raises(UserError) as error:
+        admission(settings(**SHARED, **FEW)).changed(too_few)
+    assert str(error.value) == (
+        "The sets of all clients together determine 1 of the 2 ratios between the classes' "
+        "posteriors: with fedul.fewer-sets a client of M sets determines at most M - 1 of them."
+    )
+    # Without `fewer-sets` each client has checked its own sets: the stack's rank is enough.
+    admission(settings(**SHARED)).changed(too_few)
+
+
+def test_given_as_many_priors_as_announced_then_no_others_go(settings: Settings) -> None:
+    answer = told(A, B, num_sets=3)
+    with pytest.raises(BadMessageError, match=r"^it sent 6 class priors, not 3 x 3$"):
+        admission(settings(**SHARED)).changed({0: answer})
+
+
+# Samples
+
+
+def policy_of(kind: type[ClientPolicy], config: RunConfig, labeled: int, unlabeled: int) -> Any:
+    policy: Any = kind(config, registry_of(config, labeled + unlabeled), 10)
+    answers = {
+        number: Content(values={"num-labeled": int(number < labeled)})
+        for number in range(labeled + unlabeled)
+    }
+    policy.changed(answers)
+    return policy
+
+
+def drawn(config: RunConfig, purpose: str, number: int, count: int, size: int) -> set[int]:
+    """Positions of a sample among ``count`` clients, by the run's seed."""
+    rng = stream(config.seed, purpose, number)
+    return set(rng.choice(count, size, replace=False).tolist())
+
+
+def test_given_labels_at_some_then_only_these_are_sampled(settings: Settings) -> None:
+    config = settings(method="labels-only", fraction_train=0.3)
+    policy = policy_of(GivenLabelClients, config, labeled=8, unlabeled=12)
+    for number in (1, 2, 3):
+        found = [client.partition_id for client in policy.sample(number)]
+        assert found == sorted(drawn(config, "sample", number, 8, 6))  # 0.3 of all 20
+    assert policy.stage_start(3) == 1
+
+
+def stages(settings: Settings, share: float, labels_only_rounds: int = 2, **more: Any) -> RunConfig:
+    options = {"semi.labeled-share": share, "semi.labels-only-rounds": labels_only_rounds}
+    return settings(method="pseudo-label", **options, **more)
+
+
+def test_given_two_stages_then_the_second_starts_after_the_first(settings: Settings) -> None:
+    policy = policy_of(LabelStages, stages(settings, 0.6), 3, 3)
+    assert [policy.stage_start(number) for number in (1, 2, 3, 4)] == [1, 1, 3, 3]
+    none = policy_of(LabelStages, stages(settings, 0.6, labels_only_rounds=0), 3, 3)
+    assert none.stage_start(1) == 1
+
+
+def test_given_the_second_stage_then_each_kind_is_drawn_by_its_own_stream(
+    settings: Settings,
+) -> None:
+    config = stages(settings, 0.56, fraction_train=0.5)
+    policy = policy_of(LabelStages, config, labeled=30, unlabeled=20)
+    for number in (1, 3, 4):
+        found = {client.partition_id for client in policy.sample(number)}
+        if number == 1:  # labels alone
+            assert found == drawn(config, "sample", number, 30, 25)
+            continue
+        # 0.56 * 25 is a little more than 14 in floating point; the other 11 have no labels.
+        labeled = drawn(config, "sample", number, 30, 14)
+        unlabeled = {30 + at for at in drawn(config, "sample unlabeled", number, 20, 11)}
+        assert found == labeled | unlabeled
+
+
+@pytest.mark.parametrize(
+    ("share", "labeled", "expected"),
+    [
+        (0.6, 10, (6, 4)),
+        (0.6, 3, (3, 7)),  # six are asked for, and there are three
+        (0.6, 19, (9, 1)),  # a single one without labels
+        (1.0, 15, (10, 0)),
+        (1.0, 5, (5, 5)),
+    ],
+)
+def test_given_too_few_of_a_kind_then_the_other_fills_up(
+    settings: Settings, share: float, labeled: int, expected: tuple[int, int]
+) -> None:
+    config = stages(settings, share, fraction_train=0.5)  # ten of twenty
+    policy = policy_of(LabelStages, config, labeled, 20 - labeled)
+    having = [client.partition_id < labeled for client in policy.sample(3)]
+    assert (having.count(True), having.count(False)) == expected
+
+
+def test_given_hardly_any_share_then_still_one_client_has_labels(settings: Settings) -> None:
+    config = stages(settings, 1e-12, fraction_train=0.5)
+    policy = policy_of(LabelStages, config, labeled=10, unlabeled=10)
+    found = [client.partition_id < 10 for client in policy.sample(3)]
+    assert (sum(found), len(found)) == (1, 10)

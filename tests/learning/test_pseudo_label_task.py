@@ -1,0 +1,93 @@
+"""Which pseudo labels are trained on, with which weights, and the loss of a batch of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
+from fedul_flwr.learning import pseudo_label_task as module
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import CPU, LocalPlan
+from fedul_flwr.learning.pseudo_label_task import (
+    PseudoLabels,
+    WeightedPoints,
+    pseudo_label_task,
+    weighted_points,
+)
+
+INPUTS = np.zeros((9, 1, 1, 1), np.uint8)
+LABELED, LABELS = np.array([8]), np.array([1])
+UNLABELED = np.array([0, 1, 2, 3, 4])
+FOUND = PseudoLabels(np.array([0, -1, 1, 0, 1]), np.array([0.5, 0.9, 0.0, 0.25, 0.75]), 0.9)
+"""Point 1 has no label, and of that of point 2 nothing is certain."""
+
+
+def points(settings: StageSettings, found: PseudoLabels = FOUND) -> WeightedPoints:
+    return weighted_points(INPUTS, LABELED, LABELS, UNLABELED, found, settings, 2)
+
+
+def test_given_no_labels_then_none_is_used_and_nothing_is_certain() -> None:
+    none = PseudoLabels.none(3)
+    assert none.labels.tolist() == [-1, -1, -1]
+    assert none.labels.dtype == np.int64
+    assert none.confidence.tolist() == [0.0] * 3
+    assert none.largest == 0.0
+    found = points(PropagatedLabelSettings(), PseudoLabels.none(5))
+    assert found.points.tolist() == [8]
+    assert found.weights.tolist() == [1.0]
+
+
+def test_given_labels_without_confidence_then_they_are_left_out() -> None:
+    found = points(PseudoLabelSettings())
+    assert found.points.tolist() == [8, 0, 3, 4]
+    assert found.classes.tolist() == [1, 0, 0, 1]
+    assert found.weights.tolist() == [1.0, 0.5, 0.25, 0.75]
+    assert found.num_labeled == 1
+
+
+def test_given_a_fraction_then_the_threshold_is_a_confidence_that_occurs() -> None:
+    # Of 0.25, 0.5 and 0.75 the quantile 0.6 lies between the last two: 0.75 is the next above.
+    assert points(PseudoLabelSettings(top_fraction=0.4)).points.tolist() == [8, 4]
+    # And the quantile 0.4 is between the first two.
+    assert points(PseudoLabelSettings(top_fraction=0.6)).points.tolist() == [8, 0, 4]
+
+
+def test_given_relative_confidence_then_it_is_divided_by_the_largest() -> None:
+    found = points(PropagatedLabelSettings())
+    assert found.weights.tolist() == [1.0, 0.5 / 0.9, 0.25 / 0.9, 0.75 / 0.9]
+    as_it_is = points(PropagatedLabelSettings(relative_confidence=False))
+    assert as_it_is.weights.tolist() == [1.0, 0.5, 0.25, 0.75]
+
+
+def test_given_a_method_without_settings_of_pseudo_labels_then_all_weigh_alike() -> None:
+    found = points(StageSettings())
+    assert found.points.tolist() == [8, 0, 3, 4]
+    assert found.weights.tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize(("settings", "changed"), [(1, True), (0, False), (None, False)])
+def test_given_operations_then_pseudo_labeled_points_alone_are_seen_in_strong_views(
+    monkeypatch: pytest.MonkeyPatch, settings: int | None, changed: bool
+) -> None:
+    monkeypatch.setattr(module, "randaugment", lambda images, count: images + count)
+    kind = StageSettings() if settings is None else PseudoLabelSettings(operations=settings)
+    data = points(kind)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[1.0], [0.0]]))
+        model[1].bias.zero_()
+    task = pseudo_label_task(data, kind, LocalPlan(batch_size=4))
+    network = Network(model, CPU, "float32")
+    inputs = torch.zeros(2, 1, 1, 1)
+    # Positions 0 (labeled, class 1) and 3 (pseudo label 1): logits (x, 0), so log(1 + e^x) each.
+    loss = float(task.objective(network, inputs, torch.tensor([0, 3])).detach())
+    weight = 0.75 if settings is not None else 1.0
+    at_3 = math.log(1 + math.e) if changed else math.log(2)
+    assert loss == pytest.approx((math.log(2) + weight * at_3) / 2, rel=1e-6)
+    assert inputs.count_nonzero() == 0  # the batch itself is not changed
+    assert task.num_examples == 4
