@@ -24,6 +24,7 @@ from fedul_flwr.client_apps.fedul_consistency import (
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.errors import UserError
@@ -282,6 +283,15 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
     assert found != pytest.approx(loss(np.ones(len(held), dtype=bool)), rel=1e-3)
 
 
+def test_the_points_that_are_held_out_are_drawn_by_the_runs_seed(client: Build) -> None:
+    options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.heldout-fraction": 0.3}
+    built = client(FedULClient, 2, method="fedul", seed=5, **options)
+    sets = built.data.sets
+    order = stream(5, "held-out", 2).permutation(np.unique(sets.points))  # of client 2
+    expected = np.isin(sets.points, order[: int(0.3 * len(order))])
+    np.testing.assert_array_equal(built.held_out, expected)
+
+
 def test_the_heldout_loss_is_computed_in_the_precision_of_the_run(client: Build) -> None:
     options = {"validation_fraction": 0.0, "selection": "heldout", "precision": "float64"}
     built = client(FedULClient, method="fedul", **options)
@@ -310,15 +320,24 @@ def test_given_exact_priors_then_they_are_checked_against_themselves(
     monkeypatch.setattr(
         set_priors, "check_fit", lambda *given: told.append(given[2]) or check(*given)
     )
-    built = client(FedULClient, method="fedul", num_rounds=3)
+    likelihoods, priors = set_priors.set_likelihoods, []
+    monkeypatch.setattr(
+        set_priors,
+        "set_likelihoods",
+        lambda *given: priors.append(given[1]) or likelihoods(*given),
+    )
+    prior = [0.19, *[0.09] * 9]
+    built = client(FedULClient, method="fedul", num_rounds=3, test_prior=",".join(map(str, prior)))
     task_of(built, 2)
     assert told == []
     task_of(built, 3)
     np.testing.assert_array_equal(told[0].means, built.data.sets.priors)
+    (used,) = priors
+    np.testing.assert_allclose(used, prior)
 
 
 def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
-    client: Build, tmp_path: Path
+    client: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that was cut off after round 4 begins round 3 again: files of round 4 are there."""
     built = client(FedULClient, method="fedul", **{"fedul.learn-priors": True})
@@ -327,6 +346,14 @@ def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
         built.state.save("learned-priors", number, {"priors": np.full((10, 10), float(number))})
     assert [float(built._learned(number)[0, 0]) for number in (2, 3, 5)] == [2.0, 3.0, 4.0]
     np.testing.assert_array_equal(built._learned(1), built.data.sets.priors)
+    begun: list[float] = []
+    monkeypatch.setattr(
+        set_priors, "learn_priors", lambda *given: begun.append(given[2][0, 0]) or given[2]
+    )
+    task_of(built, 20)
+    built.state.save("learned-priors", 21, {"priors": np.full((10, 10), 9.0)})
+    task_of(built, 20)
+    assert begun == [4.0, 4.0]
 
 
 @pytest.mark.parametrize(

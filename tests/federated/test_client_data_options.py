@@ -11,12 +11,12 @@ import pytest
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data import local_labels
+from fedul_flwr.data import local_data, local_labels
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.data.types import PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.extractors import feature_store, find
-from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData
+from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData, UnlabeledSetData
 
 Settings = Callable[..., RunConfig]
 SETUP = {"class-names": ["ill", "well"], "input-shape": [2], "model-shape": [2]}
@@ -68,6 +68,22 @@ def test_given_an_owners_node_config_then_its_points_are_read_by_it(
         "table": TableOptions("median", "state"),
     }
     assert data.node.known_labels
+
+
+def test_given_settings_of_tables_then_sets_are_read_by_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[Any] = []
+    sets = UnlabeledSets(VECTORS, np.arange(4), np.array([0, 0, 1, 1]), np.eye(2))
+
+    def read(*given: Any, table: TableOptions) -> UnlabeledSets:
+        calls.append((*given, table))
+        return sets
+
+    monkeypatch.setattr(local_data, "load_unlabeled_sets", read)
+    data = owner(settings(standardize="none", **TABLES), UnlabeledSetData)
+    assert data.sets == sets
+    assert calls == [(Path("own"), ["ill", "well"], 2, (2,), TableOptions("median", "state"))]
 
 
 def test_given_an_extractor_then_points_are_its_features_by_the_runs_settings(

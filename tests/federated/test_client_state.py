@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,13 @@ def test_a_round_begins_from_what_was_kept_before_it(tmp_path: Path) -> None:
     assert state.load("control", 7)["b"] == 6
     state.save("control", 6, ones(60))
     assert state.load("control", 7)["b"] == 60
+
+
+def test_files_of_a_round_do_not_wait_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("hundreds of clients would wait"))
+    ClientState(RecordDict(), tmp_path).save("memory", 1, ones(1.0))
 
 
 def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
