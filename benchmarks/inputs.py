@@ -9,7 +9,7 @@ import numpy as np
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.types import Bytes, Ints, Source
+from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.experiments.table_file import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
@@ -59,12 +59,6 @@ def _or_random(name: str, title: str, shape: tuple[int, ...]) -> tuple[Path, str
 def experiment(table: str, column: str) -> dict[str, Scalar]:
     """Settings of a column of a paper's table, at full size, with flat names."""
     return read_table(EXPERIMENTS, table).settings_of(column, "full")
-
-
-def open_mnist_like() -> tuple[Source, str]:
-    """:func:`mnist_like`, opened."""
-    folder, name = mnist_like()
-    return load_source(str(folder)), name
 
 
 def shifted_digits(num_points: int) -> Path:

@@ -95,11 +95,6 @@ def build_model(
         return model if plain == name else TwoHeads(model, num_classes)
 
 
-def check_name(name: str) -> None:
-    """Refuse the name of a model that does not exist, without building it."""
-    _find(name.removesuffix(SUFFIX))
-
-
 def _is_own(name: str) -> bool:
     return ":" in name and not name.startswith(PREFIX)
 
