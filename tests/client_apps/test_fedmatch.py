@@ -312,9 +312,27 @@ def test_without_points_it_changes_nothing_and_stays_in_step(device: Build) -> N
     """With 60 points in 100 steps there are none in the last."""
     one = device(LS, **{"scenario.streaming-steps": 100, "scenario.rounds-per-step": 1})
     returned, examples, figures = one.fit(100, 0, parts())
-    assert (examples, figures["steps"], figures["loss"]) == (0, 0, 0.0)
+    assert examples == 0
+    assert figures == dict.fromkeys(FIGURES, 0)
     assert returned == {PSI: {}}
     held = one.held
     assert int(held.pop(BASE_ROUND)) == 100
     for name, array in flatten(parts()).items():
         np.testing.assert_array_equal(held[name], array)
+
+
+@pytest.mark.parametrize(
+    ("points", "labels", "share"),
+    [(60, 30, 1.0), (2, 1, 1.0), (1, 0, 1.0), (1, 1, 0.0)],
+    ids=["half have a label", "one of two has", "an unlabeled one", "a labeled one"],
+)
+def test_given_no_threshold_then_all_unlabeled_points_are_sure(
+    device: Build, points: int, labels: int, share: float
+) -> None:
+    """Also a client with one point trains on it."""
+    sure = {"points_per_client": points, "fedmatch.threshold": 0.0}
+    one = device(LC, **sure, **{"labels.total": 2 * labels}) if labels else device(LS, **sure)
+    _, examples, figures = one.fit(1, 0, parts())
+    assert examples == points
+    assert figures["steps"] > 0
+    assert figures["confident-share"] == share

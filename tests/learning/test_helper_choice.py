@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.embedding import embed, noise_point
@@ -103,6 +104,13 @@ def test_clients_lie_where_their_models_put_noise(choice: Choice, settings: Sett
     for row, client in zip(memory["embeddings"], (3, 7), strict=True):
         net = build_model("mlp", SHAPE, 4, seed=client)
         np.testing.assert_array_equal(row, embed(net, noise, local_plan(config)))
+
+
+def test_models_with_options_of_the_run_are_embedded(choice: Choice) -> None:
+    wide = build_model("mlp", SHAPE, 4, options=ModelOptions(width=9, layers=3))
+    built = choice(model_width=9, model_layers=3)
+    built.embed(1, dump_arrays(wide))
+    assert built.state_dict()["embedded-clients"].tolist() == [1]
 
 
 def test_models_that_are_alike_help_each_other(choice: Choice) -> None:

@@ -374,6 +374,8 @@ def test_steps_that_overshoot_sigma_are_refused(
     check(limit, optimizer="adam", momentum=0.0)
     check(limit, **{"fedmatch.l2-weight": 0.0})
     check(9.0, **{"fedmatch.decomposition": False})
+    # What follows from the size of the data is not known yet.
+    FedMatch.validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
 
 
 @pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi", "krum"])
