@@ -12,6 +12,7 @@ import pytest
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data import local_data, local_labels
+from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import PartlyLabeledPoints, UnlabeledSets
@@ -111,3 +112,18 @@ def test_given_an_owners_own_scaling_then_it_is_that_of_its_own_rows(
     # Of rows 0, 1 and 3 the means are 3 and 20, the deviations √(8/3) and √200.
     expected = (VECTORS - [3.0, 20.0]) / np.sqrt([8 / 3, 200.0])
     np.testing.assert_allclose(found[np.arange(4)], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("features", ["", "efficientnet-lite0"])
+def test_given_categories_then_an_owners_scaling_leaves_them_alone_but_not_features(
+    settings: Settings, asked: list[dict[str, Any]], features: str
+) -> None:
+    columns = Columns((Column("age"), Column("sex", ("female",))))
+    config = settings(method="labels-only", standardize="owner", features=features)
+    node = NodeConfig.parse({"partition-id": 0, "num-partitions": 1, "data": "own"})
+    data = PartlyLabeledData(config, node, {**SETUP, "columns": columns.to_json()})
+    found = data.standardized(VECTORS, np.array([0, 1, 3]))
+    assert isinstance(found, ScaledInputs)
+    of_second = 1 / np.sqrt(200.0) if features else 1.0
+    np.testing.assert_allclose(found.by().means, [3.0, 20.0 if features else 0.0])
+    np.testing.assert_allclose(1 / found.by().scales, [np.sqrt(3 / 8), of_second])

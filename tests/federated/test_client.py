@@ -1,0 +1,139 @@
+"""A client's setup and rounds: whose settings count, its plan, its random numbers, its variates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.federated import local_training
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import (
+    SETUP,
+    VALIDATED_ROUND,
+    VALIDATION_LOSS,
+)
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, proposal
+from fedul_flwr.models import build_model
+
+Settings = Callable[..., RunConfig]
+SHAPE = DataShape((4, 4, 1), ("a", "b"))
+
+
+class Registered(MethodClient):
+    """A client without data."""
+
+    def register(self) -> dict[str, Any]:
+        return {}
+
+
+def plain(config: RunConfig, state: ClientState | None = None) -> Registered:
+    node = NodeConfig(partition_id=3, num_partitions=5)
+    return Registered(config, node, state or ClientState(RecordDict()))
+
+
+def test_given_settings_that_the_server_resolved_then_these_count(settings: Settings) -> None:
+    client = plain(settings(seed=1))
+    client.on_phase(SETUP, setup_content(settings(seed=2), SHAPE))
+    assert client.settings.seed == 2
+    # A setup of an older server has none: the client's own stay.
+    own = plain(settings(seed=1))
+    content = setup_content(settings(seed=2), SHAPE)
+    content.values["settings"] = ""
+    own.on_phase(SETUP, content)
+    assert own.settings.seed == 1
+
+
+@pytest.mark.parametrize("base", ["scaffold", "fedavg"])
+def test_given_variates_of_an_earlier_run_then_a_client_says_which(
+    settings: Settings, tmp_path: Path, base: str
+) -> None:
+    ones = {"w": np.ones(2)}
+    kept = ClientState(RecordDict(), tmp_path / "3")
+    kept.save(CONTROL, 6, proposal(ones, 4, ones, 6))
+    config = settings(base=base, optimizer="sgd")
+    told = setup_content(config, SHAPE, {"memory": str(tmp_path)})
+    answer = plain(config).on_phase(SETUP, told).values
+    assert answer.get(KEPT_ROUNDS) == ([6, 4] if base == "scaffold" else None)
+    assert (answer["partition-id"], answer["num-partitions"]) == (3, 5)
+
+
+def test_given_a_proximal_term_then_the_plan_has_its_weight(settings: Settings) -> None:
+    client = plain(settings(base="fedprox"))
+    assert client.round({"server-round": 1, "proximal-mu": 0.25}).plan.proximal_mu == 0.25
+    assert client.round({"server-round": 1}).plan.proximal_mu == 0.0
+
+
+def test_given_patience_of_clients_then_the_second_stage_counts_its_own_losses(
+    settings: Settings,
+) -> None:
+    options: dict[str, Any] = {
+        **{"method": "pseudo-label", "semi.labels-only-rounds": 3, "num_rounds": 8},
+        **{"learning_rate_schedule": "plateau", "learning_rate_patience": 1},
+        **{"learning_rate_factor": 2.0, "learning_rate_patience_scope": "client"},
+        **{"learning_rate": 0.8, "optimizer": "sgd"},
+    }
+    client = plain(settings(**options))
+    rates = []
+    for number in range(1, 8):
+        # Losses that never fall: of the round before, which is the first in rounds 2 and 5.
+        told = {VALIDATED_ROUND: number - 1, VALIDATION_LOSS: 1.0} if number > 1 else {}
+        rates.append(client.round({"server-round": number, **told}).plan.learning_rate)
+    # In each stage the first loss is the best so far, and each later one halves the step.
+    # Rounds of the second stage are 4 to 7; the loss of round 3, told in round 4, is the first's.
+    assert rates == pytest.approx([0.8, 0.8, 0.4, 0.8, 0.8, 0.4, 0.2])
+
+
+def test_given_a_round_then_a_client_has_its_own_random_numbers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = settings(method="fedul", model="mlp", seed=7)
+    place, source = source_directory("digits"), load_source("digits")
+    split = build_split(place, 3, config)
+    node = NodeConfig(partition_id=2, num_partitions=3)
+    client = FedULClient(config, node, ClientState(RecordDict()))
+    shape = DataShape(source.input_shape, source.class_names)
+    files = client_files(place, split.directory, "unlabeled-sets")
+    client.on_phase(SETUP, setup_content(config, shape, files))
+    given: list[np.random.Generator] = []
+
+    def train(*arguments: Any) -> Any:
+        given.append(arguments[-1])
+        return {"loss": 0.0}, {}
+
+    monkeypatch.setattr(local_training, "train_task", train)
+    client.train(dump_arrays(build_model("mlp", (8, 8, 1), 10)), {"server-round": 4})
+    (rng,) = given
+    expected = stream(7, "local", 4, 2)
+    np.testing.assert_array_equal(rng.random(4), expected.random(4))
+
+
+def test_given_sets_of_a_simulation_then_the_server_alone_says_why_they_are_refused(
+    settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = settings(method="fedul", model="mlp", **{"fedul.num-sets": 4})
+    place, source = source_directory("digits"), load_source("digits")
+    split = build_split(place, 3, config)
+    client = FedULClient(
+        config, NodeConfig(partition_id=0, num_partitions=3), ClientState(RecordDict())
+    )
+    shape = DataShape(source.input_shape, source.class_names)
+    files = client_files(place, split.directory, "unlabeled-sets")
+    answer = client.on_phase(SETUP, setup_content(config, shape, files))
+    assert isinstance(answer, Content)
+    assert str(answer.values["reason"]).startswith("it has 4 sets")
+    assert capsys.readouterr().out == ""
