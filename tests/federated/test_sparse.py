@@ -265,6 +265,14 @@ def test_given_positions_that_fall_back_above_the_first_then_they_are_refused() 
         decode(record, {"w": np.zeros(10, np.float32)})
 
 
+def test_given_bits_behind_the_last_value_of_a_mask_then_they_mean_nothing() -> None:
+    held = {"w": np.zeros(10, np.float32)}
+    mask = np.packbits(np.array([0, 1, 1] + 7 * [0], np.uint8))
+    mask[1] |= 0b00_111111  # bits 10 to 15 of ten values
+    found = decode({"w/mask": mask, "w/values": VALUE}, held)["w"]
+    assert found.tolist() == [0, 1, 2] + 7 * [0]
+
+
 def test_messages_that_just_fit() -> None:
     held = {"w": np.zeros((2, 5), np.float32)}
     for positions in ([0, 1], [8, 9]):
