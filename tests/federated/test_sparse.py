@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,34 @@ def test_the_smallest_form_travels(dtype: str, last_mask: int) -> None:
         ]
         sent = payload_bytes(RecordDict({"sigma": to_record(update.record)}))
         assert sent == (min(other_forms) if count else 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype", "changed", "names"),
+    [
+        # 125 values have a mask of 16 bytes, which four indices have too.
+        (125, np.float64, 4, {"w/indices", "w/values"}),
+        # 64 values are 256 bytes: header 128, mask 8 and thirty values of 4 bytes are as many.
+        (64, np.float32, 30, {"w"}),
+        (64, np.float32, 29, {"w/mask", "w/values"}),
+    ],
+)
+def test_given_forms_of_the_same_size_then_the_simplest_travels(
+    size: int, dtype: type, changed: int, names: set[str]
+) -> None:
+    held = {"w": np.zeros(size, dtype)}
+    new = {"w": (np.arange(size) < changed).astype(dtype)}
+    assert encode(new, held, 0.5).record.keys() == names
+
+
+def test_given_values_whose_difference_is_no_number_then_they_travel_without_a_warning() -> None:
+    held = {"w": np.array([np.inf, -3e38, 0.0] + 30 * [1.0], np.float32)}
+    new = {"w": np.array([np.inf, 3e38, np.nan] + 30 * [1.0], np.float32)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        update = encode(new, held, 0.5)
+    assert update.changed == 2
+    np.testing.assert_array_equal(update.kept["w"], new["w"])
 
 
 def test_a_whole_array_keeps_what_is_below_the_threshold() -> None:
