@@ -13,10 +13,7 @@ from flwr.app import RecordDict
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.federated import local_training
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
@@ -29,6 +26,7 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, proposal
 from fedul_flwr.models import build_model
+from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
 SHAPE = DataShape((4, 4, 1), ("a", "b"))
@@ -102,13 +100,7 @@ def test_given_a_round_then_a_client_has_its_own_random_numbers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = settings(method="fedul", model="mlp", seed=7)
-    place, source = source_directory("digits"), load_source("digits")
-    split = build_split(place, 3, config)
-    node = NodeConfig(partition_id=2, num_partitions=3)
-    client = FedULClient(config, node, ClientState(RecordDict()))
-    shape = DataShape(source.input_shape, source.class_names)
-    files = client_files(place, split.directory, "unlabeled-sets")
-    client.on_phase(SETUP, setup_content(config, shape, files))
+    client = simulated_client(FedULClient, config, 2)
     given: list[np.random.Generator] = []
 
     def train(*arguments: Any) -> Any:
@@ -126,14 +118,6 @@ def test_given_sets_of_a_simulation_then_the_server_alone_says_why_they_are_refu
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = settings(method="fedul", model="mlp", **{"fedul.num-sets": 4})
-    place, source = source_directory("digits"), load_source("digits")
-    split = build_split(place, 3, config)
-    client = FedULClient(
-        config, NodeConfig(partition_id=0, num_partitions=3), ClientState(RecordDict())
-    )
-    shape = DataShape(source.input_shape, source.class_names)
-    files = client_files(place, split.directory, "unlabeled-sets")
-    answer = client.on_phase(SETUP, setup_content(config, shape, files))
-    assert isinstance(answer, Content)
-    assert str(answer.values["reason"]).startswith("it has 4 sets")
+    client = simulated_client(FedULClient, config)
+    assert str(client.register()["reason"]).startswith("it has 4 sets")
     assert capsys.readouterr().out == ""

@@ -1,0 +1,38 @@
+"""Simulated clients of digits, set up as a server does it, and weights for their model."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from flwr.app import RecordDict
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models import build_model
+
+C = TypeVar("C", bound=MethodClient)
+
+
+def simulated_client(
+    kind: type[C], config: RunConfig, number: int = 0, data: str = "unlabeled-sets"
+) -> C:
+    """Client ``number`` of three, which has got its setup; ``data`` names what its files have."""
+    place, source = source_directory("digits"), load_source("digits")
+    split = build_split(place, 3, config)
+    files = client_files(place, split.directory, data)
+    shape = DataShape(source.input_shape, source.class_names)
+    node = NodeConfig(partition_id=number, num_partitions=3)
+    built = kind(config, node, ClientState(RecordDict()))
+    built.on_phase("setup", setup_content(config, shape, files))
+    return built
+
+
+def mlp_weights(seed: int = 0) -> list[Any]:
+    """Arrays of a new ``mlp`` for digits."""
+    return list(dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=seed)).values())
