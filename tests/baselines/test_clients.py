@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,6 +85,16 @@ def test_a_fraction_is_random_but_the_same_in_every_process(client: Build) -> No
     everything = sorted(points(1.0))
     assert tenth != set(everything[: len(tenth)])
     assert tenth != points(0.1, seed=1)
+
+
+def test_a_class_without_points_is_counted_as_none(client: Build) -> None:
+    built = client(SupervisedClient, method="supervised")
+    found = built.data.examples
+    built.data.examples = replace(found, labels=np.minimum(found.labels, 7))
+    lines = list(built.data.describe())
+    assert lines[0] == f"{len(found.labels)} points to train on, all with a label"
+    assert lines[-2:] == ["class 8: 0 points", "class 9: 0 points"]
+    assert len(lines) == 11
 
 
 def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build) -> None:

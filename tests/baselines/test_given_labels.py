@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import ArrayRecord, ConfigRecord
+from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.baselines.given_labels import GivenLabels
+from fedul_flwr.baselines.given_labels import DISCLOSURES, GivenLabels
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial_plan import make_plan
@@ -25,6 +28,7 @@ AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 
 WIDE: dict[str, Any] = {
     **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
 }
+AT_SERVER_FLAT: dict[str, Any] = {"scenario.labels-at": "server", "server-fraction": 0.1}
 ALIKE = ("given-labels", "uda", "fixmatch", "fedmatch")
 
 
@@ -159,7 +163,7 @@ def test_what_is_about_unlabeled_points_has_no_effect(key: str, value: Any) -> N
 
 @pytest.mark.parametrize(("key", "value"), [("evaluate", "local"), ("max-update-norm", 2.0)])
 def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
-    options = {"scenario.labels-at": "server", "server-fraction": 0.1, key: value}
+    options = {**AT_SERVER_FLAT, key: value}
     with pytest.raises(UserError) as error:
         GivenLabels.validate(parse(**options))
     assert str(error.value) == (
@@ -172,3 +176,40 @@ def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> No
 def test_a_server_without_labels_does_not_train() -> None:
     with pytest.raises(UserError, match=r"server.epochs = 2 has no effect with scenario.labels-at"):
         GivenLabels.validate(parse(**{"server.epochs": 2}))
+
+
+def strategy(round_offset: int = 0, **overrides: Any) -> GivenLabels:
+    setup = Content(values={"class-names": ["a", "b"]})
+    return GivenLabels(parse(**overrides), FedAvg(), {}, setup, round_offset=round_offset)
+
+
+def test_given_a_resumed_run_then_the_server_trains_by_the_rounds_of_both(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = strategy(5, **AT_SERVER_FLAT)
+    trained: list[int] = []
+    monkeypatch.setattr(found, "before_round", lambda number, arrays: trained.append(number))
+    monkeypatch.setattr(found, "begin_round", lambda *_: None)
+    for number in (1, 2):
+        assert found.configure_train(number, ArrayRecord(), ConfigRecord(), None) == []  # type: ignore[arg-type]
+    assert trained == [6, 7]
+
+
+def test_a_run_says_whether_a_client_takes_part(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", logger="flwr")
+    alone = "GivenLabels: no client takes part"
+    strategy(**AT_SERVER_FLAT).summary()
+    assert alone in caplog.text
+    caplog.clear()
+    strategy().summary()
+    assert caplog.text
+    assert alone not in caplog.text
+
+
+def test_a_client_says_how_many_labels_it_has_where_it_has_some() -> None:
+    def names(**overrides: Any) -> set[str]:
+        config = parse(**overrides)
+        return {name for entry in DISCLOSURES if entry.when(config) for name in entry.names}
+
+    assert {"num-labeled", "num-points"} <= names()
+    assert not {"num-labeled", "num-points"} & names(**AT_SERVER_FLAT)

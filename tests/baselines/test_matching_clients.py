@@ -20,8 +20,7 @@ from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
@@ -34,6 +33,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
+from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MethodClient)
@@ -54,14 +54,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         config = settings(
             **{"model": "mlp", "method": method, "points_per_client": 80, **labels, **options}
         )
-        place, source = source_directory("digits"), load_source("digits")
-        split = build_split(place, 3, config)
-        files = client_files(place, split.directory, find_method(method).data)
-        shape = DataShape(source.input_shape, source.class_names)
-        built = KINDS[method](
-            config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
-        )
-        built.on_phase("setup", setup_content(config, shape, files))
+        built = simulated_client(KINDS[method], config, number, find_method(method).data)
         load_arrays(built.model, weights())
         return built
 

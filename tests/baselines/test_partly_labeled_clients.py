@@ -10,27 +10,23 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from safetensors.numpy import load_file
 from torch import Tensor
 
+from fedul_flwr.baselines import local_lp, pseudo_label
 from fedul_flwr.baselines.fedsem import LABEL, FedSemClient
 from fedul_flwr.baselines.labels_only import LabelsOnlyClient
 from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
 from fedul_flwr.client_apps.xclp import XCLPClient
-from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import build_split, client_files
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import PSEUDO_LABELS
-from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.staged_training import staged_points
 from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input
@@ -43,6 +39,7 @@ from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.graph_points import GraphPoints
 from tests.support.local_tasks import task_of, weighted_points
 from tests.support.runs import last_model, train
+from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MethodClient)
@@ -57,14 +54,7 @@ def client(settings: Settings) -> Callable[..., Any]:
     def build(kind: type[C], method: str, number: int = 0, **options: Any) -> C:
         defaults = {"points_per_client": 100, "labels.total": 60, "labels.new-fraction": 0.1}
         config = settings(model="mlp", local_epochs=1, method=method, **{**defaults, **options})
-        place, source = source_directory("digits"), load_source("digits")
-        split = build_split(place, 3, config)
-        files = client_files(place, split.directory, "partly-labeled")
-        shape = DataShape(source.input_shape, source.class_names)
-        built = kind(
-            config, NodeConfig(partition_id=number, num_partitions=3), ClientState(RecordDict())
-        )
-        built.on_phase("setup", setup_content(config, shape, files))
+        built = simulated_client(kind, config, number, "partly-labeled")
         load_arrays(built.model, weights())
         return built
 
@@ -379,3 +369,31 @@ def test_fedsem_that_was_not_asked_trains_on_its_labels(client: Build) -> None:
     assert len(weighted_points(found, SECOND).points) == 20
     found.on_phase(LABEL, Content(weights(), {"after-round": FIRST}))
     assert len(weighted_points(found, SECOND).points) == 90
+
+
+def test_labels_alone_stay_alone_in_the_second_stage(client: Build) -> None:
+    found = client(LabelsOnlyClient, "labels-only")
+    for number in (FIRST, SECOND):
+        assert task_of(found, number).num_examples == len(found.data.labeled) == 20
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "module", "name"),
+    [
+        (PseudoLabelClient, "pseudo-label", pseudo_label, "predict_logits"),
+        (LocalLPClient, "local-lp", local_lp, "extract_features"),
+    ],
+)
+def test_points_are_labeled_in_the_precision_of_the_run(
+    client: Build, monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, module: Any, name: str
+) -> None:
+    used: list[str] = []
+    real = getattr(module, name)
+
+    def spy(model: Any, inputs: Any, rows: Any, plan: Any) -> Any:
+        used.append(plan.precision)
+        return real(model, inputs, rows, plan)
+
+    monkeypatch.setattr(module, name, spy)
+    task_of(client(kind, method, precision="float64"), SECOND)
+    assert used == ["float64"]

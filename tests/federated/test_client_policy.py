@@ -16,6 +16,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import (
     ClientPolicy,
     GivenLabelClients,
+    LabeledClients,
     LabelStages,
     SetAdmission,
 )
@@ -222,6 +223,27 @@ def test_given_as_many_priors_as_announced_then_no_others_go(settings: Settings)
     answer = told(A, B, num_sets=3)
     with pytest.raises(BadMessageError, match=r"^it sent 6 class priors, not 3 x 3$"):
         admission(settings(**SHARED)).changed({0: answer})
+
+
+# Labels
+
+
+@pytest.mark.parametrize(("points", "labels"), [(5, 5), (5, 0), (None, 7)])
+def test_given_as_many_labels_as_points_then_they_are_taken(
+    settings: Settings, points: int | None, labels: int
+) -> None:
+    config = settings(method="labels-only")
+    report = ClientReport(0, num_points=points)
+    answer = Content(values={"num-labeled": labels})
+    LabeledClients(config, registry_of(config, 1), 10).accept(report, answer)
+    assert report.num_labeled == labels
+
+
+def test_given_more_labels_than_points_then_the_client_is_refused(settings: Settings) -> None:
+    config = settings(method="labels-only")
+    policy = LabeledClients(config, registry_of(config, 1), 10)
+    with pytest.raises(BadMessageError, match=r"^it announced more labels than points$"):
+        policy.accept(ClientReport(0, num_points=5), Content(values={"num-labeled": 6}))
 
 
 # Samples

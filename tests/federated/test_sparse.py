@@ -156,6 +156,16 @@ def test_a_whole_array_keeps_what_is_below_the_threshold() -> None:
     assert update.changed == 7
 
 
+def test_given_arrays_in_fortrans_order_then_their_changes_are_kept() -> None:
+    held = {"w": np.asfortranarray(np.arange(60, dtype=np.float32).reshape(6, 10))}
+    new = {"w": held["w"].copy(order="F")}
+    new["w"][2, 3] = -1.0
+    update = encode(new, held, 0.5)
+    assert update.record["w/indices"].tolist() == [23]
+    np.testing.assert_array_equal(update.kept["w"], new["w"])
+    np.testing.assert_array_equal(decode(update.record, held)["w"], new["w"])
+
+
 def test_integers_are_exact() -> None:
     held, new = {"n": np.array(7)}, {"n": np.array(8)}
     update = encode(new, held, 100.0)
