@@ -39,8 +39,6 @@ class LocalLPClient(MethodClient[PartlyLabeledData]):
         features = extract_features(
             self.model, data.examples.inputs, graph.rows, local_plan(settings)
         )
-        scores = graph.own_scores(features, settings[PropagationSettings])
-        found = graph.of_unlabeled(labels_from_scores(scores, graph.labels))
-        # Of all points in the graph, labeled ones included.
-        largest = float(labels_from_scores(scores).confidence.max())
-        return PseudoLabels(*found, largest=largest)
+        found = labels_from_scores(graph.own_scores(features, settings[PropagationSettings]))
+        # The largest is that of all points in the graph, labeled ones included.
+        return PseudoLabels(*graph.of_unlabeled(found), largest=float(found.confidence.max()))

@@ -20,6 +20,7 @@ from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import local_training
@@ -85,6 +86,15 @@ def test_a_fraction_is_random_but_the_same_in_every_process(client: Build) -> No
     everything = sorted(points(1.0))
     assert tenth != set(everything[: len(tenth)])
     assert tenth != points(0.1, seed=1)
+
+
+def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> None:
+    options = {"method": "supervised", "seed": 4}
+    whole = training_points(client(SupervisedClient, 2, **options)).points
+    part = client(SupervisedClient, 2, **options, **{"supervised.label-fraction": 0.25})
+    count = round(0.25 * len(whole))
+    order = stream(4, "labeled", 2).permutation(len(whole))  # of client 2
+    np.testing.assert_array_equal(training_points(part).points, whole[np.sort(order[:count])])
 
 
 def test_a_class_without_points_is_counted_as_none(client: Build) -> None:

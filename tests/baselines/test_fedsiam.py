@@ -12,19 +12,23 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 from torch.nn import functional
 
-from fedul_flwr.baselines.fedsiam import FedSiam, TeacherCodec
+from fedul_flwr.baselines.fedsiam import TEACHER, FedSiam, FedSiamClient, TeacherCodec
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_record
 from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
+from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
 Weights = dict[str, torch.Tensor]
@@ -181,3 +185,37 @@ def test_teachers_are_combined_by_the_median_where_the_base_is_robust(
     assert codec.teacher["w"].numpy() == pytest.approx([teacher])
     assert state._steps == 4 + 3 * 2
     assert all(list(reply.content) == ["arrays", "metrics"] for reply in replies)
+
+
+def test_a_resumed_server_goes_on_with_the_teacher_and_its_steps(settings: Settings) -> None:
+    def strategy() -> FedSiam:
+        setup = Content(values={"class-names": ["a", "b"]})
+        return FedSiam(settings(**QUICK), FedAvg(), {}, setup)
+
+    before, after = strategy(), strategy()
+    before.codec.teacher = to_record({"w": np.array([1.0, 2.0], np.float32)})
+    before._steps = 7
+    after.load_state_dict({**before.state_dict(), "other/w": np.zeros(2)})
+    assert after.client_config() == {"teacher-steps": 7}
+    (name,) = after.codec.teacher
+    assert name == "w"
+    np.testing.assert_array_equal(after.codec.teacher["w"].numpy(), [1.0, 2.0])
+    # A state of a run that had no teacher yet.
+    fresh = strategy()
+    fresh.load_state_dict(strategy().state_dict())
+    assert fresh.client_config() == {"teacher-steps": 0}
+
+
+def test_the_loss_of_a_client_is_as_the_settings_say(settings: Settings) -> None:
+    options = {"logit-cost": 0.25, "decay": 0.8, "consistency-weight": 3.0, "ramp-up-rounds": 4}
+    table = {f"fedsiam.{key}": value for key, value in options.items()}
+    config = settings(**{**QUICK, "model": "mlp+head", **table, "points_per_client": 30})
+    built = simulated_client(FedSiamClient, config, 0, "partly-labeled")
+    teacher = dump_arrays(build_model("mlp+head", (8, 8, 1), 10, seed=5))
+    now = built.round({"server-round": 2, "teacher-steps": 9}, {TEACHER: teacher})
+    found: Any = built.task(now).objective
+    assert (found._logit_cost, found._decay, found._steps) == (0.25, 0.8, 9)
+    assert found._weight == pytest.approx(3 * math.exp(-1.25))  # halfway: exp(-5·(1/2)²)
+    for name, array in dump_arrays(found.teacher).items():
+        np.testing.assert_array_equal(array, teacher[name])
+    assert found.teacher is not built.model

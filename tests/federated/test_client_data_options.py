@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from fedul_flwr.baselines import supervised
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data import local_data, local_labels
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.types import PartlyLabeledPoints, UnlabeledSets
+from fedul_flwr.data.types import LabeledPoints, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.extractors import feature_store, find
 from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData, UnlabeledSetData
 
@@ -103,15 +105,37 @@ def test_given_an_extractor_then_points_are_its_features_by_the_runs_settings(
     assert plain.load_points(Path("own")).inputs is VECTORS
 
 
-def test_given_an_owners_own_scaling_then_it_is_that_of_its_own_rows(
-    settings: Settings, asked: list[dict[str, Any]]
-) -> None:
-    data = owner(settings(method="labels-only", standardize="owner"), PartlyLabeledData)
-    found = data.examples.inputs
+def scaled_by_own_rows(found: Any) -> None:
     assert isinstance(found, ScaledInputs)
     # Of rows 0, 1 and 3 the means are 3 and 20, the deviations √(8/3) and √200.
     expected = (VECTORS - [3.0, 20.0]) / np.sqrt([8 / 3, 200.0])
     np.testing.assert_allclose(found[np.arange(4)], expected, rtol=1e-6)
+
+
+def test_given_an_owners_own_scaling_then_it_is_that_of_its_own_rows(
+    settings: Settings, asked: list[dict[str, Any]]
+) -> None:
+    config = settings(method="labels-only", standardize="owner")
+    scaled_by_own_rows(owner(config, PartlyLabeledData).examples.inputs)
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_given_points_that_all_have_labels_then_the_same_holds_for_them(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, simulated: bool
+) -> None:
+    points = replace(POINTS, labels=np.array([0, 1, 1]))
+    monkeypatch.setattr(local_labels, "load_partly_labeled", lambda *_, **__: points)
+    labeled = LabeledPoints(VECTORS, points.points, points.labels)
+    monkeypatch.setattr(supervised, "open_labeled_points", lambda *_: labeled)
+    data = owner(
+        settings(method="supervised", standardize="owner"),
+        supervised.LabeledData,
+        data="" if simulated else "own",
+    )
+    found = data.examples
+    scaled_by_own_rows(found.inputs)
+    assert found.points.tolist() == [0, 1, 3]
+    assert found.labels.tolist() == [0, 1, 1]
 
 
 @pytest.mark.parametrize("features", ["", "efficientnet-lite0"])

@@ -239,6 +239,27 @@ def test_given_as_many_labels_as_points_then_they_are_taken(
     assert report.num_labeled == labels
 
 
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [
+        ("labels-only", ""),
+        ("fixmatch", " (with scenario.labels-at = 'server' the server learns them)"),
+    ],
+)
+def test_given_no_label_at_all_then_the_run_ends(
+    settings: Settings, method: str, advice: str
+) -> None:
+    config = settings(method=method)
+    policy = LabeledClients(config, registry_of(config, 2), 10)
+    none = Content(values={"num-labeled": 0})
+    with pytest.raises(UserError) as error:
+        policy.changed({0: none, 1: none})
+    text = "No client has a label: there is nothing to learn classes from"
+    assert str(error.value) == f"{text}{advice}."
+    policy.changed({0: none, 1: Content(values={"num-labeled": 1})})
+    assert (policy.labeled, policy.unlabeled) == ([ClientRef(1, 101)], [ClientRef(0, 100)])
+
+
 def test_given_more_labels_than_points_then_the_client_is_refused(settings: Settings) -> None:
     config = settings(method="labels-only")
     policy = LabeledClients(config, registry_of(config, 1), 10)
