@@ -101,7 +101,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
                 self._write(NETWORK, network_labels(logits))
         if options.compare:
             scores = graph.own_scores(features, self.settings[XCLPSettings])
-            self._write(LOCAL_LP, labels_from_scores(scores, graph.labels))
+            self._write(LOCAL_LP, labels_from_scores(scores))
         return features
 
     def _write(self, source: str, found: Propagated) -> None:

@@ -1,0 +1,128 @@
+"""XCLP's clients, a message at a time: states that end, precision of features, files of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedul_flwr.client_apps import xclp, xclp_predict
+from fedul_flwr.client_apps.xclp import XCLPClient
+from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import PropagationSettings
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
+from fedul_flwr.federated.messages import SETUP
+from fedul_flwr.learning import features
+from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.models import build_model
+from fedul_flwr.propagation.central import propagated_scores
+from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
+from tests.support.simulated_clients import simulated_client
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {"labels.total": 60, "points_per_client": 80, "xclp.num-bits": 64}
+KINDS: dict[str, Any] = {"xclp": XCLPClient, "xclp-predict": XCLPPredictClient}
+
+
+def client(settings: Settings, method: str, **options: Any) -> Any:
+    config = settings(method=method, model="mlp", **QUICK, **options)
+    return simulated_client(KINDS[method], config, 0, "partly-labeled")
+
+
+@pytest.fixture
+def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """States whose propagation has been ended."""
+    states: list[Any] = []
+    for module in (xclp, xclp_predict):
+        monkeypatch.setattr(module, "end_propagation", states.append)
+    return states
+
+
+def test_given_a_round_without_rows_then_no_point_is_labeled_and_its_state_ends(
+    settings: Settings, ended: list[Any]
+) -> None:
+    built = client(settings, "xclp")
+    ended.clear()
+    found = built._pseudo_labels(built.round({"server-round": 11}))
+    assert found.labels.tolist() == [UNLABELED] * 60  # of 80 points 20 have labels
+    assert ended == [built.state]
+
+
+@pytest.mark.parametrize("method", KINDS)
+def test_a_client_that_is_set_up_again_leaves_its_propagation(
+    settings: Settings, ended: list[Any], method: str
+) -> None:
+    built = client(settings, method)
+    assert len(ended) == 1  # its setup
+    built.on_phase("describe", Content())
+    assert len(ended) == 1
+    built.on_phase(SETUP, Content(values=built.setup))
+    assert len(ended) == 2
+
+
+@pytest.mark.parametrize(
+    ("method", "name"), [("xclp", "extract_features"), ("xclp-predict", "features_and_logits")]
+)
+def test_features_are_in_the_precision_of_the_run(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, name: str
+) -> None:
+    used: list[str] = []
+    real = getattr(features, name)
+
+    def spy(model: Any, inputs: Any, rows: Any, plan: Any) -> Any:
+        used.append(plan.precision)
+        return real(model, inputs, rows, plan)
+
+    monkeypatch.setattr(features, name, spy)
+    of_model: dict[str, Any] = (
+        {}
+        if method == "xclp"
+        else {
+            **{"xclp-predict.features": "model", "start_from": "a-model"},
+            "xclp-predict.compare": False,
+        }
+    )
+    built = client(settings, method, precision="float64", **of_model)
+    found = built._features(dump_arrays(build_model("mlp", (8, 8, 1), 10)))
+    assert len(found) == 80
+    assert used == ["float64"]
+
+
+def test_given_a_file_for_labels_then_others_lie_beside_it(
+    settings: Settings, tmp_path: Path
+) -> None:
+    config = settings(method="xclp-predict", **QUICK)
+    node = NodeConfig.parse(
+        {
+            **{"partition-id": 0, "num-partitions": 2, "data": str(tmp_path / "scans")},
+            "labels": str(tmp_path / "out" / "found.csv"),
+        }
+    )
+    built = client(settings, "xclp-predict")
+    own = XCLPPredictClient(config, node, built.state)
+    names = [own._file(source).name for source in (XCLP, NETWORK, LOCAL_LP, LEFT_OUT)]
+    others = [f"found-{source}.csv" for source in (NETWORK, LOCAL_LP, LEFT_OUT)]
+    assert names == ["found.csv", *others]
+    assert own._file(XCLP).parent == tmp_path / "out"
+
+
+@pytest.mark.parametrize("scaling", [True, False])
+def test_given_class_scaling_then_a_clients_own_scores_have_it(scaling: bool) -> None:
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(12, 4)).astype(np.float32)
+    labels = np.array([0, 0, 0, 1, *[UNLABELED] * 8])
+    examples = PartlyLabeledPoints(vectors, np.arange(12), labels, np.zeros(12, dtype=np.bool_))
+    options = PropagationSettings(k=3, num_bits=64, alpha=0.5, power=2.0, class_scaling=scaling)
+    found = GraphPoints.of_training(examples, 2).own_scores(vectors, options)
+    common = {"num_classes": 2, "k": 3, "num_bits": 64, "alpha": 0.5, "power": 2.0}
+    expected = propagated_scores(vectors, labels, **common, class_scaling=scaling)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(found, expected)
+    other = propagated_scores(vectors, labels, **common, class_scaling=not scaling)  # type: ignore[arg-type]
+    assert np.abs(found - other).max() > 1e-3
