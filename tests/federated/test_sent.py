@@ -160,6 +160,8 @@ def test_what_is_declared_of_the_parts_of_fedmatchs_weights(
     others = ", and some this one as a helper's" if helpers and part != "sigma" else ""
     assert entry.reader == f"the server; all clients get the mean{others}"
     assert entry.covers("train", part, "any.name")
+    elsewhere = settings(method="fedmatch", **{"fedmatch.decomposition": part == "theta"})
+    assert not any(entry.when(elsewhere) for entry in _of_part(part, "weights"))
 
 
 def test_what_is_declared_of_the_parts_is_what_is_sent_of_them(settings: Settings) -> None:

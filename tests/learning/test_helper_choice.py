@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fedul_flwr.config.model import ModelOptions
@@ -104,6 +105,15 @@ def test_clients_lie_where_their_models_put_noise(choice: Choice, settings: Sett
     for row, client in zip(memory["embeddings"], (3, 7), strict=True):
         net = build_model("mlp", SHAPE, 4, seed=client)
         np.testing.assert_array_equal(row, embed(net, noise, local_plan(config)))
+
+
+def test_models_are_embedded_in_the_precision_of_the_run(choice: Choice) -> None:
+    built = choice(precision="float64")
+    built.embed(1, model(6))
+    net = build_model("mlp", SHAPE, 4, seed=6).double().eval()
+    with torch.no_grad():
+        logits = net(noise_point(SHAPE, stream(0, "noise")).double())[0]
+    np.testing.assert_array_equal(built.state_dict()["embeddings"], [logits.softmax(0).numpy()])
 
 
 def test_models_with_options_of_the_run_are_embedded(choice: Choice) -> None:

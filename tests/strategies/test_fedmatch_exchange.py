@@ -77,8 +77,9 @@ SINCE_BY_HAND = [
 
 @pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
 def test_both_ends_hold_the_same_bits_while_clients_drop_out_and_in(
-    settings: Settings, options: dict[str, Any]
+    settings: Settings, caplog: pytest.LogCaptureFixture, options: dict[str, Any]
 ) -> None:
+    caplog.set_level("WARNING", logger="flwr")
     config = settings(**{**options, "num_rounds": 6, "on_client_failure": "continue"})
     directory = Path(config.output)
     before: dict[int, dict[int, Arrays]] = {1: {}}
@@ -102,6 +103,9 @@ def test_both_ends_hold_the_same_bits_while_clients_drop_out_and_in(
     assert told == [FORGETFUL]
     lines = metrics(directory)
     assert [line["failures"] for line in lines] == [0, 2, 0, 0, 1, 0]
+    assert [line["clients"] for line in lines] == [5, 3, 4, 5, 4, 5]
+    stale = "Round 3: 1 client(s) did not hold what they should, and sit it out."
+    assert stale in [record.getMessage() for record in caplog.records]
     assert all(line["loss"] > 0 for line in lines)
     known = parts_after(directory, 6)
     for exchange in exchanges:

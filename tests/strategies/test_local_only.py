@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message
+from flwr.app import Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp.exception import InconsistentMessageReplies
 from safetensors.numpy import load_file
 from torch.nn import functional
 
@@ -21,6 +22,7 @@ from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
+from fedul_flwr.strategies.local_only import LocalOnly
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -164,3 +166,11 @@ def test_what_asks_for_a_combined_model_is_refused(
     with pytest.raises(UserError) as error:
         settings(**options, base="local")
     assert str(error.value) == message
+
+
+@pytest.mark.usefixtures("identity")
+def test_a_reply_without_a_model_is_refused_as_fedavg_does() -> None:
+    metrics_alone = RecordDict({"metrics": MetricRecord({"num-examples": 3, "loss": 1.0})})
+    reply = Message(metrics_alone, 1, MessageType.TRAIN)
+    with pytest.raises(InconsistentMessageReplies, match="exactly one ArrayRecord"):
+        LocalOnly().aggregate_train(1, [reply])
