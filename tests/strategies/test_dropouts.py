@@ -18,7 +18,7 @@ from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from fedul_flwr.federated.registry import ClientRef
-from fedul_flwr.propagation.phases import COMPARE, SUM
+from fedul_flwr.propagation.phases import ATTEMPT, COMPARE, SUM
 from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.label_names import XCLP, file_name
 from tests.strategies.test_label_propagation import (
@@ -90,6 +90,9 @@ def test_one_after_the_other_drops_out_of_the_sum() -> None:
     )
     found = parties.propagate()
     assert parties.asked == [COMPARE, SUM, SUM, SUM]
+    # Masks are drawn by the attempt: none is used twice.
+    attempts = [content.values[ATTEMPT] for phase, _, content, _ in parties.heard if phase == SUM]
+    assert attempts == [0] * 3 + [1] * 2 + [2] * 2
     left = np.isin(OWNERS, [1, 2])
     expected = central(np.where(left, LABELS, -1))
     of_others = type(expected)(*(part[left] for part in expected))

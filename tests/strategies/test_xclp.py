@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,15 +13,23 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import NUM_POINTS, payload_parts
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.propagation.phases import END, LAST, OWN_LABELS, ROWS
-from fedul_flwr.secure.similarity import TooFewClientsError
+from fedul_flwr.propagation.phases import END, LAST, OWN_LABELS, ROWS, SENT
+from fedul_flwr.propagation.server import (
+    LARGEST,
+    LONGEST,
+    LabelPropagation,
+    refuse_beyond_reach,
+)
+from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from fedul_flwr.strategies import xclp, xclp_predict
 from fedul_flwr.strategies.xclp import XCLP
 from fedul_flwr.strategies.xclp_predict import XCLPPredict
@@ -151,6 +160,51 @@ def test_each_client_gets_its_own_rows_and_they_count_as_traffic(
         total += payload_parts(RecordDict({ROWS: record}))[ROWS]
     assert strategy.record.down[ROWS] == strategy.record.down.total() == total
     assert total > 3 * 8 * 4
+
+
+# Limits of a propagation
+
+LIMITS = [(LONGEST, LARGEST, True), (LONGEST + 1, LARGEST, False), (LONGEST, LARGEST + 1, False)]
+
+
+@pytest.mark.parametrize(("seconds", "traffic", "allowed"), LIMITS)
+def test_a_propagation_may_be_as_large_as_the_limits(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    traffic: float,
+    allowed: bool,
+) -> None:
+    options = settings(method="xclp", **{"xclp.secure": "rlwe"})[XCLPSettings]
+    of_this_size = replace(BACKENDS["rlwe"], cost=lambda *_: Cost(seconds, traffic))
+    monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
+    if allowed:
+        refuse_beyond_reach(options, [10, 10, 10], 3)
+    else:
+        with pytest.raises(UserError, match="the limits are 15 minutes and 2 GB"):
+            refuse_beyond_reach(options, [10, 10, 10], 3)
+
+
+@pytest.mark.parametrize(
+    ("share", "named"),
+    [
+        (np.zeros((5, 2), np.int64), r"int64 \(5, 2\)"),
+        (np.zeros((4, 2), np.uint64), r"uint64 \(4, 2\)"),
+        (np.zeros((5, 3), np.uint64), r"uint64 \(5, 3\)"),
+        (np.zeros((5, 2), np.uint64), ""),
+    ],
+)
+def test_a_share_has_the_type_and_the_rows_of_the_others(
+    settings: Settings, share: Any, named: str
+) -> None:
+    options = settings(method="xclp")[XCLPSettings]
+    propagation: Any = LabelPropagation(lambda *_: {}, options, {}, 1, bytes(32), 2)
+    answer, rows = Content({SENT: share}), {0: 3, 1: 1, 2: 4}  # 3 + 4 + 1 - 3 rows of others
+    if not named:
+        propagation._check_share(rows, CLIENTS[0], answer)
+        return
+    with pytest.raises(BadMessageError, match=rf"a share {named}; it must be uint64 \(5, 2\)\.$"):
+        propagation._check_share(rows, CLIENTS[0], answer)
 
 
 # Prediction
