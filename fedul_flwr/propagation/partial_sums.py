@@ -30,13 +30,11 @@ class JointGraph:
     Attributes
     ----------
     graph : ``(n, n)``, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
-    clients : the clients, in the order of their points.
     owners : ``(n,)``, the client of each point.
     labeled : bool ``(n,)``, whether the client has reported a label for it, without its value.
     """
 
     graph: sparse.csr_array
-    clients: tuple[int, ...]
     owners: Ints
     labeled: NDArray[np.bool_]
 

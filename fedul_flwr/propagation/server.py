@@ -192,7 +192,6 @@ class LabelPropagation(Generic[ClientT]):
         graph = normalised_graph(neighbours, self._options.power)
         joint = JointGraph(
             graph=graph,
-            clients=tuple(sizes),
             owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
             labeled=np.concatenate([labeled[client] for client in sizes]),
         )

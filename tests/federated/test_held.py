@@ -7,9 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
+from flwr.app import Message, MessageType, MetricRecord, RecordDict
 
 from fedul_flwr.federated.messages import ARRAYS, to_record
-from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache, PartsCodec
+from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache, PartsCodec, is_stale
 from fedul_flwr.learning.decomposition import compose, flatten
 
 Parts = dict[str, dict[str, Any]]
@@ -97,3 +99,14 @@ def test_a_clients_model_has_its_own_parts_and_the_servers_where_it_returns_none
     codec.parts = {"sigma": {"w": np.array([1.0])}, "psi": {"w": np.array([2.0])}}
     reply: Any = SimpleNamespace(content={ARRAYS: to_record({"psi/w": np.array([5.0])})})
     assert codec.model(reply)["w"].tolist() == [6.0]  # not 3, of the server's parts alone
+
+
+@pytest.mark.usefixtures("identity")
+def test_a_reply_says_itself_that_its_client_held_other_parts() -> None:
+    def reply(**metrics: int) -> Message:
+        records = {"metrics": MetricRecord(dict(metrics))} if metrics else {}
+        return Message(RecordDict(dict(records)), 1, MessageType.TRAIN)
+
+    assert [is_stale(reply(stale=1)), is_stale(reply(stale=0))] == [True, False]
+    assert not is_stale(reply(steps=3))
+    assert not is_stale(reply())  # without any metrics

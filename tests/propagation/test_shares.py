@@ -29,8 +29,7 @@ LABELS: NDArray[np.int64] = np.where(np.arange(SIZE) % 9 == 4, CLASSES, -1)
 
 
 def joint(owners: NDArray[np.int64]) -> JointGraph:
-    clients = tuple(dict.fromkeys(owners.tolist()))
-    return JointGraph(cluster_graph(SIZE), clients, owners, LABELS >= 0)
+    return JointGraph(cluster_graph(SIZE), owners, LABELS >= 0)
 
 
 def summed(

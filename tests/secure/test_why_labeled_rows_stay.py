@@ -59,7 +59,7 @@ class World:
     @property
     def joint(self) -> JointGraph:
         graph = normalised_graph(neighbours_by_cosine(self.features, 10))
-        return JointGraph(graph, tuple(range(CLIENTS)), self.owners, self.labels >= 0)
+        return JointGraph(graph, self.owners, self.labels >= 0)
 
     @property
     def own(self) -> Ints:

@@ -273,6 +273,15 @@ def test_messages_hold_what_they_must_and_no_more() -> None:
         assert answer.values == {}
 
 
+def test_the_model_travels_in_the_first_message_alone(toy: str) -> None:
+    parties = Parties(**split(FEATURES, LABELS, SIZES), options={"xclp.secure": toy})
+    parties.propagation().join(parties.members, {"w": np.ones(2, np.float32)})
+    messages = [message for phase, _, message, _ in parties.heard if phase == COMPARE]
+    with_model = ["model/w" in message.arrays for message in messages]
+    assert with_model == [message.values["first"] for message in messages]
+    assert with_model.count(True) == 4 < len(messages)
+
+
 def test_other_classes_change_shares_alone() -> None:
     other = np.where(LABELS >= 0, (CLASSES + 2) % 5, -1)
     for (phase, *_, message, answer), (_, _, told, said) in zip(
