@@ -12,6 +12,7 @@ from flwr.app import Message, MessageType, MetricRecord, RecordDict
 
 from fedul_flwr.federated.messages import ARRAYS, to_record
 from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache, PartsCodec, is_stale
+from fedul_flwr.federated.sync import STALE
 from fedul_flwr.learning.decomposition import compose, flatten
 
 Parts = dict[str, dict[str, Any]]
@@ -103,10 +104,10 @@ def test_a_clients_model_has_its_own_parts_and_the_servers_where_it_returns_none
 
 @pytest.mark.usefixtures("identity")
 def test_a_reply_says_itself_that_its_client_held_other_parts() -> None:
-    def reply(**metrics: int) -> Message:
-        records = {"metrics": MetricRecord(dict(metrics))} if metrics else {}
+    def reply(metrics: dict[str, int] | None) -> Message:
+        records = {} if metrics is None else {"metrics": MetricRecord(dict(metrics))}
         return Message(RecordDict(dict(records)), 1, MessageType.TRAIN)
 
-    assert [is_stale(reply(stale=1)), is_stale(reply(stale=0))] == [True, False]
-    assert not is_stale(reply(steps=3))
-    assert not is_stale(reply())  # without any metrics
+    assert is_stale(reply({STALE: 1}))
+    for metrics in ({STALE: 0}, {"steps": 3}, None):
+        assert not is_stale(reply(metrics))
