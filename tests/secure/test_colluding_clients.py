@@ -42,8 +42,7 @@ def among(clients: int, seed: int = 0) -> World:
 def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, slice]]:
     """A sum under masks: parts of all clients in the clear, sums as opened, and whose rows."""
     clients = np.unique(held.owners).tolist()
-    joint = replace(held.joint, clients=tuple(clients))
-    found = propagation_weights(joint, clients)
+    found = propagation_weights(held.joint, clients)
     unlabeled = list(found.unlabeled.values())
     parts, shares, rows = {}, {}, {}
     for position, client in enumerate(clients):
