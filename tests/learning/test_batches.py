@@ -179,3 +179,15 @@ def test_batches_of_vectors_are_copies() -> None:
     vectors = np.ones((3, 2), dtype=np.float32)
     to_input(gather(vectors, np.array([0]))).zero_()
     assert vectors.all()
+
+
+def test_given_vectors_then_their_noise_is_of_the_rounds_generator() -> None:
+    vectors = np.ones((4, 3), np.float32)
+    plan = LocalPlan(batch_size=0, augment="noise", noise=0.5)
+    batches = point_batches(vectors, np.arange(4), np.arange(4), plan)
+    (inputs, targets) = next(iter(batches(np.random.default_rng(3))))
+    rng = np.random.default_rng(3)
+    order = rng.permutation(4)
+    np.testing.assert_array_equal(targets.numpy(), order)
+    noise = rng.standard_normal((4, 3)).astype(np.float32)
+    np.testing.assert_allclose(inputs.numpy(), 1 + 0.5 * noise, rtol=1e-6)

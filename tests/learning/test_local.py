@@ -457,3 +457,17 @@ def test_training_does_not_import_torchs_compiler() -> None:
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_given_a_model_on_another_device_then_read_only_arrays_are_copied_there() -> None:
+    """The meta device takes any values of the right type, and has none."""
+    model = nn.Linear(2, 1)
+    arrays = {name: np.array(array) for name, array in dump_arrays(model).items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    elsewhere = nn.Linear(2, 1, device="meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns of memory that it may not write to
+        load_arrays(elsewhere, arrays)
+    with pytest.raises(ValueError, match="array 'bias' has shape"):
+        load_arrays(elsewhere, {**arrays, "bias": np.zeros(3, np.float32)})
