@@ -138,7 +138,10 @@ def test_a_key_of_another_method(method: str, key: str, value: Any) -> None:
     )
 
 
-@pytest.mark.parametrize(("key", "value"), [("points", 10), ("epochs", 2), ("dataset", "digits")])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("points", 10), ("epochs", 2), ("dataset", "digits"), ("learning-rate", 0.5)],
+)
 @pytest.mark.parametrize("method", ["uda", "all-labels"])
 def test_a_server_without_labels_has_no_settings(method: str, key: str, value: Any) -> None:
     config = parse(method, **{f"server.{key}": value})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
@@ -15,9 +15,9 @@ from fedul_flwr.federated.messages import to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.sync import HELPERS
-from fedul_flwr.learning.decomposition import PSI, flatten
+from fedul_flwr.learning.decomposition import PSI, SIGMA, flatten
 from fedul_flwr.strategies.fedmatch import FedMatch
-from tests.support.fedmatch_exchanges import LC, Exchange, watched
+from tests.support.fedmatch_exchanges import LC, LS, Exchange, watched
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -52,6 +52,21 @@ def helpers_values(exchanges: list[Exchange], client: int) -> float:
     return max(found)
 
 
+def server(config: RunConfig) -> FedMatch:
+    setup = Content(values={"class-names": ["a", "b", "c"], "model-shape": [8, 8, 1]})
+    return FedMatch(config, FedAvg(), {}, setup)
+
+
+@pytest.mark.usefixtures("identity")
+def test_given_a_reply_then_its_model_is_the_sum_of_its_parts(settings: Settings) -> None:
+    """Clients return psi alone where the server has the labels; sigma is the server's then."""
+    strategy = server(settings(**LS))
+    strategy.codec.parts = {SIGMA: {"w": np.array([1.0])}, PSI: {"w": np.array([9.0])}}
+    returned = to_record(flatten({PSI: {"w": np.array([0.25])}}))
+    reply = Message(RecordDict({"arrays": returned}), 1, MessageType.TRAIN)
+    assert strategy.codec.model(reply)["w"].tolist() == [1.25]
+
+
 @pytest.mark.parametrize("base", ["fedavg", "fedmedian"])
 def test_given_a_client_far_away_then_a_robust_base_lets_it_help_nobody(
     settings: Settings, caplog: pytest.LogCaptureFixture, base: str
@@ -74,12 +89,7 @@ def test_given_distances_then_those_beyond_three_medians_are_forgotten(
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
     forgotten: list[int] = []
-    strategy = FedMatch(
-        settings(**{**PLAN, "base": "fedmedian"}),
-        FedAvg(),
-        {},
-        Content(values={"class-names": ["a", "b", "c"], "model-shape": [8, 8, 1]}),
-    )
+    strategy = server(settings(**{**PLAN, "base": "fedmedian"}))
     strategy.registry.clients = [ClientRef(number, 90 + number, "st-mary") for number in range(5)]
     strategy.rounds.begin(RoundRecord(round=4))
     monkeypatch.setattr(strategy.helpers, "forget", forgotten.append)
