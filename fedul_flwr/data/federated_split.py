@@ -41,7 +41,7 @@ class Aside(NamedTuple):
     server: Ints
 
 
-class Holdings(NamedTuple):
+class AssignedPoints(NamedTuple):
     """Sorted rows of the training data: each client's, and those that the server keeps."""
 
     clients: list[Ints]
@@ -49,7 +49,7 @@ class Holdings(NamedTuple):
     server: Ints
 
 
-def assign_points(source: Source, num_clients: int, config: RunConfig) -> Holdings:
+def assign_points(source: Source, num_clients: int, config: RunConfig) -> AssignedPoints:
     """Assign the training points to clients and server, by the shared settings of data."""
     labels = np.asarray(source.train.labels)
     training, validation, server = set_aside(labels, config)
@@ -60,7 +60,7 @@ def assign_points(source: Source, num_clients: int, config: RunConfig) -> Holdin
         num_clients,
         config,
     )
-    return Holdings([np.sort(training[part]) for part in parts], validation, server)
+    return AssignedPoints([np.sort(training[part]) for part in parts], validation, server)
 
 
 def set_aside(labels: Ints, config: RunConfig) -> Aside:

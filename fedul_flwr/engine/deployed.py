@@ -107,7 +107,7 @@ def _follow(run: FlowerRun, progress: RunProgress, log: Path, superlink: str) ->
             answered = time.monotonic()
             continue
         # The log ends with the run, or the connection is broken.
-        if outcome := run.verdict():
+        if outcome := run.outcome():
             progress.poll()  # for lines written after the last poll
             return explained(outcome, read_log(log, start))
         now = time.monotonic()

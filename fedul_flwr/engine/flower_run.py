@@ -131,7 +131,7 @@ class FlowerRun:
             return "", ""
         return run["status"], run["status-details"]
 
-    def verdict(self) -> RunOutcome | None:
+    def outcome(self) -> RunOutcome | None:
         """Outcome of a finished run; None while it is unfinished, or without an answer."""
         status, details = self.status()
         if not status.startswith("finished:"):

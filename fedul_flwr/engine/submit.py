@@ -87,7 +87,7 @@ def _follow(
         if (code := superlink.exit_code()) is not None:
             return RunOutcome("lost", f"Flower's SuperLink died with exit code {code}.")
         if not stream.is_alive():  # the log ends with the run
-            outcome = run.verdict()
+            outcome = run.outcome()
             if outcome is not None:
                 on_poll()  # for lines written after the last poll
                 return explained(outcome, read_log(log_file, log_start))
@@ -96,7 +96,7 @@ def _follow(
             # It may have finished normally just before this check.
             stream.join(1.0)
             on_poll()
-            return run.verdict() or RunOutcome("lost", reason)
+            return run.outcome() or RunOutcome("lost", reason)
         if not stream.is_alive():  # the connection broke
             stream = run.copy_log(log_file, log_start)
 
@@ -127,6 +127,6 @@ class _Watch:
         if now - self._last_alive < _GONE_SECONDS:
             return ""
         return (
-            "Flower's simulation process ended without a verdict; "
+            "Flower's simulation process ended without a result; "
             "it was killed, perhaps for want of memory."
         )

@@ -20,8 +20,8 @@ _FLOWER = "Exception ClientAppException occurred. Message: "
 """What Flower writes before a client's error."""
 
 
-class VerdictError(Error):
-    """The server's own verdict on a reply that it could not read; its text is no client's."""
+class UnreadableReplyError(Error):
+    """The server's own error about a reply that it could not read; its text is no client's."""
 
 
 def printable(text: str, longest: int = LONGEST) -> str:
@@ -49,7 +49,7 @@ def failure_reason(reply: Message, node: int) -> str:
     """
     lines = [line.strip() for line in str(reply.error.reason).splitlines() if line.strip()]
     text = (lines[-1] if lines else "unknown error").replace(_FLOWER, "").removesuffix("'>")
-    if isinstance(reply.error, VerdictError) or reply.metadata.src_node_id != node:
+    if isinstance(reply.error, UnreadableReplyError) or reply.metadata.src_node_id != node:
         return printable(text)
     return own_words(text)
 

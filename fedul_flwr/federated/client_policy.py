@@ -71,7 +71,7 @@ class SetAdmission(ClientPolicy):
         """Take the result of the client's check; refuse where the client refused itself."""
         condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
         if not isinstance(condition, float) or not isinstance(reason, str):
-            raise BadMessageError("its verdict on its sets is missing")
+            raise BadMessageError("the result of the check of its sets is missing")
         report.condition_number = condition if np.isfinite(condition) else None
         report.reason = own_words(reason) if reason else ""
         if self.options.share_priors:

@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.blame import VerdictError
+from fedul_flwr.federated.blame import UnreadableReplyError
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
 from fedul_flwr.federated.packing import pack, unpack
 
@@ -134,8 +134,8 @@ def _unpacked(reply: Message) -> Message:
     try:
         reply.content = unpack(reply.content)
     except BadMessageError as error:
-        judged = VerdictError(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, str(error))
-        return make_message(reply.metadata, error=judged)
+        unreadable = UnreadableReplyError(ErrorCode.REPLY_MESSAGE_UNAVAILABLE, str(error))
+        return make_message(reply.metadata, error=unreadable)
     return reply
 
 

@@ -37,17 +37,17 @@ def measures(probabilities: Floats, labels: Ints) -> Measured:
     a value that is not defined; without finite probabilities that is so for all that need them.
     """
     num_classes = probabilities.shape[1]
-    guess = probabilities.argmax(axis=1)
-    found = confusion(labels, guess, num_classes)
+    predicted = probabilities.argmax(axis=1)
+    found = confusion(labels, predicted, num_classes)
     measured: Measured = {
         "points": len(labels),
-        "error": 100 * float(np.mean(guess != labels)),
+        "error": 100 * float(np.mean(predicted != labels)),
         **per_class(found),
         **dict.fromkeys(("auc", "ece", "nll", "brier", "reliability")),
         "confusion": found.tolist(),
     }
     if np.isfinite(probabilities).all():
-        bins = reliability(probabilities.max(axis=1), guess == labels)
+        bins = reliability(probabilities.max(axis=1), predicted == labels)
         measured |= {
             "auc": auc(probabilities, labels),
             "ece": calibration_error(bins),
@@ -58,19 +58,19 @@ def measures(probabilities: Floats, labels: Ints) -> Measured:
     return measured
 
 
-def confusion(labels: Ints, guess: Ints, num_classes: int) -> Ints:
+def confusion(labels: Ints, predicted: Ints, num_classes: int) -> Ints:
     """Number of points of each class (row) that were named each class (column).
 
     Parameters
     ----------
-    labels, guess : ``(n,)``, true and predicted labels; a prediction of −1 is none.
+    labels, predicted : ``(n,)``, true and predicted labels; a prediction of −1 is none.
 
     Returns
     -------
     ``(K, K)``, or ``(K, K + 1)`` if a prediction is missing: the last column counts these.
     """
-    width = num_classes + bool((guess < 0).any())
-    columns = np.where(guess < 0, num_classes, guess)
+    width = num_classes + bool((predicted < 0).any())
+    columns = np.where(predicted < 0, num_classes, predicted)
     counts = np.bincount(labels * width + columns, minlength=num_classes * width)
     return np.asarray(counts.reshape(num_classes, width), dtype=np.int64)
 

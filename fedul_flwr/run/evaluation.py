@@ -104,10 +104,10 @@ class Evaluator:
             return ErrorsAndLoss()
         logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
-        guess = logits.argmax(dim=1).numpy()
-        accuracy = balanced_accuracy(confusion(data.labels, guess, logits.shape[1]))
+        predicted = logits.argmax(dim=1).numpy()
+        accuracy = balanced_accuracy(confusion(data.labels, predicted, logits.shape[1]))
         assert accuracy is not None  # there are points
-        return ErrorsAndLoss(float(100 * np.mean(guess != data.labels)), 100 - accuracy, loss)
+        return ErrorsAndLoss(float(100 * np.mean(predicted != data.labels)), 100 - accuracy, loss)
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:

@@ -75,9 +75,9 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
         posteriors[REWEIGHED] = reweigh(posteriors[BEST], trained, prior)
         posteriors = {key: rows[test.points] for key, rows in posteriors.items()}
         about["test_prior_estimate"] = prior.tolist()
-        guess = posteriors[REWEIGHED].argmax(axis=1)
+        predicted = posteriors[REWEIGHED].argmax(axis=1)
         about["test_error_reweighed"] = (
-            100 * float(np.mean(guess != test.labels)) if len(guess) else None
+            100 * float(np.mean(predicted != test.labels)) if len(predicted) else None
         )
     if not to_measure:
         return Outcome(about, {})

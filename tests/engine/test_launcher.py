@@ -1,4 +1,4 @@
-"""The launcher against a tiny Flower app: verdicts, and nothing left behind."""
+"""The launcher against a tiny Flower app: results, and nothing left behind."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def admission(config: RunConfig) -> SetAdmission:
     return SetAdmission(config, registry_of(config, 1), num_classes=3)
 
 
-def verdict(**values: Any) -> Content:
+def checked(**values: Any) -> Content:
     return Content(values={"condition-number": 2.0, "reason": "", "num-sets": 2} | values)
 
 
@@ -49,7 +49,7 @@ def told(*priors: list[float], **values: Any) -> Content:
     """An answer with priors, whose two or more sets have one point each."""
     flat, sizes = [value for row in priors for value in row], [1] * len(priors)
     more = {"num-sets": len(priors), "priors": flat, "set-sizes": sizes}
-    return verdict(**more | {key.replace("_", "-"): value for key, value in values.items()})
+    return checked(**more | {key.replace("_", "-"): value for key, value in values.items()})
 
 
 # Sets
@@ -63,11 +63,9 @@ def told(*priors: list[float], **values: Any) -> Content:
         {"condition-number": None, "reason": None},
     ],
 )
-def test_given_half_a_verdict_then_it_is_missing(
-    settings: Settings, values: dict[str, Any]
-) -> None:
-    found = verdict(**{"condition-number": 2.0, "reason": ""} | values)
-    with pytest.raises(BadMessageError, match=r"^its verdict on its sets is missing$"):
+def test_given_half_a_result_then_it_is_missing(settings: Settings, values: dict[str, Any]) -> None:
+    found = checked(**{"condition-number": 2.0, "reason": ""} | values)
+    with pytest.raises(BadMessageError, match=r"^the result of the check of its sets is missing$"):
         admission(settings()).accept(ClientReport(0), found)
 
 
@@ -89,7 +87,7 @@ def test_given_a_condition_number_then_it_is_kept_and_bad_ones_are_warned_about(
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
     report = ClientReport(7)
-    admission(settings()).accept(report, verdict(**{"condition-number": float(condition)}))
+    admission(settings()).accept(report, checked(**{"condition-number": float(condition)}))
     assert report.condition_number == kept
     assert report.reason == ""
     assert report.priors is None
@@ -145,7 +143,7 @@ WAYS_OUT = (
 def test_given_a_refusal_then_the_run_ends_with_the_ways_out(
     settings: Settings, options: dict[str, Any], num_sets: Any, ways: str
 ) -> None:
-    answer = verdict(**{"reason": "it has too few sets.", "num-sets": num_sets})
+    answer = checked(**{"reason": "it has too few sets.", "num-sets": num_sets})
     with pytest.raises(UserError) as error:
         admission(settings(**options)).accept(ClientReport(2, "st-mary"), answer)
     words = 'it says "it has too few sets"'
@@ -156,7 +154,7 @@ def test_given_a_refusal_that_drops_then_it_is_warned_about_alone(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
-    answer = verdict(**{"reason": "it has too few sets", "condition-number": float("inf")})
+    answer = checked(**{"reason": "it has too few sets", "condition-number": float("inf")})
     report = ClientReport(2, "st-mary")
     admission(settings(**{"fedul.on-refusal": "drop"})).accept(report, answer)
     (line,) = caplog.records
@@ -187,7 +185,7 @@ def test_given_priors_that_are_not_shared_then_the_server_says_so(
     more: str,
 ) -> None:
     caplog.set_level("INFO", logger="flwr")
-    admission(settings(**options)).changed({0: verdict()})
+    admission(settings(**options)).changed({0: checked()})
     (line,) = caplog.records
     text = "Rank of all clients' priors not checked: they are not shared."
     assert (line.levelname, line.getMessage()) == (level, text + more)

@@ -249,7 +249,7 @@ def test_targets_are_indices_of_sets(federation: Build) -> None:
     assert set(data.targets) == set(range(9))  # more than there are classes
 
 
-def test_the_server_hears_a_verdict_and_no_priors(federation: Build) -> None:
+def test_the_server_gets_the_result_of_a_check_and_no_priors(federation: Build) -> None:
     values = federation().prepare().values
     assert set(values) == {
         *("partition-id", "num-partitions", "own-data"),

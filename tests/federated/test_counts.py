@@ -22,7 +22,7 @@ from fedul_flwr.federated.reply_checks import (
 )
 from fedul_flwr.learning.corrections import local_normalizer
 from fedul_flwr.learning.plan import LocalPlan
-from tests.federated.test_reception import BAD_CLIENT, LENIENT, QUICK, changing, telling
+from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, QUICK, changing, telling
 from tests.support.runs import MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]

@@ -90,7 +90,7 @@ def test_bad_node_configs_stay_at_home(tmp_path: Path, node_config: dict[str, An
     assert str(reply.error.reason) == UNUSABLE
 
 
-def test_a_verdict_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_sets(tmp_path / "clinic")
     (folder / "priors.csv").write_text(PRIORS.replace("0.7", "0.65"))
     reply = ask(plan("fedul", tmp_path), {"data": str(folder)})

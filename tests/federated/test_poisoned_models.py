@@ -16,7 +16,7 @@ from fedul_flwr.federated.aggregation import refuse_non_finite
 from fedul_flwr.federated.messages import ARRAYS, PHASE, to_record
 from fedul_flwr.federated.reply_checks import update_norm
 from fedul_flwr.results.store import RunDirectory
-from tests.federated.test_reception import IN_ROUND_1, LENIENT, QUICK, replacing, same
+from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing, same
 from tests.support.runs import MeddlingGrid, is_train, metrics, train
 
 Settings = Callable[..., RunConfig]

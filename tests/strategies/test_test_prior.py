@@ -141,7 +141,7 @@ def hearing(settings: Settings, **options: Any) -> FedUL:
     return FedUL(config, FedAvg(), {}, Content(values={"class-names": ["a", "b"]}))
 
 
-def verdict(reason: str = "", **more: Any) -> Content:
+def checked(reason: str = "", **more: Any) -> Content:
     return Content(values={"condition-number": 2.0, "reason": reason, **more})
 
 
@@ -151,7 +151,7 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     assert strategy.client_config() == {}
     answers = {}
     for client, masses in enumerate(([6.0, 2.0], [0.0, 4.0], [0.5, 0])):  # no class is a must
-        answers[client] = verdict(**{"class-masses": masses})
+        answers[client] = checked(**{"class-masses": masses})
         strategy.accept_client(ClientReport(client), answers[client])
     strategy.on_clients_changed(answers)
     # 6 + 0 + 0.5 = 6.5 points of a, 2 + 4 + 0 = 6 of b, 12.5 together.
@@ -171,7 +171,7 @@ def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) ->
     strategy = hearing(settings, **{"fedul.share-priors": True})
     same = {"priors": [0.4, 0.6, 0.4, 0.6], "num-sets": 2, "class-masses": [4.0, 6.0]}
     other = {"priors": [0.5, 0.5], "num-sets": 1, "class-masses": [1.0, 1.0]}
-    answers = {0: verdict(**same), 1: verdict(**other)}
+    answers = {0: checked(**same), 1: checked(**other)}
     strategy.on_clients_changed(answers)
     with pytest.raises(UserError, match=r"have rank 1, below 2 classes"):
         strategy.on_clients_changed({0: answers[0]})
@@ -180,7 +180,7 @@ def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) ->
 @pytest.mark.parametrize("masses", [[1.0], [1.0] * 3, [3.0, -0.5], [0.0, 0.0]])
 def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[float]) -> None:
     """Too few, too many, below 0, and of no point at all."""
-    answer = verdict(**{"class-masses": masses})
+    answer = checked(**{"class-masses": masses})
     with pytest.raises(BadMessageError, match="came with no valid class-masses"):
         hearing(settings).accept_client(ClientReport(0), answer)
     hearing(settings, test_prior="uniform").accept_client(
@@ -190,13 +190,13 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
 
 def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
     strategy, report = hearing(settings, **{"fedul.on-refusal": "drop"}), ClientReport(0)
-    strategy.accept_client(report, verdict(reason="too few sets"))
+    strategy.accept_client(report, checked(reason="too few sets"))
     assert report.reason == 'it says "too few sets"'
 
 
 def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> None:
     with pytest.raises(BadMessageError, match="with no valid class-masses"):
-        hearing(settings).accept_client(ClientReport(0), verdict())
+        hearing(settings).accept_client(ClientReport(0), checked())
 
 
 def overlapping_classes(folder: Path) -> str:

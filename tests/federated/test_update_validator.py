@@ -178,7 +178,9 @@ def test_a_bad_introduction_is_that_of_a_failed_client(settings: Settings) -> No
     ("key", "value"),
     [("condition-number", "x"), ("priors", [0.5]), ("priors", [math.nan]), ("set-sizes", "many")],
 )
-def test_a_bad_verdict_is_that_of_a_failed_client(settings: Settings, key: str, value: Any) -> None:
+def test_a_bad_result_of_a_check_is_that_of_a_failed_client(
+    settings: Settings, key: str, value: Any
+) -> None:
     def change(reply: Message) -> None:
         reply.content["config"][key] = value
 

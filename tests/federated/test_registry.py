@@ -401,7 +401,7 @@ class Picky(LabelsOnly):
 
 PICKY = Method(
     name="picky",
-    strategy="tests.federated.test_membership:Picky",
+    strategy="tests.federated.test_registry:Picky",
     client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
     settings=METHODS["labels-only"].settings,
     data="partly-labeled",
@@ -412,7 +412,7 @@ def test_a_newcomer_that_the_method_refuses_leaves_all_as_it_was(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
-    method = {"method": "tests.federated.test_membership:PICKY"}
+    method = {"method": "tests.federated.test_registry:PICKY"}
     directory, flock = run(late, announced=3, **method)
     assert counts(directory) == [(3, 0)] * 4
     assert caplog.text.count("Client 3 takes no part: Client 3 is one too many.") == 1

@@ -24,7 +24,7 @@ GOOD = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.2, 0.6], [0.4, 0.3, 0
 SIZES = np.array([10, 20, 30, 40])
 
 
-def judge(priors: Floats, sizes: NDArray[np.int64] = SIZES, **options: bool) -> SetCheck:
+def checked(priors: Floats, sizes: NDArray[np.int64] = SIZES, **options: bool) -> SetCheck:
     sizes = sizes[: len(priors)]
     return check_sets(priors, sizes, set_names=NAMES, class_names=CLASSES, **options)
 
@@ -36,12 +36,12 @@ def with_row(row: list[float], m: int = 2) -> Floats:
 
 
 def test_good_sets_are_accepted() -> None:
-    verdict = judge(GOOD)
-    assert verdict.accepted
-    assert (verdict.reason, verdict.warnings) == ("", ())
-    assert (verdict.num_sets, verdict.num_points) == (4, 100)
-    assert verdict.condition_number == pytest.approx(np.linalg.cond(GOOD), rel=1e-12)
-    assert verdict.condition_number < ILL_CONDITIONED
+    found = checked(GOOD)
+    assert found.accepted
+    assert (found.reason, found.warnings) == ("", ())
+    assert (found.num_sets, found.num_points) == (4, 100)
+    assert found.condition_number == pytest.approx(np.linalg.cond(GOOD), rel=1e-12)
+    assert found.condition_number < ILL_CONDITIONED
 
 
 @pytest.mark.parametrize(
@@ -55,19 +55,19 @@ def test_good_sets_are_accepted() -> None:
     ],
 )
 def test_negative_or_non_finite_priors_name_the_set(row: list[float]) -> None:
-    verdict = judge(with_row(row))
-    assert not verdict.accepted
-    assert verdict.reason == "set 'ward C' has a negative or non-finite class prior"
-    assert verdict.condition_number == np.inf
-    assert verdict.warnings == ()
+    found = checked(with_row(row))
+    assert not found.accepted
+    assert found.reason == "set 'ward C' has a negative or non-finite class prior"
+    assert found.condition_number == np.inf
+    assert found.warnings == ()
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_rows_must_sum_to_1_within_1e_4(sign: int) -> None:
     assert SUM_TOLERANCE == 1e-4
-    inside = judge(with_row([0.2, 0.2, 0.6 + sign * 0.9e-4]))
+    inside = checked(with_row([0.2, 0.2, 0.6 + sign * 0.9e-4]))
     assert inside.accepted
-    outside = judge(with_row([0.2, 0.2, 0.6 + sign * 1.1e-4], m=1))
+    outside = checked(with_row([0.2, 0.2, 0.6 + sign * 1.1e-4], m=1))
     assert outside.reason == (
         f"the class priors of set 'ward B' do not sum to 1: they sum to {1 + sign * 1.1e-4:.6g}, "
         "and rounding explains 0.0001"
@@ -85,19 +85,19 @@ def test_each_row_has_its_own_tolerance() -> None:
 
 
 def test_an_empty_set_is_named() -> None:
-    assert judge(GOOD, np.array([10, 20, 0, 40])).reason == "set 'ward C' is empty"
+    assert checked(GOOD, np.array([10, 20, 0, 40])).reason == "set 'ward C' is empty"
 
 
 def test_an_empty_sets_realised_priors_of_zero_are_not_the_reason() -> None:
     # What the generator of sets gives for a set without points.
-    verdict = judge(with_row([0, 0, 0]), np.array([10, 20, 0, 40]))
-    assert verdict.reason == "set 'ward C' is empty"
+    found = checked(with_row([0, 0, 0]), np.array([10, 20, 0, 40]))
+    assert found.reason == "set 'ward C' is empty"
 
 
 def test_the_first_bad_set_is_the_reason() -> None:
     priors = with_row([0.5, 0.5, 0.5], m=3)
     priors[1] = [2, -1, 0]
-    assert "'ward B'" in judge(priors).reason
+    assert "'ward B'" in checked(priors).reason
 
 
 def test_sets_and_classes_are_numbered_without_names() -> None:
@@ -107,13 +107,13 @@ def test_sets_and_classes_are_numbered_without_names() -> None:
 
 
 def test_fewer_sets_than_classes_are_refused() -> None:
-    verdict = judge(GOOD[:2])
-    assert verdict.reason == "it has 2 sets, fewer than the 3 classes"
-    assert verdict.num_points == 30
+    found = checked(GOOD[:2])
+    assert found.reason == "it has 2 sets, fewer than the 3 classes"
+    assert found.num_points == 30
 
 
 def test_as_many_sets_as_classes_suffice() -> None:
-    assert judge(GOOD[:3]).accepted
+    assert checked(GOOD[:3]).accepted
 
 
 ABSENT = np.array([[0.5, 0, 0.5], [0.2, 0, 0.8], [0.9, 0, 0.1]])
@@ -122,37 +122,37 @@ DEPENDENT = np.array([[0.6, 0.3, 0.1], [0.2, 0.3, 0.5], [0.4, 0.3, 0.3]])
 
 
 def test_absent_classes_are_named_in_a_warning() -> None:
-    verdict = judge(ABSENT)
-    assert verdict.accepted
-    assert verdict.condition_number == np.inf
-    assert verdict.warnings == (
+    found = checked(ABSENT)
+    assert found.accepted
+    assert found.condition_number == np.inf
+    assert found.warnings == (
         "class priors have rank 2 of 3 (absent: dog): "
         "the guarantee of Theorem 4 does not hold for this client alone",
     )
-    alone = judge(np.array([[0.0, 0, 1]] * 3))
+    alone = checked(np.array([[0.0, 0, 1]] * 3))
     assert "rank 1 of 3 (absent: cat, dog):" in alone.warnings[0]
 
 
 def test_dependent_rows_without_an_absent_class() -> None:
-    verdict = judge(DEPENDENT)
-    assert verdict.accepted
-    assert verdict.condition_number == np.inf
-    assert "rank 2 of 3:" in verdict.warnings[0]
-    assert "absent" not in verdict.warnings[0]
+    found = checked(DEPENDENT)
+    assert found.accepted
+    assert found.condition_number == np.inf
+    assert "rank 2 of 3:" in found.warnings[0]
+    assert "absent" not in found.warnings[0]
 
 
 def test_a_rare_class_is_not_absent() -> None:
     # The last row is the mean of the others; class owl has one percent everywhere.
     priors = np.array([[0.6, 0.39, 0.01], [0.2, 0.79, 0.01], [0.4, 0.59, 0.01]])
-    assert "rank 2 of 3:" in judge(priors).warnings[0]
+    assert "rank 2 of 3:" in checked(priors).warnings[0]
 
 
 @pytest.mark.parametrize("priors", [ABSENT, DEPENDENT], ids=["absent", "dependent"])
 def test_strict_rank_refuses_instead_of_warning(priors: Floats) -> None:
-    verdict = judge(priors, strict_rank=True)
-    assert verdict.reason == "its priors have rank 2, below 3 classes"
-    assert verdict.warnings == ()
-    assert judge(GOOD, strict_rank=True).accepted
+    found = checked(priors, strict_rank=True)
+    assert found.reason == "its priors have rank 2, below 3 classes"
+    assert found.warnings == ()
+    assert checked(GOOD, strict_rank=True).accepted
 
 
 def nearly_flat(spread: float, num_classes: int = 3) -> Floats:
@@ -164,20 +164,20 @@ def nearly_flat(spread: float, num_classes: int = 3) -> Floats:
 
 @pytest.mark.parametrize(("spread", "warned"), [(1 / 1100, True), (1 / 900, False)])
 def test_ill_conditioned_priors_are_warned_about(spread: float, warned: bool) -> None:
-    verdict = judge(nearly_flat(spread))
-    assert verdict.accepted
-    assert verdict.condition_number == pytest.approx(1 / spread, rel=1e-6)
-    assert bool(verdict.warnings) == warned
+    found = checked(nearly_flat(spread))
+    assert found.accepted
+    assert found.condition_number == pytest.approx(1 / spread, rel=1e-6)
+    assert bool(found.warnings) == warned
     if warned:
-        assert verdict.warnings[0].startswith("class priors are ill-conditioned (1.1e+03): ")
+        assert found.warnings[0].startswith("class priors are ill-conditioned (1.1e+03): ")
 
 
 @pytest.mark.parametrize("num_sets", [10, 20, 40])
 def test_the_condition_number_is_numpys(num_sets: int) -> None:
     priors = np.random.default_rng(num_sets).dirichlet(np.ones(10), num_sets)
-    verdict = check_sets(priors, np.ones(num_sets, dtype=np.int64), strict_rank=True)
-    assert verdict.accepted
-    assert verdict.condition_number == pytest.approx(np.linalg.cond(priors), rel=1e-9)
+    found = check_sets(priors, np.ones(num_sets, dtype=np.int64), strict_rank=True)
+    assert found.accepted
+    assert found.condition_number == pytest.approx(np.linalg.cond(priors), rel=1e-9)
 
 
 REFUSED = {
@@ -194,7 +194,7 @@ REFUSED = {
 def test_the_server_is_told_no_value_of_a_prior(
     priors: Floats, sizes: NDArray[np.int64], strict: bool
 ) -> None:
-    reason = judge(priors, sizes, strict_rank=strict).told
+    reason = checked(priors, sizes, strict_rank=strict).told
     assert reason
     # Names of sets, M, K and a rank at most: no fractions, no exponents, no names of classes.
     assert re.search(r"\d[.e]|nan\b|-\d", reason.replace("non-finite", "")) is None
