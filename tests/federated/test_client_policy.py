@@ -1,4 +1,4 @@
-"""Who takes part: refused sets and the ways out, ranks of shared priors, samples of each stage."""
+"""Which clients with sets take part: refused sets, the ways out, and ranks of shared priors."""
 
 from __future__ import annotations
 
@@ -10,31 +10,17 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import ILL_CONDITIONED
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_policy import (
-    ClientPolicy,
-    GivenLabelClients,
-    LabeledClients,
-    LabelStages,
-    SetAdmission,
-)
-from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
-from fedul_flwr.federated.round_record import RoundLog
+from fedul_flwr.federated.client_policy import SetAdmission
+from fedul_flwr.federated.registry import ClientReport
+from tests.support.fake_registry import registry_of
 
 Settings = Callable[..., RunConfig]
 SHARED: dict[str, Any] = {"fedul.share-priors": True}
 FEW: dict[str, Any] = {"fedul.fewer-sets": True}
 A, B, C = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]
 """Class priors of sets of one class each."""
-
-
-def registry_of(config: RunConfig, clients: int) -> ClientRegistry:
-    rounds = RoundLog(0, stop=False)
-    registry = ClientRegistry(config, rounds, lambda *_: None, lambda _: None)
-    registry.clients = [ClientRef(number, 100 + number) for number in range(clients)]
-    return registry
 
 
 def admission(config: RunConfig) -> SetAdmission:
@@ -221,127 +207,3 @@ def test_given_as_many_priors_as_announced_then_no_others_go(settings: Settings)
     answer = told(A, B, num_sets=3)
     with pytest.raises(BadMessageError, match=r"^it sent 6 class priors, not 3 x 3$"):
         admission(settings(**SHARED)).changed({0: answer})
-
-
-# Labels
-
-
-@pytest.mark.parametrize(("points", "labels"), [(5, 5), (5, 0), (None, 7)])
-def test_given_as_many_labels_as_points_then_they_are_taken(
-    settings: Settings, points: int | None, labels: int
-) -> None:
-    config = settings(method="labels-only")
-    report = ClientReport(0, num_points=points)
-    answer = Content(values={"num-labeled": labels})
-    LabeledClients(config, registry_of(config, 1), 10).accept(report, answer)
-    assert report.num_labeled == labels
-
-
-@pytest.mark.parametrize(
-    ("method", "advice"),
-    [
-        ("labels-only", ""),
-        ("fixmatch", " (with scenario.labels-at = 'server' the server learns them)"),
-    ],
-)
-def test_given_no_label_at_all_then_the_run_ends(
-    settings: Settings, method: str, advice: str
-) -> None:
-    config = settings(method=method)
-    policy = LabeledClients(config, registry_of(config, 2), 10)
-    none = Content(values={"num-labeled": 0})
-    with pytest.raises(UserError) as error:
-        policy.changed({0: none, 1: none})
-    text = "No client has a label: there is nothing to learn classes from"
-    assert str(error.value) == f"{text}{advice}."
-    policy.changed({0: none, 1: Content(values={"num-labeled": 1})})
-    assert (policy.labeled, policy.unlabeled) == ([ClientRef(1, 101)], [ClientRef(0, 100)])
-
-
-def test_given_more_labels_than_points_then_the_client_is_refused(settings: Settings) -> None:
-    config = settings(method="labels-only")
-    policy = LabeledClients(config, registry_of(config, 1), 10)
-    with pytest.raises(BadMessageError, match=r"^it announced more labels than points$"):
-        policy.accept(ClientReport(0, num_points=5), Content(values={"num-labeled": 6}))
-
-
-# Samples
-
-
-def policy_of(kind: type[ClientPolicy], config: RunConfig, labeled: int, unlabeled: int) -> Any:
-    policy: Any = kind(config, registry_of(config, labeled + unlabeled), 10)
-    answers = {
-        number: Content(values={"num-labeled": int(number < labeled)})
-        for number in range(labeled + unlabeled)
-    }
-    policy.changed(answers)
-    return policy
-
-
-def drawn(config: RunConfig, purpose: str, number: int, count: int, size: int) -> set[int]:
-    """Positions of a sample among ``count`` clients, by the run's seed."""
-    rng = stream(config.seed, purpose, number)
-    return set(rng.choice(count, size, replace=False).tolist())
-
-
-def test_given_labels_at_some_then_only_these_are_sampled(settings: Settings) -> None:
-    config = settings(method="labels-only", fraction_train=0.3)
-    policy = policy_of(GivenLabelClients, config, labeled=8, unlabeled=12)
-    for number in (1, 2, 3):
-        found = [client.partition_id for client in policy.sample(number)]
-        assert found == sorted(drawn(config, "sample", number, 8, 6))  # 0.3 of all 20
-    assert policy.stage_start(3) == 1
-
-
-def stages(settings: Settings, share: float, labels_only_rounds: int = 2, **more: Any) -> RunConfig:
-    options = {"semi.labeled-share": share, "semi.labels-only-rounds": labels_only_rounds}
-    return settings(method="pseudo-label", **options, **more)
-
-
-def test_given_two_stages_then_the_second_starts_after_the_first(settings: Settings) -> None:
-    policy = policy_of(LabelStages, stages(settings, 0.6), 3, 3)
-    assert [policy.stage_start(number) for number in (1, 2, 3, 4)] == [1, 1, 3, 3]
-    none = policy_of(LabelStages, stages(settings, 0.6, labels_only_rounds=0), 3, 3)
-    assert none.stage_start(1) == 1
-
-
-def test_given_the_second_stage_then_each_kind_is_drawn_by_its_own_stream(
-    settings: Settings,
-) -> None:
-    config = stages(settings, 0.56, fraction_train=0.5)
-    policy = policy_of(LabelStages, config, labeled=30, unlabeled=20)
-    for number in (1, 3, 4):
-        found = {client.partition_id for client in policy.sample(number)}
-        if number == 1:  # labels alone
-            assert found == drawn(config, "sample", number, 30, 25)
-            continue
-        # 0.56 * 25 is a little more than 14 in floating point; the other 11 have no labels.
-        labeled = drawn(config, "sample", number, 30, 14)
-        unlabeled = {30 + at for at in drawn(config, "sample unlabeled", number, 20, 11)}
-        assert found == labeled | unlabeled
-
-
-@pytest.mark.parametrize(
-    ("share", "labeled", "expected"),
-    [
-        (0.6, 10, (6, 4)),
-        (0.6, 3, (3, 7)),  # six are asked for, and there are three
-        (0.6, 19, (9, 1)),  # a single one without labels
-        (1.0, 15, (10, 0)),
-        (1.0, 5, (5, 5)),
-    ],
-)
-def test_given_too_few_of_a_kind_then_the_other_fills_up(
-    settings: Settings, share: float, labeled: int, expected: tuple[int, int]
-) -> None:
-    config = stages(settings, share, fraction_train=0.5)  # ten of twenty
-    policy = policy_of(LabelStages, config, labeled, 20 - labeled)
-    having = [client.partition_id < labeled for client in policy.sample(3)]
-    assert (having.count(True), having.count(False)) == expected
-
-
-def test_given_hardly_any_share_then_still_one_client_has_labels(settings: Settings) -> None:
-    config = stages(settings, 1e-12, fraction_train=0.5)
-    policy = policy_of(LabelStages, config, labeled=10, unlabeled=10)
-    found = [client.partition_id < 10 for client in policy.sample(3)]
-    assert (sum(found), len(found)) == (1, 10)
