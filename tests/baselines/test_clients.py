@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,28 +24,19 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import local_training
-from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout
 from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
-from tests.support.simulated_clients import mlp_weights, simulated_client
+from tests.support.simulated_clients import mlp_clients, mlp_weights
 
-C = TypeVar("C", bound=MethodClient)
 Build = Callable[..., Any]
 
 
 @pytest.fixture
 def client(settings: Callable[..., RunConfig]) -> Build:
-    """``client(kind, number, **settings)``: one of three simulated clients, prepared."""
-
-    def build(kind: type[C], number: int = 0, **options: Any) -> C:
-        config = settings(model="mlp", local_epochs=1, **options)
-        data = "labels" if kind is SupervisedClient else "unlabeled-sets"
-        return simulated_client(kind, config, number, data)
-
-    return build
+    return mlp_clients(settings)
 
 
 def test_supervised_without_a_fraction_has_all_points_in_order(client: Build) -> None:

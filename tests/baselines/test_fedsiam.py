@@ -210,7 +210,7 @@ def test_the_loss_of_a_client_is_as_the_settings_say(settings: Settings) -> None
     options = {"logit-cost": 0.25, "decay": 0.8, "consistency-weight": 3.0, "ramp-up-rounds": 4}
     table = {f"fedsiam.{key}": value for key, value in options.items()}
     config = settings(**{**QUICK, "model": "mlp+head", **table, "points_per_client": 30})
-    built = simulated_client(FedSiamClient, config, 0, "partly-labeled")
+    built = simulated_client(FedSiamClient, config)
     teacher = dump_arrays(build_model("mlp+head", (8, 8, 1), 10, seed=5))
     now = built.round({"server-round": 2, "teacher-steps": 9}, {TEACHER: teacher})
     found: Any = built.task(now).objective

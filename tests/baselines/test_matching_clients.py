@@ -30,7 +30,6 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
-from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
 from tests.support.simulated_clients import simulated_client
@@ -54,7 +53,7 @@ def client(settings: Settings) -> Callable[..., Any]:
         config = settings(
             **{"model": "mlp", "method": method, "points_per_client": 80, **labels, **options}
         )
-        built = simulated_client(KINDS[method], config, number, find_method(method).data)
+        built = simulated_client(KINDS[method], config, number)
         load_arrays(built.model, weights())
         return built
 

@@ -38,6 +38,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.graph_points import GraphPoints
 from tests.support.local_tasks import task_of, weighted_points
+from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, train
 from tests.support.simulated_clients import simulated_client
 
@@ -54,7 +55,7 @@ def client(settings: Settings) -> Callable[..., Any]:
     def build(kind: type[C], method: str, number: int = 0, **options: Any) -> C:
         defaults = {"points_per_client": 100, "labels.total": 60, "labels.new-fraction": 0.1}
         config = settings(model="mlp", local_epochs=1, method=method, **{**defaults, **options})
-        built = simulated_client(kind, config, number, "partly-labeled")
+        built = simulated_client(kind, config, number)
         load_arrays(built.model, weights())
         return built
 
@@ -387,13 +388,6 @@ def test_labels_alone_stay_alone_in_the_second_stage(client: Build) -> None:
 def test_points_are_labeled_in_the_precision_of_the_run(
     client: Build, monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, module: Any, name: str
 ) -> None:
-    used: list[str] = []
-    real = getattr(module, name)
-
-    def spy(model: Any, inputs: Any, rows: Any, plan: Any) -> Any:
-        used.append(plan.precision)
-        return real(model, inputs, rows, plan)
-
-    monkeypatch.setattr(module, name, spy)
+    plans = recorded(monkeypatch, module, name, 3)
     task_of(client(kind, method, precision="float64"), SECOND)
-    assert used == ["float64"]
+    assert [plan.precision for plan in plans] == ["float64"]

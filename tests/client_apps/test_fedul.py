@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,28 +22,21 @@ from fedul_flwr.client_apps.fedul_consistency import (
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning import device, set_priors
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of
-from tests.support.simulated_clients import mlp_weights, simulated_client
+from tests.support.recorded_calls import recorded
+from tests.support.simulated_clients import mlp_clients, mlp_weights
 
-C = TypeVar("C", bound=MethodClient)
 Build = Callable[..., Any]
 
 
 @pytest.fixture
 def client(settings: Callable[..., RunConfig]) -> Build:
-    """``client(kind, number, **settings)``: one of three simulated clients, prepared."""
-
-    def build(kind: type[C], number: int = 0, **options: Any) -> C:
-        config = settings(model="mlp", local_epochs=1, **options)
-        return simulated_client(kind, config, number)
-
-    return build
+    return mlp_clients(settings)
 
 
 def test_consistency_trains_for_the_class_priors_that_the_server_sends(
@@ -113,17 +106,8 @@ def test_given_one_round_then_no_priors_are_checked(
 def test_given_exact_priors_then_they_are_checked_against_themselves(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[Any] = []
-    check = set_priors.check_fit
-    monkeypatch.setattr(
-        set_priors, "check_fit", lambda *given: told.append(given[2]) or check(*given)
-    )
-    likelihoods, priors = set_priors.set_likelihoods, []
-    monkeypatch.setattr(
-        set_priors,
-        "set_likelihoods",
-        lambda *given: priors.append(given[1]) or likelihoods(*given),
-    )
+    told = recorded(monkeypatch, set_priors, "check_fit", 2)
+    priors = recorded(monkeypatch, set_priors, "set_likelihoods", 1)
     prior = [0.19, *[0.09] * 9]
     built = client(FedULClient, method="fedul", num_rounds=3, test_prior=",".join(map(str, prior)))
     task_of(built, 2)
@@ -160,11 +144,7 @@ def test_given_an_owner_who_knows_nothing_of_uncertainty_then_its_priors_are_exa
 def test_given_class_priors_of_the_server_then_likelihoods_are_of_these(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[Any] = []
-    likelihoods = set_priors.set_likelihoods
-    monkeypatch.setattr(
-        set_priors, "set_likelihoods", lambda *told: given.append(told[1]) or likelihoods(*told)
-    )
+    given = recorded(monkeypatch, set_priors, "set_likelihoods", 1)
     built = client(FedULClient, method="fedul", num_rounds=2, test_prior="sets")
     pi = [0.19, *[0.09] * 9]
     task_of(built, 2, **{"test-prior": pi})

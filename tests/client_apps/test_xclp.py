@@ -24,6 +24,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
+from tests.support.recorded_calls import recorded
 from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
@@ -33,7 +34,7 @@ KINDS: dict[str, Any] = {"xclp": XCLPClient, "xclp-predict": XCLPPredictClient}
 
 def client(settings: Settings, method: str, **options: Any) -> Any:
     config = settings(method=method, model="mlp", **QUICK, **options)
-    return simulated_client(KINDS[method], config, 0, "partly-labeled")
+    return simulated_client(KINDS[method], config)
 
 
 @pytest.fixture
@@ -71,16 +72,9 @@ def test_a_client_that_is_set_up_again_leaves_its_propagation(
     ("method", "name"), [("xclp", "extract_features"), ("xclp-predict", "features_and_logits")]
 )
 def test_features_are_in_the_precision_of_the_run(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: str, name: str
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str, name: str
 ) -> None:
-    used: list[str] = []
-    real = getattr(features, name)
-
-    def spy(model: Any, inputs: Any, rows: Any, plan: Any) -> Any:
-        used.append(plan.precision)
-        return real(model, inputs, rows, plan)
-
-    monkeypatch.setattr(features, name, spy)
+    plans = recorded(monkeypatch, features, name, 3)
     of_model: dict[str, Any] = (
         {}
         if method == "xclp"
@@ -92,7 +86,7 @@ def test_features_are_in_the_precision_of_the_run(
     built = client(settings, method, precision="float64", **of_model)
     found = built._features(dump_arrays(build_model("mlp", (8, 8, 1), 10)))
     assert len(found) == 80
-    assert used == ["float64"]
+    assert [plan.precision for plan in plans] == ["float64"]
 
 
 def test_given_a_file_for_labels_then_others_lie_beside_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from flwr.app import RecordDict
@@ -14,23 +15,31 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 
 C = TypeVar("C", bound=MethodClient)
 
 
-def simulated_client(
-    kind: type[C], config: RunConfig, number: int = 0, data: str = "unlabeled-sets"
-) -> C:
-    """Client ``number`` of three, which has got its setup; ``data`` names what its files have."""
+def simulated_client(kind: type[C], config: RunConfig, number: int = 0) -> C:
+    """Client ``number`` of three, which has got its setup, with the data of the run's method."""
     place, source = source_directory("digits"), load_source("digits")
     split = build_split(place, 3, config)
-    files = client_files(place, split.directory, data)
+    files = client_files(place, split.directory, find_method(config.method).data)
     shape = DataShape(source.input_shape, source.class_names)
     node = NodeConfig(partition_id=number, num_partitions=3)
     built = kind(config, node, ClientState(RecordDict()))
     built.on_phase("setup", setup_content(config, shape, files))
     return built
+
+
+def mlp_clients(settings: Callable[..., RunConfig]) -> Callable[..., Any]:
+    """``client(kind, number, **settings)``: a simulated client that trains ``mlp`` for an epoch."""
+
+    def build(kind: type[C], number: int = 0, **options: Any) -> C:
+        return simulated_client(kind, settings(model="mlp", local_epochs=1, **options), number)
+
+    return build
 
 
 def mlp_weights(seed: int = 0) -> list[Any]:
