@@ -14,6 +14,7 @@ from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
+from fedul_flwr.models.cnn2 import cnn2
 from fedul_flwr.models.cnn4 import cnn4
 from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
@@ -30,6 +31,7 @@ Builder = Callable[[InputShape, int], nn.Module]
 
 MODELS: dict[str, Builder] = {
     "alexnet-like": alexnet_like,
+    "cnn2": cnn2,
     "cnn4": cnn4,
     "cnn6": cnn6,
     "cnn6-quarter": cnn6_quarter,

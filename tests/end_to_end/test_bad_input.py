@@ -33,7 +33,7 @@ def run(*arguments: str) -> tuple[int, str]:
         ("base='fedadam' fedadam.eta=-1", "Setting fedadam.eta = -1: must be greater than 0."),
         ("fedadam.eta=0.5", "has no effect with base = 'fedavg'"),
         ("dataset='/no/such/place'", "/no/such/place"),
-        ("model='lenett'", "Setting model = 'lenett': must be one of alexnet-like, cnn4, cnn6"),
+        ("model='lenett'", "Setting model = 'lenett': must be one of alexnet-like, cnn2, cnn4"),
         ("model='lenet'", "needs images of at least 12 x 12 pixels"),
         ("model='no_such_module:f'", "Setting model = 'no_such_module:f': cannot import it"),
         ("method='fedull'", "Setting method = 'fedull': must be one of fedul, fedul-finetune"),

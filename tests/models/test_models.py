@@ -26,6 +26,7 @@ BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-small")
 """Drawing their weights is slow."""
 SMALLEST: dict[str, Shape] = {
     "alexnet-like": (19, 19, 1),
+    "cnn2": (4, 4, 1),
     "cnn4": (16, 16, 1),
     "cnn6": (4, 4, 1),
     "cnn6-quarter": (4, 4, 1),
@@ -153,6 +154,8 @@ def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
 @pytest.mark.parametrize(
     ("name", "shape", "count"),
     [
+        # (9 + 3)·8 + (9·8 + 3)·16 + (16·7·7 + 3)·64 + 65·10: a bias and two of batch norm each
+        ("cnn2", (28, 28, 1), 52_314),
         # 28·32 + (9·32 + 1)·32 + (9·32 + 1)·64 + (9·64 + 1)·64; (64·5·5 + 1)·512 + 513·10
         ("cnn4", (32, 32, 3), 890_410),
         ("cnn4", (28, 28, 1), 890_410 - 9 * 2 * 32 - 64 * 9 * 512),  # 4 x 4 places are left
