@@ -71,16 +71,18 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.engine.in_process import run_in_process
+    from fedul_flwr.federated.strategy import MethodStrategy
 
     seen: set[str] = set()
-    within = False
+    begun, within = 0, False
 
     def watch(frame: FrameType, event: str, argument: object) -> None:
         del argument
-        nonlocal within
+        nonlocal begun, within
         code = frame.f_code
         if code.co_name == "configure_train" and event == "call":
-            within = True
+            begun += isinstance(frame.f_locals["self"], MethodStrategy)
+            within = begun == 2
         if event == "call" and within:
             file = Path(code.co_filename)
             if file.is_relative_to(ROOT) and file.relative_to(ROOT).parts[0] in PACKAGES:
