@@ -90,7 +90,8 @@ class SharedSettings(TrainingSettings):
     processor multiplies it faster. Each process decides for itself: choose one explicitly if
     results must be bit-identical across machines (different CPUs, a run resumed elsewhere)."""
     client_threads: Annotated[int, Field(ge=0, le=4096)] = 1
-    """CPU threads of one client; 0 takes all. Results can differ between thread counts."""
+    """CPU threads of one client. 0 takes all; with `--engine processes` the clients that compute at
+    the same time share the cores. Results can differ between thread counts."""
     output: str = ""
     """Directory of results; empty takes `runs/<method>-<dataset>-<time>`."""
     resume: str = ""

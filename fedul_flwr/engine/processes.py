@@ -56,6 +56,8 @@ class ProcessGrid(LocalGrid):
     ----------
     num_supernodes, run_config : see :class:`LocalGrid`.
     environments : changed environment variables of each process; one process for each.
+    cores : cores that the clients of a round share out, see :func:`shares_of_cores`; with 0 every
+        client computes with as many threads as its settings say.
     """
 
     def __init__(
@@ -63,11 +65,14 @@ class ProcessGrid(LocalGrid):
         num_supernodes: int,
         run_config: dict[str, Any],
         environments: Sequence[dict[str, str]],
+        cores: int = 0,
     ) -> None:
         super().__init__(num_supernodes, run_config)
+        self._cores = cores
         self._known: dict[int, bytes] = {}  # contexts of clients that have answered
         self._idle: list[_Worker] = []
         self._missing = list(environments[:num_supernodes])  # of processes that are to be started
+        self._size = len(self._missing)
 
     def __enter__(self) -> ProcessGrid:
         return self
@@ -82,7 +87,8 @@ class ProcessGrid(LocalGrid):
         Messages that are not answered within ``timeout`` seconds get none, and their processes end.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        waiting = deque(enumerate(messages))
+        threads = shares_of_cores(len(messages), self._size, self._cores)
+        waiting = deque(zip(range(len(messages)), messages, threads, strict=True))
         contents = _Contents(messages)
         busy: dict[_Worker, int] = {}
         replies: dict[int, Message] = {}
@@ -115,16 +121,17 @@ class ProcessGrid(LocalGrid):
 
     def _order(
         self,
-        waiting: deque[tuple[int, Message]],
+        waiting: deque[tuple[int, Message, int]],
         contents: _Contents,
         busy: dict[_Worker, int],
     ) -> None:
         """Give messages that are waiting to processes that have none."""
         while waiting and (self._idle or self._missing):
-            number, message = waiting.popleft()
+            number, message, threads = waiting.popleft()
             worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
             busy[worker] = number
-            worker.order(contents.take(message), message.metadata, self._context(message))
+            known = self._context(message)
+            worker.order(contents.take(message), message.metadata, known, threads)
 
     def _collect(self, worker: _Worker, message: Message) -> Packed | Message:
         """The answer of ``worker``, not read yet, or an error reply if its process has ended."""
@@ -178,11 +185,11 @@ class _Worker:
             self.process.start()
         other.close()
 
-    def order(self, content: Packed, metadata: Any, known: bytes) -> None:
-        """Send a message with its client's pickled context."""
+    def order(self, content: Packed, metadata: Any, known: bytes, threads: int) -> None:
+        """Send a message with its client's pickled context and number of threads."""
         with suppress(ConnectionError):  # it has ended: nobody answers, which tells the same
             content.send(self.connection)
-            self.connection.send((metadata, known))
+            self.connection.send((metadata, known, threads))
 
     def answer(self) -> tuple[Packed, bytes]:
         """The reply with a traceback or an empty string, and the client's pickled context."""
@@ -215,6 +222,22 @@ def _crashed(code: int | None) -> str:
     if code is not None and code < 0:
         return f"Its process was killed by signal {-code}, perhaps for want of memory."
     return f"Its process ended with exit code {code}."
+
+
+def shares_of_cores(messages: int, processes: int, cores: int) -> list[int]:
+    """Threads for the client of each message: the cores, by the clients that compute with it.
+
+    Messages are answered in turns of ``processes``; the last turn may have fewer, which get more
+    threads each. The numbers do not depend on how fast anything runs, so a run can be repeated.
+
+    Parameters
+    ----------
+    cores : all cores of the clients; 0 gives 0 for each, which leaves their threads as they are.
+    """
+    sizes = [
+        min(processes, messages - number // processes * processes) for number in range(messages)
+    ]
+    return [max(1, cores // size) if cores else 0 for size in sizes]
 
 
 def worker_environments(client_cpus: int, client_gpus: float) -> list[dict[str, str]]:
@@ -274,5 +297,6 @@ def run_in_processes(
 
     plain_log()
     flat = dict(settings.to_flat())
-    with task_identity(), ProcessGrid(num_supernodes, flat, environments) as grid:
+    cores = 0 if settings.client_threads else usable_cpus()
+    with task_identity(), ProcessGrid(num_supernodes, flat, environments, cores) as grid:
         serve(grid, resolve(flat, Path.cwd()), watch)

@@ -22,15 +22,13 @@ from fedul_flwr.client_app import app
 from fedul_flwr.engine.local_grid import answered, task_identity
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message
+from fedul_flwr.learning.device import set_threads
 
 gc.freeze()  # the collector would write to pages that all workers share
 
 
 def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -> None:
     """Answer what comes from ``connection``, until its other end is closed.
-
-    An order is a message's content, its metadata and the pickled context of its client. The answer
-    is the reply with the traceback of an unexpected error or an empty string, and the context.
 
     Parameters
     ----------
@@ -45,14 +43,23 @@ def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -
     os.environ.update(environment)
     with task_identity(), contextlib.suppress(EOFError, ConnectionError):
         while True:
-            content = Packed.receive(connection).open_mapped()
-            metadata, known = connection.recv()
-            message, context = make_message(metadata, content), pickle.loads(known)
-            del content
-            answer = answered(app, message, context)
-            pack(answer).send(connection)
-            connection.send_bytes(pickle.dumps(context, protocol=5))
-            del message, context, answer  # frees their models while waiting
+            answer_next(connection)
+
+
+def answer_next(connection: Connection) -> None:
+    """Wait for one order from ``connection``, and answer it.
+
+    An order is a message's content, its metadata, the pickled context of its client and its number
+    of threads, 0 for those of its settings. The answer is the reply with the traceback of an
+    unexpected error or an empty string, and the context.
+    """
+    content = Packed.receive(connection).open_mapped()
+    metadata, known, threads = connection.recv()
+    set_threads(threads)
+    context = pickle.loads(known)
+    answer = answered(app, make_message(metadata, content), context)
+    pack(answer).send(connection)
+    connection.send_bytes(pickle.dumps(context, protocol=5))
 
 
 def _end_with_parent() -> None:

@@ -33,15 +33,17 @@ def warp(
     # a rotation from shearing an image that is not square.
     ratios = matrices.new_tensor([[1, height / width], [width / height, 1]])
     maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
-    across, down = _centers(width, maps.dtype), _centers(height, maps.dtype)
+    # As functional.affine_grid, whose product for every single image takes longer than the rest;
+    # value by value, so that an image does not depend on how many others there are.
+    across, down = _centers(width, maps), _centers(height, maps)
     rows = torch.addcmul(maps[:, None, :, 2], maps[:, None, :, 1], down[None, :, None])
     grid = torch.addcmul(rows[:, :, None], maps[:, None, None, :, 0], across[None, None, :, None])
     return functional.grid_sample(images, grid, mode=mode, align_corners=False)
 
 
-def _centers(count: int, dtype: torch.dtype) -> Tensor:
+def _centers(count: int, like: Tensor) -> Tensor:
     """``(count,)``, centers of pixels along a side that runs from -1 to 1."""
-    return (torch.arange(count, dtype=dtype) * 2 + (1 - count)) / count
+    return (2 * torch.arange(count, dtype=like.dtype, device=like.device) + 1 - count) / count
 
 
 def rotations(angles: Tensor) -> Tensor:

@@ -234,7 +234,7 @@ def _endless(
 
 
 def evaluation_batches(
-    stored: Inputs, points: NDArray[np.int64], batch_size: int = 512
+    stored: Inputs, points: NDArray[np.int64], batch_size: int
 ) -> Iterator[Tensor]:
     """All ``points`` in order, as inputs."""
     for start in range(0, len(points), batch_size):

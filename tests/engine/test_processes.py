@@ -15,14 +15,20 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.engine import processes
+from fedul_flwr.engine import processes, worker
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
-from fedul_flwr.engine.processes import ProcessGrid, run_in_processes, worker_environments
+from fedul_flwr.engine.processes import (
+    ProcessGrid,
+    run_in_processes,
+    shares_of_cores,
+    worker_environments,
+)
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
@@ -102,6 +108,60 @@ def test_given_an_answer_then_its_process_gets_the_next_message_before_it_is_rea
         monkeypatch.setattr(processes.Packed, "open", noted("read", processes.Packed.open))
         assert partitions(grid.answer(describe(0, 1, 2), None)) == [0, 1, 2]
     assert steps == ["order", "order", "read", "order", "read", "read"]
+
+
+@pytest.mark.parametrize(
+    ("messages", "processes", "cores", "threads"),
+    [
+        (5, 2, 2, [1, 1, 1, 1, 2]),  # the last one is alone
+        (4, 2, 2, [1, 1, 1, 1]),
+        (5, 3, 8, [2, 2, 2, 4, 4]),  # 8 // 3, then 8 // 2
+        (2, 2, 16, [8, 8]),
+        (3, 2, 1, [1, 1, 1]),  # never fewer than one
+        (3, 2, 0, [0, 0, 0]),
+        (0, 2, 4, []),
+    ],
+)
+def test_given_fewer_clients_than_cores_in_a_turn_then_they_share_the_cores(
+    messages: int, processes: int, cores: int, threads: list[int]
+) -> None:
+    assert shares_of_cores(messages, processes, cores) == threads
+
+
+@pytest.mark.parametrize(("client_threads", "threads"), [(1, {0}), (0, {1, 2})])
+def test_given_all_threads_then_a_client_that_is_alone_gets_both_cores(
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    client_threads: int,
+    threads: set[int],
+) -> None:
+    given: list[int] = []
+    real = processes._Worker.order
+
+    def order(worker: Any, *order: Any) -> None:
+        given.append(order[-1])
+        real(worker, *order)
+
+    monkeypatch.setattr(processes._Worker, "order", order)
+    monkeypatch.setattr(processes, "usable_cpus", lambda: 2)
+    run_in_processes(settings(num_rounds=1, client_threads=client_threads), 3)
+    assert set(given) == threads
+
+
+def test_given_an_order_with_threads_then_torch_uses_as_many() -> None:
+    own, other = multiprocessing.Pipe()
+    before = torch.get_num_threads()
+    try:
+        with task_identity(), ProcessGrid(1, {"method": "fedul"}, TWO) as grid:
+            [message] = describe(0)
+            processes.pack(message.content).send(own)
+            own.send((message.metadata, grid._context(message), before + 2))
+            worker.answer_next(other)
+        assert torch.get_num_threads() == before + 2
+        (reply, trace), _ = processes.Packed.receive(own).open(None)
+        assert (partitions([reply]), trace) == ([0], "")
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its_place(

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch.nn import functional
 
 from fedul_flwr.learning.affine import rotations, shears, warp
 from tests.learning.test_augment import blob, moments, noise
@@ -71,3 +72,20 @@ def test_every_image_has_its_own_map() -> None:
     found = warp(images, rotations(torch.tensor([0.0, 180.0])), NONE.repeat(2, 1))
     torch.testing.assert_close(found[0], images[0])
     torch.testing.assert_close(found[1], images[1].flip(1, 2))
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 5, 9), (1, 1, 1, 1)])
+def test_warp_is_torchs_affine_grid_and_sampling(shape: tuple[int, int, int, int]) -> None:
+    torch.manual_seed(0)
+    images, matrices, shifts = (
+        torch.rand(shape),
+        torch.randn(shape[0], 2, 2),
+        torch.rand(shape[0], 2),
+    )
+    height, width = shape[2:]
+    # affine_grid counts both sides from -1 to 1, so that a pixel across is not a pixel down.
+    ratios = torch.tensor([[1, height / width], [width / height, 1]])
+    maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
+    grid = functional.affine_grid(maps, list(shape), align_corners=False)
+    expected = functional.grid_sample(images, grid, align_corners=False)
+    torch.testing.assert_close(warp(images, matrices, shifts), expected)

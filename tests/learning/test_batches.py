@@ -117,7 +117,7 @@ def test_evaluation_takes_all_points_in_order() -> None:
     batches = list(evaluation_batches(numbered(10), points, batch_size=2))
     assert [len(batch) for batch in batches] == [2, 2, 1]
     assert [index for batch in batches for index in index_of(batch)] == [5, 1, 9, 9, 0]
-    assert list(evaluation_batches(numbered(10), points[:0])) == []
+    assert list(evaluation_batches(numbered(10), points[:0], 2)) == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fedul_flwr.models import MODELS, build_model
 
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)
-POINTS = RNG.permutation(600)[:530]  # more than one batch of 512
+POINTS = RNG.permutation(600)[:530]  # several batches of 128
 NONE = np.zeros(0, dtype=np.int64)
 
 
