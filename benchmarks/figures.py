@@ -23,6 +23,8 @@ from fedul_flwr.results.figure_style import (
     style,
 )
 
+_MOST_TICKS = 10
+"""Sizes that can be named along an axis."""
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
@@ -54,8 +56,11 @@ class Growth:
                 axes.plot(*zip(*points, strict=True), MARKERS[look % 4] + "-", color=COLOURS[look])
             axes.set(xscale="log", yscale="log", xlabel=self.size, ylabel=cost)
             sizes = sorted({size for points in curves.values() for size, _ in points})
-            axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
-            axes.xaxis.set_minor_locator(NullLocator())
+            if len(sizes) <= _MOST_TICKS:
+                axes.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
+                axes.xaxis.set_minor_locator(NullLocator())
+            else:  # they would cover each other
+                mark_decades(axes.xaxis)
             mark_decades(axes.yaxis)
         handles = [
             Line2D([], [], color=COLOURS[look], marker=MARKERS[look % 4], label=name)

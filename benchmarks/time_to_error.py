@@ -88,8 +88,11 @@ def measure(quick: bool) -> Outcome:
             side: [_run({**settings, "seed": seed}, target) for seed in seeds]
             for side, (settings, seeds) in _sides(column, quick).items()
         }
-        _report(outcome, column, target, ways, _loop_seconds(column) if not quick else 1.0)
+        of_loop = _loop_seconds(column) if not quick else 1.0
+        _report(outcome, column, target, ways, of_loop)
         curves |= {f"{column}, {side}": found[0].points for side, found in ways.items()}
+        learned = enumerate(ways[PAPER][0].points, 1)
+        curves[f"{column}, {LOOP}"] = [(number * of_loop, error) for number, (_, error) in learned]
     errors = {"validation error, %": curves}
     outcome.figures["curves"] = curves
     outcome.plots.append(
