@@ -56,8 +56,9 @@ def answer_next(connection: Connection) -> None:
     content = Packed.receive(connection).open_mapped()
     metadata, known, threads = connection.recv()
     set_threads(threads)
-    context = pickle.loads(known)
-    answer = answered(app, make_message(metadata, content), context)
+    message, context = make_message(metadata, content), pickle.loads(known)
+    del content  # a client empties its message as soon as its model has the weights
+    answer = answered(app, message, context)
     pack(answer).send(connection)
     connection.send_bytes(pickle.dumps(context, protocol=5))
 
