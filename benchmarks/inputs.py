@@ -13,7 +13,7 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.experiments.table_file import read_table
 
 _CHECKOUT = Path(__file__).parents[1]
-EXPERIMENTS, RESULTS = _CHECKOUT / "experiments", _CHECKOUT / "results"
+EXPERIMENTS = _CHECKOUT / "experiments"
 MADE = _CHECKOUT / "runs" / "bench" / "data"
 """Folder for generated data sets."""
 

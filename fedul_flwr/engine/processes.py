@@ -72,7 +72,6 @@ class ProcessGrid(LocalGrid):
         self._known: dict[int, bytes] = {}  # contexts of clients that have answered
         self._idle: list[_Worker] = []
         self._missing = list(environments[:num_supernodes])  # of processes that are to be started
-        self._size = len(self._missing)
 
     def __enter__(self) -> ProcessGrid:
         return self
@@ -87,7 +86,8 @@ class ProcessGrid(LocalGrid):
         Messages that are not answered within ``timeout`` seconds get none, and their processes end.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        threads = shares_of_cores(len(messages), self._size, self._cores)
+        processes = len(self._idle) + len(self._missing)  # none is busy yet
+        threads = shares_of_cores(len(messages), processes, self._cores)
         waiting = deque(zip(range(len(messages)), messages, threads, strict=True))
         contents = _Contents(messages)
         busy: dict[_Worker, int] = {}

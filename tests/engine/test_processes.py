@@ -33,6 +33,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
 from tests.support.patience import wait_until
+from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -135,14 +136,7 @@ def test_given_all_threads_then_a_client_that_is_alone_gets_both_cores(
     client_threads: int,
     threads: set[int],
 ) -> None:
-    given: list[int] = []
-    real = processes._Worker.order
-
-    def order(worker: Any, *order: Any) -> None:
-        given.append(order[-1])
-        real(worker, *order)
-
-    monkeypatch.setattr(processes._Worker, "order", order)
+    given = recorded(monkeypatch, processes._Worker, "order", -1)
     monkeypatch.setattr(processes, "usable_cpus", lambda: 2)
     run_in_processes(settings(num_rounds=1, client_threads=client_threads), 3)
     assert set(given) == threads

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 
-def recorded(
-    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, position: int
-) -> list[Any]:
-    """The argument at ``position`` of every call of ``module.name`` from now on."""
+def recorded(monkeypatch: pytest.MonkeyPatch, owner: object, name: str, position: int) -> list[Any]:
+    """The argument at ``position`` of every call of ``owner.name`` from now on.
+
+    Parameters
+    ----------
+    owner : a module, or a class whose method is called: then position 0 is the object.
+    """
     found: list[Any] = []
-    real = getattr(module, name)
+    real = getattr(owner, name)
 
     def called(*arguments: Any) -> Any:
         found.append(arguments[position])
         return real(*arguments)
 
-    monkeypatch.setattr(module, name, called)
+    monkeypatch.setattr(owner, name, called)
     return found
