@@ -12,7 +12,12 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.client import MethodClient, settings_from, state_directory
+from fedul_flwr.federated.client import (
+    MethodClient,
+    admitted_settings,
+    settings_from,
+    state_directory,
+)
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
@@ -21,17 +26,16 @@ from fedul_flwr.methods import find_method
 
 def build_client(context: Context) -> MethodClient[Any]:
     """Build the client that answers one message."""
-    node = NodeConfig.parse(context.node_config)
-    told, settings = _told(context)
+    node, setup, settings = _load_setup(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
-    state = ClientState(context.state, state_directory(told, node))
+    state = ClientState(context.state, state_directory(setup, node))
     built: MethodClient[Any] = client(settings, node, state)
     return built
 
 
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Flower mod that clips the update, in runs with `dp.clipping = "client"`."""
-    _, settings = _told(context)
+    *_, settings = _load_setup(context)
     if settings[DPSettings].clipping != "client":
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
@@ -49,13 +53,19 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
     return fixedclipping_mod(message, context, train)
 
 
-def _told(context: Context) -> tuple[dict[str, Any], RunConfig]:
-    """The setup from phase ``setup``, and the run's settings."""
-    told = ClientState(context.state).values(SETUP)
+def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig]:
+    """The node config, the setup from phase ``setup`` and the run's settings.
+
+    The owner's limits are checked at every message, before a module of the run is imported.
+    """
+    node = NodeConfig.parse(context.node_config)
+    setup = ClientState(context.state).values(SETUP)
     # Prefer the settings that the server sent: they have absolute paths and those of `resume`.
-    return told, settings_from(
-        str(told.get(SETTINGS) or json.dumps(dict(context.run_config), sort_keys=True))
-    )
+    if SETTINGS in setup:
+        return node, setup, admitted_settings(node, str(setup[SETTINGS]))
+    if node.data:
+        node.check_modules(context.run_config)
+    return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
 
 
 app = make_client_app(build_client, clip)

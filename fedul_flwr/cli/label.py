@@ -88,7 +88,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         If it is not a run with a model, or ``overrides`` contradict its settings.
     """
     from fedul_flwr.config.model import ModelOptions
-    from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
+    from fedul_flwr.config.own_modules import name_again, require_trusted_modules
     from fedul_flwr.methods import find_method
     from fedul_flwr.results.records import read_config, saved_model
     from fedul_flwr.results.store import BEST_MODEL
@@ -99,7 +99,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     used = {"model": saved_model(directory, saved)}
     if saved.get("features"):
         used["features"] = saved["features"]
-    refuse_strange_modules(directory, used, name_again(used), overrides)
+    require_trusted_modules(directory, used, name_again(used), overrides)
     implied = {"start-from": str(directory), **used}
     if _METHOD in find_method(str(overrides["method"])).tables:
         implied[_FEATURES] = "model"

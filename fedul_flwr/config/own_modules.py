@@ -9,17 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.features import HUB, RUN, TORCHVISION
+from fedul_flwr.config.references import USER_PATH, module_folder
 from fedul_flwr.errors import UserError
 
-KEYS = ("method", "model", "features")
-"""Settings that may name a module, as ``package.module:NAME``."""
-BUILT_IN = (TORCHVISION, HUB, RUN)
-"""Beginnings of names that are ours."""
+BUILT_IN: dict[str, tuple[str, ...]] = {
+    "method": (),
+    "base": (),
+    "model": (TORCHVISION,),
+    "features": (TORCHVISION, HUB, RUN),
+}
+"""Settings that may name a module, as ``package.module:NAME``, and beginnings of values that
+do not."""
 
 
 def list_file() -> Path:
@@ -31,14 +37,22 @@ def list_file() -> Path:
 
 def named_modules(settings: Mapping[str, Any]) -> list[str]:
     """References in ``settings`` to modules that are not built in."""
-    values = (settings.get(key) for key in KEYS)
-    return [v for v in values if isinstance(v, str) and ":" in v and not v.startswith(BUILT_IN)]
+    return [
+        value
+        for key, prefixes in BUILT_IN.items()
+        if isinstance(value := settings.get(key), str)
+        and ":" in value
+        and not value.startswith(prefixes)
+    ]
 
 
 def remember_run(directory: Path, settings: Mapping[str, Any]) -> None:
-    """Note that a run of this user in ``directory`` named these modules, if it names any."""
+    """Note that a run of this user in ``directory`` named these modules, if it names any, and the
+    folder of each; it is empty for an installed one."""
     if modules := named_modules(settings):
-        line = json.dumps({"run": str(directory.resolve()), "modules": modules})
+        folder = module_folder()
+        folders = {name: str(folder) if _is_in(folder, name) else "" for name in modules}
+        line = json.dumps({"run": str(directory.resolve()), "modules": folders})
         # Where it cannot be noted, the user has to name the modules again later.
         with contextlib.suppress(OSError, RuntimeError):
             file = list_file()
@@ -47,48 +61,68 @@ def remember_run(directory: Path, settings: Mapping[str, Any]) -> None:
                 lines.write(f"{line}\n")
 
 
+def _is_in(folder: Path, reference: str) -> bool:
+    top = re.split(r"[.:]", reference)[0]
+    return (folder / top).is_dir() or (folder / f"{top}.py").is_file()
+
+
 def name_again(settings: Mapping[str, Any]) -> str:
     """How to trust the modules of ``settings`` on a command line that takes settings."""
-    named = {key: settings[key] for key in KEYS if named_modules({key: settings.get(key)})}
+    named = {key: settings[key] for key in BUILT_IN if named_modules({key: settings.get(key)})}
     options = (f"-c '{key}=\"{value}\"'" for key, value in named.items())
     return f"name it again with {' '.join(options)}"
 
 
-def refuse_strange_modules(
+def require_trusted_modules(
     directory: Path,
     settings: Mapping[str, Any],
     remedy: str,
-    given: Mapping[str, Any] | None = None,
-) -> None:
+    overrides: Mapping[str, Any] | None = None,
+) -> Path | None:
     """Refuse modules named in a run's folder that neither this user's run nor the user has named.
 
     Parameters
     ----------
     directory : the run's folder.
     settings : its settings.
-    remedy : what the user can do once the module has been looked at.
-    given : settings that the user has given on the command line.
+    remedy : what the user can do after reading the module.
+    overrides : settings from the command line, for a new run that searches modules as runs do.
+
+    Returns
+    -------
+    Folder from which that run took its modules; None for installed ones.
 
     Raises
     ------
     UserError
-        With the first such module.
+        With the first such module; or with the folder, if a new run would search another one.
     """
-    trusted = named_modules(given or {})
-    strange = [module for module in named_modules(settings) if module not in trusted]
-    if strange and not set(strange) <= _remembered(directory.resolve()):
-        raise UserError(
-            f"{directory} names the module {strange[0]!r}, which would run as you, and is not "
-            f"known to be of a run of yours on this machine: if you trust that module, {remedy}."
-        )
+    named = set(named_modules(settings)) - set(named_modules(overrides or {}))
+    folders = _remembered(directory.resolve())
+    for module in sorted(named):
+        if module not in folders:
+            raise UserError(
+                f"{directory} names the module {module!r}, which would run as you, and is not "
+                f"known to be of a run of yours on this machine: if you trust that module, "
+                f"{remedy}."
+            )
+        if overrides is not None and folders[module] not in ("", str(module_folder())):
+            raise UserError(
+                f"{directory} names the module {module!r}, which that run took from "
+                f"{folders[module]}: set {USER_PATH} to that folder, or {remedy}."
+            )
+    return next((Path(folders[module]) for module in sorted(named) if folders[module]), None)
 
 
-def _remembered(directory: Path) -> set[str]:
-    found: set[str] = set()
+def _remembered(directory: Path) -> dict[str, str]:
+    """Modules that runs of this user in ``directory`` named, with the folder of each or ""."""
+    folders: dict[str, str] = {}
     with contextlib.suppress(OSError, RuntimeError):
         for line in list_file().read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 entry = json.loads(line)
                 if entry["run"] == str(directory):
-                    found |= set(entry["modules"])
-    return found
+                    modules = entry["modules"]  # earlier versions wrote a list without folders
+                    named = modules if isinstance(modules, dict) else dict.fromkeys(modules, "")
+                    folders |= {str(name): str(folder) for name, folder in named.items()}
+    return folders

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.own_modules import BUILT_IN, named_modules
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
@@ -26,8 +28,9 @@ class OwnerLimits(Settings):
     """
 
     allow_methods: str = ""
-    """Names of the allowed methods, separated by commas; empty allows every built-in one. A method
-    of somebody's own is allowed by its name `package.module:NAME`."""
+    """Names of the allowed methods, separated by commas; empty allows every built-in one. A run may
+    name a module of somebody's own, as method, model, features or base, only if its name
+    `package.module:NAME` is here, too."""
     allow_plaintext: bool = False
     """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
     allow_known_seed: bool = False
@@ -55,6 +58,24 @@ class OwnerLimits(Settings):
         """Every limit by key."""
         return {key: value for key, value in self.to_flat().items() if key in _KEYS}
 
+    def check_modules(self, flat: Mapping[str, Any]) -> None:
+        """Refuse settings that name a module which the owner does not allow.
+
+        Parameters
+        ----------
+        flat : settings as the server sent them: parsing them would already import a method's
+            module.
+
+        Raises
+        ------
+        UserError
+            With the setting and the limit.
+        """
+        for key in BUILT_IN:
+            for name in named_modules({key: flat.get(key)}):
+                if name not in self._allowed_methods:
+                    raise self._refusal(f"{key} = {name!r}", "allow-methods")
+
     def check_run(self, settings: RunConfig) -> None:
         """Refuse a run that does less than the owner wants.
 
@@ -76,16 +97,22 @@ class OwnerLimits(Settings):
                 rules.append((shares, "fedul.share-priors = true", "allow-priors"))
         for is_broken, has, key in rules:
             if is_broken:
-                raise UserError(
-                    f"The node's owner does not allow {has}: its node config has "
-                    f"{key} = {self.limits[key]!r}."
-                )
+                raise self._refusal(has, key)
+
+    def _refusal(self, setting: str, limit: str) -> UserError:
+        return UserError(
+            f"The node's owner does not allow {setting}: its node config has "
+            f"{limit} = {self.limits[limit]!r}."
+        )
+
+    @property
+    def _allowed_methods(self) -> list[str]:
+        return [name.strip() for name in self.allow_methods.split(",") if name.strip()]
 
     # A rule: whether the run breaks it, the run's setting, and the key of the limit.
 
     def _method_rule(self, settings: RunConfig) -> Rule:
-        allowed = [name.strip() for name in self.allow_methods.split(",") if name.strip()]
-        is_broken = settings.method not in (allowed or METHODS)
+        is_broken = settings.method not in (self._allowed_methods or METHODS)
         return is_broken, f"method = {settings.method!r}", "allow-methods"
 
     def _columns_rule(self, settings: RunConfig) -> Rule:

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,12 +19,36 @@ USER_PATH = "FEDUL_PATH"
 """Environment variable: directory with the user's own modules (default: the current one)."""
 
 
+_searched: ContextVar[tuple[Path, ...] | None] = ContextVar("searched", default=None)
+
+
+def module_folder() -> Path:
+    """Folder with the user's own modules: ``$FEDUL_PATH``, or the current one."""
+    return Path(os.environ.get(USER_PATH) or Path.cwd())
+
+
+@contextmanager
+def modules_from(folder: Path | None) -> Iterator[None]:
+    """Context in which names come from somebody's folder, not from the user.
+
+    Beside installed modules ``folder`` is searched, or ``$FEDUL_PATH`` alone: a file of the working
+    folder that has the same name by chance must not run.
+    """
+    named = folder or (Path(path) if (path := os.environ.get(USER_PATH)) else None)
+    token = _searched.set((named,) if named else ())
+    try:
+        yield
+    finally:
+        _searched.reset(token)
+
+
 def load_reference(reference: str, setting: str) -> Any:
     """Import the object ``package.module:name``; errors name ``setting``."""
     module, _, attribute = reference.partition(":")
-    own = os.environ.get(USER_PATH) or str(Path.cwd())
-    if own not in sys.path:
-        sys.path.append(own)  # last, so that it cannot shadow an installed module
+    searched = _searched.get()
+    for own in map(str, (module_folder(),) if searched is None else searched):
+        if own not in sys.path:
+            sys.path.append(own)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
     with own_code(f"Setting {setting} = {reference!r}"):

@@ -15,7 +15,7 @@ from fedul_flwr.config.data_settings import BUILT_IN
 from fedul_flwr.config.features import RUN
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
-from fedul_flwr.config.own_modules import name_again, refuse_strange_modules
+from fedul_flwr.config.own_modules import name_again, require_trusted_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
@@ -202,7 +202,7 @@ def _resume(
             "or begin anew in another output."
         )
     saved = current_names(saved, stored=True)
-    refuse_strange_modules(directory, saved, name_again(saved), overrides)
+    require_trusted_modules(directory, saved, name_again(saved), overrides)
     saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):

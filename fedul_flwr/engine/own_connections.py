@@ -27,6 +27,10 @@ KERNEL_TABLES = {
 }
 """Linux's tables of connections, with the user that each one belongs to."""
 REFUSED = b"This server answers only the user who started it.\n"
+LARGEST_BODY = 32 << 20
+"""Most bytes of a request from others: Flower reads all of it before it checks who has signed it.
+SuperNodes send arrays in pieces of 5 MiB."""
+TOO_LARGE = b"A request needs a content-length of at most 32 MiB.\n"
 
 
 class OwnConnectionsOnly:
@@ -45,23 +49,51 @@ class OwnConnectionsOnly:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or refuse it."""
         # Everything else, such as the start of the server, comes from the server itself.
-        if scope["type"] not in ("http", "websocket") or self._may_pass(scope):
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+        elif self._is_open(scope):
+            if is_small(scope):
+                await self._app(scope, receive, send)
+            else:
+                await _refuse(send, 413, TOO_LARGE)
+        elif self._is_own(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008})
         else:
-            headers = [(b"content-type", b"text/plain")]
-            await send({"type": "http.response.start", "status": 403, "headers": headers})
-            await send({"type": "http.response.body", "body": REFUSED})
+            await _refuse(send, 403, REFUSED)
 
-    def _may_pass(self, scope: Scope) -> bool:
+    def _is_open(self, scope: Scope) -> bool:
         path = str(scope["path"])
-        if path.startswith(self._open_paths) and "/.." not in path:
-            return True
+        return path.startswith(self._open_paths) and "/.." not in path
+
+    @staticmethod
+    def _is_own(scope: Scope) -> bool:
         client, server = scope.get("client"), scope.get("server")
         if client is None or server is None or server[1] is None:
             return False
         return belongs_to_user((client[0], client[1]), (server[0], server[1]))
+
+
+def is_small(scope: Scope) -> bool:
+    """Whether a request says that its body has at most :data:`LARGEST_BODY` bytes.
+
+    The server reads no more than that. A body of unknown length is refused: SuperNodes send none.
+    """
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"0")
+    return (
+        b"transfer-encoding" not in headers
+        and len(length) < 20
+        and length.isdigit()
+        and int(length) <= LARGEST_BODY
+    )
+
+
+async def _refuse(send: Send, status: int, text: bytes) -> None:
+    headers = [(b"content-type", b"text/plain")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": text})
 
 
 def guard_servers(open_paths: Sequence[str] = ()) -> None:

@@ -29,7 +29,12 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.column_part import answer_column_sum, forget_column_sum, plain_moments
+from fedul_flwr.federated.column_part import (
+    answer_column_sum,
+    forget_column_sum,
+    plain_moments,
+    received_scaling,
+)
 from fedul_flwr.learning.stages import training_stage
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
 
@@ -117,9 +122,10 @@ class MethodClient(NumPyClient, Generic[D]):
                 )
             case messages.COLUMN_SUM:
                 return answer_column_sum(self.settings, self.node, self.state, self.data, content)
-            case messages.COLUMNS:  # means and scales of columns, of all clients together
+            case messages.COLUMNS:
                 forget_column_sum(self.state)
-                self.state.set_values(messages.SETUP, {**self.setup, **content.values})
+                scaling = received_scaling(content, self.setup)
+                self.state.set_values(messages.SETUP, {**self.setup, **scaling})
                 return Content()
             case _:
                 raise UserError(f"Method {self.settings.method!r} has no phase {name!r}.")
@@ -242,12 +248,12 @@ class MethodClient(NumPyClient, Generic[D]):
         forget_column_sum(self.state)  # a client that starts again leaves a sum under way
         if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
             told[messages.FORGETFUL] = True
-        if self.node.data:
-            self.node.check_run(settings_from(str(told[messages.SETTINGS])))
-        self.state.set_values(messages.SETUP, told)
         # The server has resolved settings that depend on the data, such as `standardize`.
         if told.get(messages.SETTINGS):
-            self.settings = settings_from(str(told[messages.SETTINGS]))
+            self.settings = admitted_settings(self.node, str(told[messages.SETTINGS]))
+        elif self.node.data:
+            raise UserError("The server's setup has no settings.")
+        self.state.set_values(messages.SETUP, told)
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(told, self.node))
 
@@ -269,6 +275,22 @@ def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:
     if node.data or "memory" not in setup:
         return None
     return Path(str(setup["memory"])) / str(node.partition_id)
+
+
+def admitted_settings(node: NodeConfig, text: str) -> RunConfig:
+    """Settings of a run from their JSON text, if the limits of the data's owner admit the run.
+
+    Raises
+    ------
+    UserError
+        With the setting and the limit; before a module that the settings name is imported.
+    """
+    if node.data:
+        node.check_modules(json.loads(text))
+    settings = settings_from(text)
+    if node.data:
+        node.check_run(settings)
+    return settings
 
 
 @lru_cache(maxsize=4)

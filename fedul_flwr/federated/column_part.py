@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import cast
+
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
-from fedul_flwr.data.content import Content, Value
-from fedul_flwr.data.standardize import MEANS, VARIANCES, ScaledInputs, moments
+from fedul_flwr.data.content import Content, Value, numbers
+from fedul_flwr.data.standardize import MEANS, SCALES, VARIANCES, ScaledInputs, moments
 from fedul_flwr.data.types import Inputs, Ints
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.secure.exact_sums import exact_sums
@@ -61,6 +64,29 @@ def answer_column_sum(
         )
     state.set_ephemeral(STORED, dict(remembered))
     return Content(arrays=dict(reply))
+
+
+def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
+    """Means and scales of the columns of all clients together, as a client stores them.
+
+    Parameters
+    ----------
+    content : of phase ``columns``. Nothing else in it is taken: the settings were checked against
+        the owner's limits, and must stay as they were.
+    setup : the client's setup, with the number of columns.
+
+    Raises
+    ------
+    BadMessageError
+        If they are not one finite mean and one positive scale for each column.
+    """
+    shape = cast(list[int], setup["model-shape"])
+    found = {key: numbers(content, key) for key in (MEANS, SCALES)}
+    if any(len(values) != shape[0] for values in found.values()) or (found[SCALES] <= 0).any():
+        raise BadMessageError(
+            f"Phase 'columns' came without a mean and a positive scale for {shape[0]} columns."
+        )
+    return {key: cast(list[float], values.tolist()) for key, values in found.items()}
 
 
 def forget_column_sum(state: ClientState) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from logging import WARNING
 from typing import cast
 
+import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
@@ -34,9 +35,15 @@ UNPROTECTED = (
     "which xclp.secure does not encrypt; 'masked' hides them."
 )
 
+LARGEST = float(np.finfo(np.float32).max)
+"""Largest number of a point."""
+
 
 def check_moments(answer: Content, width: int) -> None:
     """Refuse an answer without valid means and variances of ``width`` columns.
+
+    Points are float32 numbers, so no mean is beyond :data:`LARGEST` and no variance beyond its
+    square; larger ones would make every standardized number 0.
 
     Raises
     ------
@@ -48,6 +55,9 @@ def check_moments(answer: Content, width: int) -> None:
             raise BadMessageError(f"A message came with {key} of another length than {width}.")
     if (numbers(answer, VARIANCES) < 0).any():
         raise BadMessageError(f"A message came with {VARIANCES} below 0.")
+    for key, largest in ((MEANS, LARGEST), (VARIANCES, LARGEST**2)):
+        if (np.abs(numbers(answer, key)) > largest).any():
+            raise BadMessageError(f"A message came with {key} beyond what points can have.")
 
 
 def pool_columns(answers: Mapping[int, Content]) -> Moments:

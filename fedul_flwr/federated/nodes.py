@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
+from pathlib import Path
 from typing import cast
 
 from flwr.common import log
@@ -29,6 +31,10 @@ MOST_ASKED = 11
 """Most nodes that are asked, before the setup, how many there are: a majority of them is enough."""
 NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 """Values of a node's answer that must be the same for all."""
+
+
+OWNERS_FILE = "FEDUL_OWNERS"
+"""Environment variable: file with a line ``NUMBER NAME`` for each owner of a consortium."""
 
 
 @dataclass(frozen=True)
@@ -157,19 +163,51 @@ def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
     return min(votes, key=lambda value: (-votes[value], value))
 
 
+def read_owners() -> dict[str, int]:
+    """Number of the client of each owner, by the name under which its node is registered.
+
+    They are in the file that :data:`OWNERS_FILE` names; without it there are none, and nodes have
+    the numbers that they claim.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, or a line of it is not ``NUMBER NAME``.
+    """
+    file = os.environ.get(OWNERS_FILE)
+    if not file:
+        return {}
+    owners: dict[str, int] = {}
+    try:
+        lines = Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"The list of owners, {file}, cannot be read: {error}.") from None
+    for line in filter(str.strip, lines):
+        partition, _, name = line.strip().partition(" ")
+        if not partition.isdecimal() or not name:
+            raise UserError(f"The list of owners, {file}, has a line {line!r}, not NUMBER NAME.")
+        owners[name.strip()] = int(partition)
+    return owners
+
+
 def refuse_odd(answers: Mapping[int, Content]) -> dict[int, str]:
     """Nodes whose ``num-partitions`` or ``own-data`` differs from that of most, and how.
 
+    Only owners of data may leave the number of clients open, as 0: in a simulation a client's
+    number is that of its points.
+
     Parameters
     ----------
-    answers : to phase ``setup``, by node, at least one.
+    answers : to phase ``setup`` or ``describe``, by node, at least one.
     """
     odd: dict[int, str] = {}
+    may_be_open = bool(_common(OWN_DATA, answers))
     for key in (NUM_PARTITIONS, OWN_DATA):
         common = _common(key, answers)
         for node, answer in answers.items():
             value = answer.values[key]
-            if value != common and (key == OWN_DATA or value):
+            is_open = key == NUM_PARTITIONS and not value and may_be_open
+            if value != common and not is_open:
                 odd[node] = (
                     f"it says {key} = {json.dumps(value)}, and most say {json.dumps(common)}"
                 )

@@ -14,7 +14,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.blame import called
 from fedul_flwr.federated.grid import owner_names
 from fedul_flwr.federated.messages import DESCRIBE, SETUP, SETUP_BEFORE
-from fedul_flwr.federated.nodes import check_claim, refuse_odd
+from fedul_flwr.federated.nodes import OWN_DATA, check_claim, read_owners, refuse_odd
 from fedul_flwr.federated.phases import NO_ANSWER, run_phase
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
@@ -55,6 +55,7 @@ class Registration:
         """Refused nodes, each with the node that has its partition; retried once that leaves."""
         self._named: dict[int, str] = {}
         """Names at the SuperLink, of all nodes so far that have one."""
+        self._owners = read_owners()
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
@@ -91,10 +92,15 @@ class Registration:
         nodes: dict[int, int] = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
-            if partition not in nodes:
+            if reason := self._false_claim(node, partition):
+                self._rounds.fail({self._called(node): reason})
+                self._refused.add(node)
+                self.nodes.remove(node)
+            elif partition not in nodes:
                 nodes[partition] = node
             elif self._settings.on_client_failure == "stop":
-                raise UserError(f"Two nodes have partition-id {partition} in their node config.")
+                both = f"{self._called(nodes[partition])} and {self._called(node)}"
+                raise UserError(f"{both} have partition-id {partition} in their node config.")
             else:
                 self._turn_away(node, partition, nodes[partition])
                 self.nodes.remove(node)
@@ -137,12 +143,21 @@ class Registration:
         """
         self._named |= owner_names(grid)
         answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
+        registered = {
+            client.node_id: self._registry.answers[client.partition_id]
+            for client in self._registry.clients
+        }
+        is_simulated = not any(answer.values[OWN_DATA] for answer in registered.values())
+        odd = refuse_odd({**registered, **answers}) if is_simulated else {}  # owners may add owners
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
         taken = {partition: node for partition, node in node_of.items() if node in connected}
         found = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
-            if partition in taken:
+            if reason := odd.get(node) or self._false_claim(node, partition):
+                log(WARNING, "%s takes no part: %s", self._called(node), reason)
+                self._refused.add(node)
+            elif partition in taken:
                 self._turn_away(node, partition, taken[partition])
             elif partition in node_of and self._named.keys() & {node, node_of[partition]}:
                 text = "%s takes no part: partition-id %s is that of a node that is gone, and "
@@ -156,9 +171,20 @@ class Registration:
                 found[node] = self._client(partition, node)
         return found
 
+    def _false_claim(self, node: int, partition: int) -> str:
+        """Why a node cannot be client ``partition`` by the list of owners; empty if it can."""
+        name = self._named.get(node, "")
+        owner = next((owner for owner, own in self._owners.items() if own == partition), name)
+        if name == owner and self._owners.get(name, partition) == partition:
+            return ""
+        reason = f"its node config has partition-id {partition}"
+        if owner != name:
+            reason += f", which is that of {owner}"
+        return f"{reason}; {name} has {self._owners[name]}" if name in self._owners else reason
+
     def _turn_away(self, node: int, partition: int, holder: int) -> None:
-        text = "%s takes no part: another one has its partition-id, %s."
-        log(WARNING, text, self._called(node), partition)
+        text = "%s takes no part: %s has its partition-id, %s."
+        log(WARNING, text, self._called(node), self._called(holder), partition)
         self._holders[node] = holder
 
     def _register_later(self, grid: Grid, found: Mapping[int, ClientRef]) -> None:

@@ -16,7 +16,8 @@ from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.model import recorded_options
-from fedul_flwr.config.own_modules import refuse_strange_modules
+from fedul_flwr.config.own_modules import require_trusted_modules
+from fedul_flwr.config.references import modules_from
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
@@ -199,12 +200,14 @@ def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predict
     input_shape, class_names = _describe(directory / "config.json", data)
     name = saved_model(directory, settings)
     features = str(settings.get("features") or "")
+    folder = None
     if not trust_modules:
         named = {"model": name, "features": features}
-        refuse_strange_modules(directory, named, "use --trust-modules")
-    extractor = find_extractor(features, "auto", "auto", open_run) if features else None
-    model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
-    model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
+        folder = require_trusted_modules(directory, named, "use --trust-modules")
+    with modules_from(folder):
+        extractor = find_extractor(features, "auto", "auto", open_run) if features else None
+        model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
+        model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
     _load_weights(model, weights, name)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.

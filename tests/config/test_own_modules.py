@@ -13,7 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.own_modules import list_file, refuse_strange_modules, remember_run
+from fedul_flwr.config.own_modules import list_file, remember_run, require_trusted_modules
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model
@@ -82,6 +82,47 @@ def test_given_a_folder_from_elsewhere_when_predicting_then_nothing_of_it_runs(
     assert ran(folder)
 
 
+@pytest.mark.parametrize("prefix", ["run", "huggingface", "torchvision.models"])
+def test_given_a_stranger_names_a_model_like_a_prefix_of_features_when_predicting_then_refused(
+    folder: Path, prefix: str
+) -> None:
+    (folder / "run.py").write_text(MODULE)
+    (folder / "huggingface.py").write_text(MODULE)
+    (folder / "run").rename(folder / "copied")
+    config = folder / "copied" / "config.json"
+    config.write_text(config.read_text().replace(OWN, f"{prefix}:build"))
+    with pytest.raises(UserError, match="which would run as you"):
+        load_model(folder / "copied")
+    assert not list(folder.glob("*.ran"))
+
+
+def test_given_a_trusted_name_when_predicting_then_the_working_folder_is_not_searched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "run").rename(folder / "copied")
+    monkeypatch.delenv("FEDUL_PATH")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(folder))])
+    with pytest.raises(UserError, match="cannot import it"):
+        load_model(folder / "copied", trust_modules=True)
+    assert not ran(folder)
+
+
+def test_given_a_run_of_ones_own_when_predicting_elsewhere_then_its_own_module_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = folder / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "strangers_model.py").write_text(MODULE)
+    monkeypatch.delenv("FEDUL_PATH")
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(folder))])
+    monkeypatch.chdir(elsewhere)
+    load_model(folder / "run")
+    assert ran(folder)
+    assert not ran(elsewhere)
+    with pytest.raises(UserError, match="set FEDUL_PATH to that folder"):
+        resolve({"resume": str(folder / "run"), "num-rounds": 2}, elsewhere)
+
+
 def test_given_a_folder_from_elsewhere_when_resumed_then_its_module_has_to_be_named(
     folder: Path,
 ) -> None:
@@ -110,10 +151,10 @@ def test_given_another_module_in_the_same_place_when_checked_then_it_is_refused(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     remember_run(tmp_path / "run", {"model": "mine:build", "method": "fedul"})
-    refuse_strange_modules(tmp_path / "run", {"model": "mine:build"}, "…")
-    refuse_strange_modules(tmp_path / "elsewhere", {"model": "mlp", "method": "fedul"}, "…")
+    require_trusted_modules(tmp_path / "run", {"model": "mine:build"}, "…")
+    require_trusted_modules(tmp_path / "elsewhere", {"model": "mlp", "method": "fedul"}, "…")
     with pytest.raises(UserError, match="names the module 'other:build'"):
-        refuse_strange_modules(tmp_path / "run", {"model": "other:build"}, "…")
+        require_trusted_modules(tmp_path / "run", {"model": "other:build"}, "…")
 
 
 def test_given_junk_in_the_list_when_read_then_the_rest_counts(
@@ -122,7 +163,7 @@ def test_given_junk_in_the_list_when_read_then_the_rest_counts(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     remember_run(tmp_path / "run", {"method": "mine:METHOD"})
     list_file().write_bytes(b'\xff\n{"run": 3}\n[]\n' + list_file().read_bytes())
-    refuse_strange_modules(tmp_path / "run", {"method": "mine:METHOD"}, "…")
+    require_trusted_modules(tmp_path / "run", {"method": "mine:METHOD"}, "…")
 
 
 def test_given_only_built_in_names_when_run_then_nothing_is_noted(

@@ -128,3 +128,17 @@ def test_given_a_method_of_ones_own_when_not_named_then_it_is_refused(tmp_path: 
 def test_given_no_data_when_a_limit_is_set_then_it_is_refused(key: str) -> None:
     with pytest.raises(OwnDataError, match=f"{key} = True: needs data"):
         NodeConfig.parse({key: True})
+
+
+@pytest.mark.parametrize("key", ["method", "model", "features", "base"])
+def test_given_an_unlisted_module_when_its_settings_come_then_they_are_refused_unparsed(
+    key: str,
+) -> None:
+    flat = {key: "no_such_module_anywhere:NAME"}
+    with pytest.raises(UserError, match=f"does not allow {key} = "):
+        node().check_modules(flat)
+    node(allow_methods="fedul, no_such_module_anywhere:NAME").check_modules(flat)
+
+
+def test_given_built_in_names_with_a_colon_when_checked_then_they_are_no_modules() -> None:
+    node().check_modules({"model": "torchvision:resnet18", "features": "huggingface:owner/name"})

@@ -83,6 +83,21 @@ def test_given_another_user_when_it_asks_at_an_open_path_then_it_is_answered(
     assert as_other_user(lambda: ask(address, "//open")) == 403
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-length": "0"}, 200),
+        ({"content-length": str((32 << 20) + 1)}, 413),
+        ({"content-length": "9" * 25}, 400),  # uvicorn's own refusal, or ours
+        ({"transfer-encoding": "chunked"}, 413),
+    ],
+)
+def test_given_a_body_that_is_large_or_of_unknown_length_when_sent_to_an_open_path_then_refused(
+    address: Address, headers: dict[str, str], status: int
+) -> None:
+    assert ask(address, "/open/door", headers) in (status, 413 if status == 400 else status)
+
+
 @needs_root
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_given_another_user_when_it_claims_our_connection_then_it_is_refused(

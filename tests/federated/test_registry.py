@@ -16,6 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
+from fedul_flwr.federated.nodes import read_owners
 from fedul_flwr.methods import METHODS, Method
 from fedul_flwr.results.incidents import incidents_in_words
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
@@ -270,7 +271,7 @@ def test_another_node_of_a_client_that_is_there_is_refused_once(
     caplog.set_level("WARNING", logger="flwr")
     five = lambda round: range(5) if round > 1 else ALL  # noqa: E731
     directory, flock = run(five, partitions=[0, 1, 2, 3, 2])
-    assert caplog.text.count("Node 1004 takes no part: another one has its partition-id, 2.") == 1
+    assert caplog.text.count("Node 1004 takes no part: Node 1002 has its partition-id, 2.") == 1
     assert [flock.asked(number, "describe") for number in (2, 3, 4)] == [[4], [], []]
     assert ("setup", 4) not in flock.heard[2]
     assert same(directory, run()[0])
@@ -318,7 +319,7 @@ def test_who_takes_the_place_of_a_node_without_a_name_is_seen(
     caplog.set_level("WARNING", logger="flwr")
     _, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=[1, 2, 3], **LENIENT)
     assert "Node 1004 says that it is client 0, which was node 1000." in caplog.text
-    assert "Node 1000 takes no part: another one has its partition-id, 0." in caplog.text
+    assert "Node 1000 takes no part: Node 1004 has its partition-id, 0." in caplog.text
     assert flock.asked(3, "train") == [1, 2, 3, 4]
 
 
@@ -359,7 +360,7 @@ def test_two_nodes_with_one_partition_at_the_start(
     caplog.set_level("WARNING", logger="flwr")
     options = {"partitions": [0, 1, 2, 2], "announced": 4}
     directory, flock = run(lambda round: ALL if round < 3 else [0, 1, 3], **options, **LENIENT)
-    assert caplog.text.count("Node 1003 takes no part: another one has its partition-id, 2.") == 1
+    assert caplog.text.count("Node 1003 takes no part: Node 1002 has its partition-id, 2.") == 1
     assert [flock.asked(number, "train") for number in (1, 2, 3)] == [
         [0, 1, 2],
         [0, 1, 2],
@@ -367,7 +368,7 @@ def test_two_nodes_with_one_partition_at_the_start(
     ]
     assert counts(directory) == [(3, 0)] * 4
     assert summary(directory)["num_clients"] == 3
-    with pytest.raises(UserError, match=r"^Two nodes have partition-id 2 in their node config\.$"):
+    with pytest.raises(UserError, match=r"^Node 1002 and Node 1003 have partition-id 2 in"):
         run(**options)
 
 
@@ -376,6 +377,51 @@ def test_two_newcomers_with_one_partition(run: Run) -> None:
     directory, flock = run(six, partitions=[0, 1, 2, 3, 3], announced=3)
     assert counts(directory) == [(3, 0), (4, 0), (4, 0), (4, 0)]
     assert flock.asked(2, "train") == [0, 1, 2, 3]
+
+
+@pytest.fixture
+def owners_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A list of owners by which node n is registered as owner-n and is client 3 - n."""
+    file = tmp_path / "owners.txt"
+    file.write_text("".join(f"{3 - n} owner-{n}\n" for n in ALL))
+    monkeypatch.setenv("FEDUL_OWNERS", str(file))
+    return file
+
+
+def test_given_a_list_of_owners_when_each_claims_its_number_then_all_take_part(
+    run: Run, owners_file: Path
+) -> None:
+    assert owners_file.exists()
+    directory, _ = run(partitions=[3, 2, 1, 0], registered=ALL)
+    assert counts(directory) == [(4, 0)] * 4
+
+
+def test_given_a_list_of_owners_when_one_claims_the_number_of_another_then_it_alone_is_refused(
+    run: Run, owners_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="flwr")
+    # Node 0, of the lowest id, claims the number of owner-2, and so does node 4 without a name.
+    five = lambda round: range(5) if round > 1 else ALL  # noqa: E731
+    options = {"partitions": [1, 2, 1, 0, 1], "announced": 4, "registered": ALL}
+    _, flock = run(five, **options, **LENIENT)
+    assert [flock.asked(number, "train") for number in (1, 2)] == [[1, 2, 3], [1, 2, 3]]
+    said = "its node config has partition-id 1, which is that of owner-2"
+    assert f"{said}; owner-0 has 3" in caplog.text
+    assert f"Node 1004 takes no part: {said}" in caplog.text
+    with pytest.raises(UserError, match=f"owner-0.*{said}"):
+        run(**options)
+
+
+@pytest.mark.parametrize("text", ["zero owner-0\n", "0\n"])
+def test_given_a_damaged_list_of_owners_when_read_then_it_is_refused(
+    owners_file: Path, text: str
+) -> None:
+    owners_file.write_text(text)
+    with pytest.raises(UserError, match="not NUMBER NAME"):
+        read_owners()
+    owners_file.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        read_owners()
 
 
 # Newcomers that are refused

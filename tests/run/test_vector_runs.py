@@ -317,6 +317,8 @@ def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_th
         ([1.0, float("nan")], [1.0, 1.0], "no valid column-means"),
         ([1.0, 1.0], [1.0, -1.0], "column-variances below 0"),
         ([1.0, 1.0], [1.0], "column-variances of another length than 2"),
+        ([1.0, 1e308], [1.0, 1.0], "column-means beyond what points can have"),
+        ([1.0, 1.0], [1.0, 1e308], "column-variances beyond what points can have"),
     ],
 )
 def test_malformed_moments_of_a_client_are_refused(

@@ -1,0 +1,137 @@
+"""What a server and a client can claim of each other before a round, and what is then refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Message, RecordDict
+
+from fedul_flwr.client_app import build_client
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.standardize import MEANS, SCALES
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.grid import GridProxy
+from fedul_flwr.federated.messages import COLUMNS, CONFIG, DESCRIBE, SETTINGS, SETUP
+from fedul_flwr.federated.nodes import setup_content
+from fedul_flwr.run.named_data import named_shape
+from tests.support.runs import metrics, train
+
+VECTORS = {
+    **{"dataset": "none", "class-names": "sound,ill", "input-shape": "2", "model": "linear"},
+    **{"standardize": "federation", "standardize-sum": "masked"},
+}
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Context:
+    """A client with own data, before the first message."""
+    ward = tmp_path / "ward"
+    ward.mkdir()
+    (ward / "january.csv").write_text("a,b\n1,2\n3,4\n")
+    (ward / "june.csv").write_text("a,b\n2,2\n5,4\n")
+    (ward / "priors.csv").write_text("set,sound,ill\njanuary,0.8,0.2\njune,0.2,0.8\n")
+    return Context(
+        run_id=0,
+        node_id=0,
+        node_config={"data": str(ward), "partition-id": 0, "num-partitions": 3},
+        state=RecordDict(),
+        run_config=resolve({**VECTORS, "output": str(tmp_path / "run")}, tmp_path).to_flat(),
+    )
+
+
+def set_up(owner: Context, tmp_path: Path) -> None:
+    settings = resolve({**VECTORS, "output": str(tmp_path / "run")}, tmp_path)
+    build_client(owner).on_phase(SETUP, setup_content(settings, named_shape(settings)))
+
+
+def test_given_more_than_means_and_scales_when_columns_come_then_settings_stay(
+    owner: Context, tmp_path: Path
+) -> None:
+    set_up(owner, tmp_path)
+    before = build_client(owner).setup
+    lifted = json.dumps({**json.loads(str(before[SETTINGS])), "standardize-sum": "plaintext"})
+    values: dict[str, Any] = {MEANS: [1.0, 2.0], SCALES: [1.0, 0.5]}
+    build_client(owner).on_phase(COLUMNS, Content(values={**values, SETTINGS: lifted}))
+    assert build_client(owner).setup == {**before, **values}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {MEANS: [1.0, 2.0]},
+        {MEANS: [1.0, 2.0], SCALES: [1.0]},
+        {MEANS: [1.0, 2.0], SCALES: [1.0, 0.0]},
+        {MEANS: [1.0, float("nan")], SCALES: [1.0, 1.0]},
+    ],
+)
+def test_given_no_scaling_of_all_columns_when_columns_come_then_they_are_refused(
+    owner: Context, tmp_path: Path, values: dict[str, Any]
+) -> None:
+    set_up(owner, tmp_path)
+    with pytest.raises(UserError):
+        build_client(owner).on_phase(COLUMNS, Content(values=values))
+
+
+def test_given_an_owner_that_tightens_its_limits_when_the_next_message_comes_then_it_is_refused(
+    owner: Context, tmp_path: Path
+) -> None:
+    set_up(owner, tmp_path)
+    build_client(owner)
+    owner.node_config["allow-methods"] = "xclp"
+    with pytest.raises(UserError, match="does not allow method = 'fedul'"):
+        build_client(owner)
+
+
+@pytest.mark.parametrize("key", ["method", "model"])
+def test_given_a_run_with_a_module_of_its_own_when_not_allowed_then_nothing_of_it_is_imported(
+    owner: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    (tmp_path / "module_of_a_server.py").write_text("raise SystemExit\n")
+    monkeypatch.setenv("FEDUL_PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    named = {key: "module_of_a_server:NAME"}
+    owner.run_config.update(named)
+    with pytest.raises(UserError, match=f"does not allow {key} = "):
+        build_client(owner).on_phase(DESCRIBE, Content())
+    del owner.run_config[key]
+    owner.run_config["method"] = "fedul"
+    settings = resolve({**VECTORS, "output": str(tmp_path / "run")}, tmp_path)
+    setup = setup_content(settings, named_shape(settings))
+    setup.values[SETTINGS] = json.dumps({**settings.to_flat(), **named})
+    with pytest.raises(UserError, match=f"does not allow {key} = "):
+        build_client(owner).on_phase(SETUP, setup)
+    assert "module_of_a_server" not in sys.modules
+
+
+class FalseNumber(GridProxy):
+    """A simulation in which client 1 claims another number, and that clients are not counted."""
+
+    claimed = 10**12
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        replies = list(super().send_and_receive(messages, timeout=timeout))
+        for reply in replies:
+            said = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
+            if said.get("partition-id") == 1:
+                said["partition-id"], said["num-partitions"] = self.claimed, 0
+        return replies
+
+
+def test_given_a_number_beyond_all_clients_when_a_simulation_begins_then_it_is_left_out(
+    tmp_path: Path,
+) -> None:
+    overrides = {
+        **{"num-rounds": 1, "points-per-client": 60, "model": "linear", "output": "run"},
+        **{"on-client-failure": "continue", "connect-timeout": 0.5, "fedul.num-sets": 10},
+    }
+    directory = train(resolve(overrides, tmp_path), 4, wrap_grid=FalseNumber)
+    assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [(3, 1)]
