@@ -35,6 +35,16 @@ _FIRST_NODE_PORT = 9094
 """
 
 
+WRITABLE = {
+    "superlink": ("flower", "log", "runs", "state"),
+    "supernode": ("flower", "labels", "log"),
+}
+"""Folders that a program, and the apps of runs that it starts, can write to as a service.
+
+Settings, keys, certificates and scripts beside them stay as they are.
+"""
+
+
 @dataclass(frozen=True)
 class Consortium:
     """Members and options of a consortium.
@@ -173,6 +183,8 @@ def _owner_keys(owner: Owner, ca: bytes, public: bytes | None) -> Iterator[File]
 
 def _machine(folder: str, program: str, values: Mapping[str, Any]) -> Iterator[File]:
     """Files that start a program of Flower: a script, a systemd unit, and a container."""
+    values = {**values, "writable": WRITABLE[program]}
+    yield from (File(f"{folder}/{name}/.keep", b"") for name in WRITABLE[program])
     yield _script(f"{folder}/start-{program}.sh", values)
     yield File(f"{folder}/fedul-{program}.service", _text(f"{program}.service", values))
     yield File(f"{folder}/compose.yaml", _text(f"{program}-compose.yaml", values))

@@ -22,6 +22,7 @@ from fedul_flwr.data.tables import Table
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.blame import printable
 from fedul_flwr.learning.class_priors import reweigh
 from fedul_flwr.results.predict import Predictor, load_model
 
@@ -83,7 +84,11 @@ def write_predictions(
         found = predictor.estimate_priors(probabilities)
         probabilities = reweigh(probabilities, predictor.trained_priors(), found)
         shares = zip(predictor.class_names, found, strict=True)
-        print("Estimated class priors: " + ", ".join(f"{name} {p:.4f}" for name, p in shares))
+        # Names come from a run's folder, and a terminal obeys control characters.
+        print(
+            "Estimated class priors: "
+            + ", ".join(f"{printable(name)} {share:.4f}" for name, share in shares)
+        )
     write_atomically(output, _table(names, probabilities, predictor.class_names))
     return output
 

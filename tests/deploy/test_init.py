@@ -25,6 +25,7 @@ OWNER = {
     *MACHINE,
     *("README.md", "ca.pem", "fedul-supernode.service", "node.env", "node.key", "node.pub"),
     *("check-data.sh", "start-supernode.sh"),
+    *("flower/.keep", "labels/.keep", "log/.keep"),
 }
 
 
@@ -43,6 +44,7 @@ def test_every_machine_has_a_folder(tmp_path: Path) -> None:
         *("README.md", "ca/README.md", "ca/ca.key"),
         *(f"server/{name}" for name in MACHINE),
         *("server/ca.pem", "server/server.pem", "server/server.key", "server/server.env"),
+        *(f"server/{name}/.keep" for name in ("flower", "log", "runs", "state")),
         *("server/fedul-superlink.service", "server/start-superlink.sh"),
         *("server/connection.sh", "server/register-owners.sh", "server/owners.txt"),
         *("server/owners/owner-0.pub", "server/owners/owner-1.pub"),

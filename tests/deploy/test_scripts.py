@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -16,6 +16,9 @@ from flwr.cli.flower_config import read_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
 
 PROGRAM = """#!/bin/sh
 echo "in $PWD; bytecode ${PYTHONDONTWRITEBYTECODE-yes}; home $FLWR_HOME; around $NO_PROXY"
@@ -301,6 +304,30 @@ def test_flower_reads_the_connections(
     assert "a.b is no name of a connection" in refused(server / "connection.sh", "a.b")
 
 
+def assert_holds_no_settings(folders: Iterable[Path]) -> None:
+    """Folders that a run's programs can write to have no settings, keys and scripts."""
+    for folder in folders:
+        assert folder.is_dir()
+        kinds = {path.suffix for path in folder.rglob("*")}
+        assert not kinds & {".env", ".key", ".pem", ".sh", ".service", ".yaml", ".txt"}
+
+
+@pytest.mark.parametrize(
+    ("address", "reached"),
+    [("10.1.2.3", "localhost 10.1.2.3"), ("fl.example.org", "localhost")],
+)
+def test_given_the_address_of_a_server_when_written_then_a_unit_reaches_it_alone(
+    tmp_path: Path, address: str, reached: str
+) -> None:
+    words = ["deploy", "init", str(tmp_path / "c"), "--address", address, "--owners", "1"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    unit = (tmp_path / "c/owners/owner-0/fedul-supernode.service").read_text().splitlines()
+    assert [line for line in unit if line.startswith("IPAddress")] == [
+        "IPAddressDeny=any",
+        f"IPAddressAllow={reached}",
+    ]
+
+
 def test_units_and_containers(secure: Path, plain: Path) -> None:
     for folder in (secure, plain):
         for unit in folder.rglob("*.service"):
@@ -313,14 +340,21 @@ def test_units_and_containers(secure: Path, plain: Path) -> None:
             assert shell == "/bin/sh"
             assert Path(script).parent == Path("/opt/fedul") / name
             assert (unit.parent / Path(script).name).is_file()
-            # It can write to its own folder and nowhere else.
-            limits = {"ProtectSystem": "strict", "ReadWritePaths": f"/opt/fedul/{name}"}
-            assert limits.items() <= dict(parser["Service"]).items()
+            assert parser["Service"]["ProtectSystem"] == "strict"
+            writable = [Path(path) for path in parser["Service"]["ReadWritePaths"].split(" ")]
+            assert {path.parent for path in writable} == {Path("/opt/fedul") / name}
+            assert_holds_no_settings(unit.parent / path.name for path in writable)
+            assert ("IPAddressDeny" in parser["Service"]) == ("supernode" in unit.name)
         for compose in folder.rglob("compose.yaml"):
             ((_, service),) = yaml.safe_load(compose.read_text())["services"].items()
             (command,) = service["command"]
             assert (compose.parent / Path(command).name).is_file()
-            assert service["volumes"][0] == ".:/consortium"
+            assert service["volumes"][0] == ".:/consortium:ro"
+            mounted = [text.split(":") for text in service["volumes"][1:] if text[0] == "."]
+            assert all(len(parts) == 2 for parts in mounted)
+            folders = [compose.parent / source for source, _ in mounted]
+            # Public keys and node ids of owners: register-owners.sh writes there.
+            assert_holds_no_settings(path for path in folders if path.name != "owners")
             # No key may get into an image, and no fedul-flwr but the wheel beside the file.
             ignored = (compose.parent / ".dockerignore").read_text().split()
             assert ignored == ["*", "!fedul_flwr-*.whl"]
