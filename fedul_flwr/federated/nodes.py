@@ -190,24 +190,28 @@ def read_owners() -> dict[str, int]:
     return owners
 
 
-def refuse_odd(answers: Mapping[int, Content]) -> dict[int, str]:
+def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]:
     """Nodes whose ``num-partitions`` or ``own-data`` differs from that of most, and how.
 
-    Only owners of data may leave the number of clients open, as 0: in a simulation a client's
-    number is that of its points.
+    In a simulation a client's number is that of its points, so it must be below the number of
+    clients, too.
 
     Parameters
     ----------
     answers : to phase ``setup`` or ``describe``, by node, at least one.
+    num_nodes : number of nodes of the run, where most leave the number of clients open.
     """
     odd: dict[int, str] = {}
-    may_be_open = bool(_common(OWN_DATA, answers))
+    num_clients = int(_common(NUM_PARTITIONS, answers)) or num_nodes
+    if not _common(OWN_DATA, answers):
+        for node, answer in answers.items():
+            if (claimed := number(answer, "partition-id")) >= num_clients:
+                odd[node] = f"it says partition-id = {claimed}, and there are {num_clients} clients"
     for key in (NUM_PARTITIONS, OWN_DATA):
         common = _common(key, answers)
         for node, answer in answers.items():
             value = answer.values[key]
-            is_open = key == NUM_PARTITIONS and not value and may_be_open
-            if value != common and not is_open:
+            if value != common and (key == OWN_DATA or value):
                 odd[node] = (
                     f"it says {key} = {json.dumps(value)}, and most say {json.dumps(common)}"
                 )

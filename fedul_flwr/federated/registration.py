@@ -80,7 +80,7 @@ class Registration:
 
     def _agreeing(self, answers: Mapping[int, Content]) -> dict[int, Content]:
         """Answers without those that contradict most others about the run (``num-partitions``)."""
-        odd = refuse_odd(answers) if answers else {}
+        odd = refuse_odd(answers, len(self.nodes)) if answers else {}
         if odd:
             self._rounds.fail({self._first_called(node): odd[node] for node in sorted(odd)})
             self._refused |= odd.keys()
@@ -148,7 +148,8 @@ class Registration:
             for client in self._registry.clients
         }
         is_simulated = not any(answer.values[OWN_DATA] for answer in registered.values())
-        odd = refuse_odd({**registered, **answers}) if is_simulated else {}  # owners may add owners
+        # Owners may be more than were announced.
+        odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
         taken = {partition: node for partition, node in node_of.items() if node in connected}
         found = {}
