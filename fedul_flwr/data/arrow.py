@@ -38,6 +38,9 @@ class ArrowTable:
     features : Hugging Face features by column, as plain mappings.
     batches : ``batches(columns)`` yields the rows as Arrow batches of at most ``BLOCK``.
     open_paths : whether an image without bytes may be opened by its path.
+    twice : names that several columns have, and an empty one for columns without a name; these
+        columns are not in ``schema``.
+    note : how a CSV file was read, if not as usual; else empty.
     """
 
     where: str
@@ -46,6 +49,16 @@ class ArrowTable:
     features: Mapping[str, Any]
     batches: Callable[[list[str]], Iterator[Any]]
     open_paths: bool = False
+    twice: tuple[str, ...] = ()
+    note: str = ""
+
+    def refuse_twice(self, name: str) -> None:
+        """Refuse a column that cannot be chosen because several have its name."""
+        if name in self.twice:
+            what = f"Several columns of {self.where} are called {name!r}: rename them"
+            if not name:
+                what = f"A column of {self.where} has no name: give it one"
+            raise UserError(f"{what}, or name the columns that the run uses in a columns file.")
 
     def refuse(self, what: str) -> UserError:
         """Return an error about a missing column that lists the existing ones."""
@@ -133,10 +146,11 @@ def arrow_split(
     """
     feature = table.features.get(label)
     names = feature.get("names") if isinstance(feature, Mapping) else None
+    used = {label, *taken}
     others = [
         name
         for name in table.names
-        if name not in {label, *taken} and is_scalar(table.schema.field(name).type)
+        if name not in used and is_scalar(table.schema.field(name).type)
     ]
     cells: dict[str, list[NDArray[Any]]] = {name: [] for name in [label, *others]}
     for batch in table.batches(list(cells)):
@@ -210,6 +224,8 @@ def label_column(table: ArrowTable, chosen: str = "") -> str:
     UserError
         If there is none.
     """
+    for name in (chosen,) if chosen else LABEL_NAMES:
+        table.refuse_twice(name)
     if chosen:
         if chosen not in table.names:
             raise table.refuse(f"no column {chosen!r}, which setting label-column names")

@@ -63,6 +63,24 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name.lower() in {"thumbs.db", "desktop.ini"}
 
 
+def find_entry(folder: Path, name: str) -> Path:
+    """Path in ``folder`` of what is called ``name`` in any case, as Windows writes ``TRAIN.CSV``;
+    nothing may be there.
+
+    Raises
+    ------
+    UserError
+        If two names there differ only in case.
+    """
+    found = sorted(e for e in folder.iterdir() if e.name.lower() == name.lower())
+    if len(found) > 1:
+        raise UserError(
+            f"{folder} holds {found[0].name} and {found[1].name}, whose names differ only in upper "
+            "and lower case; only one of them may be there."
+        )
+    return found[0] if found else folder / name
+
+
 def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
     """Return all image files under ``folder`` except ``besides``, sorted by path.
 

@@ -14,6 +14,7 @@ from fedul_flwr.data.decode import Images, join_blocks
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
 from fedul_flwr.data.local_files import (
     as_points,
+    copy_notes,
     data_files,
     decoded_copy,
     open_file,
@@ -89,7 +90,7 @@ def load_unlabeled_sets(
         names=told.names,
         posterior=told.posterior,
         tolerances=told.tolerances,
-        notes=told.notes,
+        notes=(*copy_notes(home), *told.notes),
     )
 
 
@@ -192,11 +193,13 @@ def _find_sets(
     """The files of every set and a function that opens its points; file ``naming`` names them."""
     tables = data_files(input_shape)
     entries: dict[str, Path] = {}
+    named = {_lower_suffix(name, tables): name for name in sets} | {name: name for name in sets}
     for entry in sorted(root.iterdir()):
-        if is_hidden(entry.name) or entry.name in (PRIORS_FILE, COUNTS_FILE):
+        if is_hidden(entry.name) or entry.name.lower() in (PRIORS_FILE, COUNTS_FILE):
             continue
-        without_suffix = entry.name not in sets and entry.is_file() and entry.suffix in tables
-        name = entry.stem if without_suffix else entry.name
+        name = named.get(entry.name) or named.get(_lower_suffix(entry.name, tables)) or entry.name
+        if name not in sets and entry.is_file() and entry.suffix.lower() in tables:
+            name = entry.stem
         if name not in sets:
             raise UserError(
                 f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "
@@ -216,11 +219,17 @@ def _find_sets(
         if entry.is_dir():
             files = list_images(entry)
             found.append((files, partial(file_images, str(entry), files)))
-        elif entry.suffix in tables:
+        elif entry.suffix.lower() in tables:
             found.append(([entry], partial(open_file, entry, input_shape, options)))
         else:
             raise UserError(f"The set {entry} must be {_forms('', tables)}.")
     return found
+
+
+def _lower_suffix(name: str, suffixes: Sequence[str]) -> str:
+    """``jan.csv`` for ``jan.CSV``; names with none of the ``suffixes`` stay as they are."""
+    path = Path(name)
+    return f"{path.stem}{path.suffix.lower()}" if path.suffix.lower() in suffixes else name
 
 
 def _forms(name: str, tables: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.cache import build_once, cache_directory, write_blocks
 from fedul_flwr.data.common_form import Points
 from fedul_flwr.data.csv_cells import read_cell
+from fedul_flwr.data.csv_files import read_csv_rows
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import npz_images
 from fedul_flwr.data.table_vectors import encode, infer_columns
-from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions
+from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, reading_notes
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
@@ -100,8 +99,9 @@ def refuse_empty(inputs: Images | Table | Texts) -> None:
         raise UserError(f"{inputs.where} holds no {what}; one or more are needed.")
 
 
-def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
-    """Rows of a CSV file in UTF-8, with cells stripped of spaces, without empty rows.
+def read_rows(file: Path, refusal: Refusal) -> tuple[list[list[str]], str]:
+    """Rows of a CSV file, and how it was read if not as usual
+    (:func:`~fedul_flwr.data.csv_files.read_csv_rows`).
 
     Raises
     ------
@@ -109,12 +109,16 @@ def read_rows(file: Path, refusal: Refusal) -> list[list[str]]:
         If it cannot be read, with ``refusal`` as kind of error.
     """
     try:
-        with regular_file(file).open(encoding="utf-8-sig", newline="") as stream:
-            return [
-                [read_cell(cell.strip()) for cell in row] for row in csv.reader(stream) if any(row)
-            ]
-    except (OSError, UnicodeDecodeError, csv.Error, UserError) as error:
-        raise OwnDataError(f"{file} cannot be read as a CSV file in UTF-8.", refusal) from error
+        rows, note = read_csv_rows(file)
+    except UserError as error:
+        raise OwnDataError(str(error), refusal) from error
+    return [[read_cell(cell) for cell in row] for row in rows], note
+
+
+def copy_notes(home: Path) -> tuple[str, ...]:
+    """How the files of a decoded copy were read, where they are not as usual."""
+    meta = json.loads((home / "meta.json").read_text(encoding="utf-8"))
+    return tuple(meta["notes"])
 
 
 def decoded_copy(
@@ -131,7 +135,8 @@ def decoded_copy(
     """
 
     def build(directory: Path) -> None:
-        collections = as_points([read() for read in readers], shape, options)
+        found = [read() for read in readers]
+        collections = as_points(found, shape, options)
         sizes = np.array([len(points) for points in collections], dtype=np.int64)
         blocks = (block for points in collections for block in points.blocks(shape))
         # Texts of one set may be longer than those of another.
@@ -139,7 +144,11 @@ def decoded_copy(
         file = directory / "inputs.npy"
         write_blocks(file, (int(sizes.sum()), *shape), dtype, blocks)
         np.save(directory / "sizes.npy", sizes, allow_pickle=False)
-        meta = {"sets": [points.where for points in collections], "input_shape": list(shape)}
+        meta = {
+            "sets": [points.where for points in collections],
+            "input_shape": list(shape),
+            "notes": reading_notes(found),
+        }
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
     caches = cache_directory() if cache is None else cache

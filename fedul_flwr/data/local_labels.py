@@ -12,8 +12,9 @@ import numpy as np
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.decode import Images
-from fedul_flwr.data.formats import file_images, is_hidden, list_images
+from fedul_flwr.data.formats import file_images, find_entry, is_hidden, list_images
 from fedul_flwr.data.local_files import (
+    copy_notes,
     data_files,
     decoded_copy,
     open_file,
@@ -84,15 +85,16 @@ def load_partly_labeled(
     inputs = open_array(home / "inputs.npy")
     if by_folder:
         names = tuple(file.relative_to(root).as_posix() for file in files)
-        return _in_order(_order(home), inputs, _labels_of_folders(names, class_names), names)
+        labels = _labels_of_folders(names, class_names)
+        return _in_order(_order(home), inputs, labels, names, copy_notes(home))
     one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
     names = (
         tuple(file.relative_to(root).as_posix() for file in files)
         if one is None
         else tuple(map(str, range(len(inputs))))
     )
-    labels = _read_labels(labels_file, names, list(class_names), str(one or root))
-    return _in_order(_order(home), inputs, labels, names)
+    labels, notes = _read_labels(labels_file, names, list(class_names), str(one or root))
+    return _in_order(_order(home), inputs, labels, names, (*copy_notes(home), *notes))
 
 
 def _order(home: Path) -> Ints:
@@ -114,7 +116,7 @@ def _order(home: Path) -> Ints:
 
 
 def _in_order(
-    order: Ints, inputs: Inputs, labels: Ints, names: Sequence[str]
+    order: Ints, inputs: Inputs, labels: Ints, names: Sequence[str], notes: tuple[str, ...]
 ) -> PartlyLabeledPoints:
     return PartlyLabeledPoints(
         inputs=inputs,
@@ -122,12 +124,13 @@ def _in_order(
         labels=labels[order],
         new=np.zeros(len(order), dtype=np.bool_),
         names=tuple(names[point] for point in order),
+        notes=notes,
     )
 
 
 def _labels_file(root: Path, known_labels: str | Path) -> Path:
     """Path of the file of labels; the folder's own may not exist."""
-    inside = root / LABELS_FILE
+    inside = find_entry(root, LABELS_FILE)
     if not known_labels:
         return inside
     chosen = user_path(known_labels)
@@ -150,7 +153,7 @@ def _has_class_folders(
     if form == "files":
         return False
     entries = [entry for entry in sorted(root.iterdir()) if not is_hidden(entry.name)]
-    entries = [entry for entry in entries if entry.name != LABELS_FILE]
+    entries = [entry for entry in entries if entry.name.lower() != LABELS_FILE]
     try:
         _refuse_other_entries(root, entries, class_names)
     except OwnDataError:
@@ -206,7 +209,8 @@ def _find_points(
 ) -> tuple[list[Path], Callable[[], Images | Table | Texts]]:
     """Return the files below ``root``, all images or one table, and a reader of their points."""
     suffixes = data_files(input_shape)
-    apart = (root / LABELS_FILE, labels)
+    inside = find_entry(root, LABELS_FILE)
+    apart = (inside, labels)
     entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e not in apart]
     tables = [entry for entry in entries if entry.suffix.lower() in suffixes]
     of_images = len(input_shape) > 1
@@ -223,18 +227,20 @@ def _find_points(
     if not of_images:
         kind = "vectors" if input_shape else "texts"
         raise UserError(f"{root} holds no {kind}; one {' or '.join(suffixes)} file is needed.")
-    files = list_images(root, besides=root / LABELS_FILE)
+    files = list_images(root, besides=inside)
     if not files:
         raise UserError(f"{root} holds no images; one or more are needed.")
     return files, partial(file_images, str(root), files)
 
 
-def _read_labels(file: Path, names: Sequence[str], class_names: Sequence[str], where: str) -> Ints:
-    """Return the label of each of ``names`` in ``where``, ``-1`` for none."""
+def _read_labels(
+    file: Path, names: Sequence[str], class_names: Sequence[str], where: str
+) -> tuple[Ints, tuple[str, ...]]:
+    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read."""
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
     if not file.exists():
-        return labels
-    rows = _label_rows(file)
+        return labels, ()
+    rows, note = _label_rows(file)
     places = {name: place for place, name in enumerate(names)}
     classes = {name: k for k, name in enumerate(class_names)} | {"": UNLABELED}
     named: set[str] = set()
@@ -257,12 +263,12 @@ def _read_labels(file: Path, names: Sequence[str], class_names: Sequence[str], w
             )
         named.add(name)
         labels[places[name]] = classes[label]
-    return labels
+    return labels, (f"{file.name}: {note}",) if note else ()
 
 
-def _label_rows(file: Path) -> list[list[str]]:
-    """Names and labels; only the number of columns is checked."""
-    rows = read_rows(file, "labels")
+def _label_rows(file: Path) -> tuple[list[list[str]], str]:
+    """Names and labels, of which only the number is checked, and how the file was read."""
+    rows, note = read_rows(file, "labels")
     if not rows or rows[0] != ["name", "label"]:
         raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels")
     for row in rows[1:]:
@@ -272,4 +278,4 @@ def _label_rows(file: Path) -> list[list[str]]:
                 "label.",
                 "labels",
             )
-    return rows[1:]
+    return rows[1:], note

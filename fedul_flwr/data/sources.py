@@ -26,8 +26,15 @@ from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.common_form import same_classes, same_form
 from fedul_flwr.data.demo_tables import DEMO_TABLES, read_demo_table
 from fedul_flwr.data.digits import read_digits
-from fedul_flwr.data.formats import Split, class_folders, folder_split, npz_images, npz_split
-from fedul_flwr.data.tables import NO_OPTIONS, TableOptions
+from fedul_flwr.data.formats import (
+    Split,
+    class_folders,
+    find_entry,
+    folder_split,
+    npz_images,
+    npz_split,
+)
+from fedul_flwr.data.tables import NO_OPTIONS, TableOptions, reading_notes
 from fedul_flwr.data.types import PointArrays, Source
 from fedul_flwr.errors import UserError
 
@@ -151,7 +158,8 @@ def read_source(directory: Path) -> Source:
     test = PointArrays(
         open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
-    return Source(train, test, class_names, parse_columns(features) if features else None)
+    found = parse_columns(features) if features else None
+    return Source(train, test, class_names, found, tuple(meta.get("notes", ())))
 
 
 def _find(dataset: str, options: TableOptions) -> _Origin:
@@ -183,13 +191,13 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
     found = [
         suffix
         for suffix in (".parquet", ".npz", ".csv", "")
-        if any(_holds(root / f"{split}{suffix}", suffix) for split in ("train", "test"))
+        if any(_holds(find_entry(root, f"{split}{suffix}"), suffix) for split in ("train", "test"))
     ]
     if not found:
         raise UserError(f"The folder {root} holds no data set; it must hold {_LAYOUTS}.")
     if len(found) > 1:
         raise UserError(f"The folder {root} holds several data sets; only one of {_LAYOUTS}.")
-    train, test = (root / f"{split}{found[0]}" for split in ("train", "test"))
+    train, test = (find_entry(root, f"{split}{found[0]}") for split in ("train", "test"))
     for split, path in (("train", train), ("test", test)):
         if not _holds(path, found[0]):
             raise UserError(f"The data set {root} has no {split} split; {path} is missing.")
@@ -215,19 +223,18 @@ def _holds(path: Path, suffix: str) -> bool:
 
 
 def _read(path: Path, options: TableOptions) -> Split:
-    from fedul_flwr.data.arrow import open_parquet
     from fedul_flwr.data.table_files import (
         has_vectors,
         npz_table,
-        open_csv,
+        open_table,
         refuse_texts_in_npz,
         table_split,
     )
 
-    if path.suffix == ".npz":
+    if path.suffix.lower() == ".npz":
         refuse_texts_in_npz(path, options)
         return npz_split(path, npz_table(path) if has_vectors(path) else npz_images(path))
-    return table_split(open_csv(path) if path.suffix == ".csv" else open_parquet(path), options)
+    return table_split(open_table(path, options), options)
 
 
 def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
@@ -273,6 +280,7 @@ def _write_source(
         "train": train.inputs.where,
         "test": test.inputs.where,
         "image_size": image_size,
+        "notes": reading_notes([train.inputs, test.inputs]),
     }
     text = json.dumps(meta, indent=1, ensure_ascii=False)
     (directory / META).write_text(text, encoding="utf-8")

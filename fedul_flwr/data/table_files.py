@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.arrow import (
     LABEL_NAMES,
     ArrowTable,
@@ -21,6 +20,8 @@ from fedul_flwr.data.arrow import (
     label_column,
     open_parquet,
 )
+from fedul_flwr.data.csv_files import open_csv
+from fedul_flwr.data.csv_numbers import plain_numbers, typed
 from fedul_flwr.data.formats import Split, npz_array, npz_names
 from fedul_flwr.data.tables import Table, TableOptions, refuse_too_wide
 from fedul_flwr.data.texts import MAX_BYTES, Texts
@@ -38,11 +39,16 @@ def read_table(path: Path, options: TableOptions) -> Table | Texts:
     if path.suffix.lower() == ".npz":
         refuse_texts_in_npz(path, options)
         return npz_table(path)
-    table = open_csv(path) if path.suffix.lower() == ".csv" else open_parquet(path)
+    table = open_table(path, options)
     if options.text:
         return arrow_texts(table, options.text)
     label = options.label or next((name for name in LABEL_NAMES if name in table.names), "")
     return arrow_features(table, options, label)
+
+
+def open_table(path: Path, options: TableOptions) -> ArrowTable:
+    """Open a CSV or a parquet file; errors as :func:`csv_table` and :func:`open_parquet`."""
+    return csv_table(path, options) if path.suffix.lower() == ".csv" else open_parquet(path)
 
 
 def refuse_texts_in_npz(path: Path, options: TableOptions) -> None:
@@ -74,36 +80,30 @@ def has_vectors(path: Path) -> bool:
     return "vectors" in names
 
 
-def open_csv(path: Path) -> ArrowTable:
-    """Open a CSV file with a header in UTF-8; empty cells and NA are missing values.
+def csv_table(path: Path, options: TableOptions) -> ArrowTable:
+    """Open a CSV file as a table: columns of numbers are numbers, and those that ``options`` call
+    categories or texts are texts.
+
+    Numbers of columns that do not become features are not looked at, so that none makes the file
+    unreadable.
 
     Raises
     ------
     UserError
-        If it cannot be read, has no header, or one name twice.
+        If it cannot be read, or could be read in several ways.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]
-    from pyarrow import csv as arrow_csv
-
-    try:
-        with regular_file(path).open(encoding="utf-8-sig", newline="") as stream:
-            header = [cell.strip() for cell in next(csv.reader(stream), [])]
-        if not any(header):
-            raise UserError(f"{path} is empty; a row of column names must come first.")
-        for name in header:
-            if not name or header.count(name) > 1:
-                raise UserError(f"The header of {path} holds {name!r} twice or an empty name.")
-        content = arrow_csv.read_csv(
-            path,
-            read_options=arrow_csv.ReadOptions(column_names=header, skip_rows=1),
-            convert_options=arrow_csv.ConvertOptions(strings_can_be_null=True),
-        )
-    except (pa.ArrowException, OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UserError(
-            f"{path} cannot be read as a CSV file in UTF-8 with one row of names and as many cells "
-            "in every row."
-        ) from error
-    return in_memory(str(path), content)
+    file = open_csv(path)
+    names, known = file.cells.column_names, options.columns
+    texts = {options.text}
+    label = options.label or next((name for name in LABEL_NAMES if name in names), "")
+    wanted = [] if options.text else [name for name in names if name != label]
+    if known is not None:
+        texts |= {column.name for column in known.columns if column.categories is not None}
+        features = {*known.names}
+        wanted = [name for name in wanted if name in features]
+    file = plain_numbers(file, (name for name in wanted if name not in texts))
+    table = in_memory(str(path), typed(file, [*texts]))
+    return replace(table, twice=file.twice, note=", ".join(file.notes))
 
 
 def in_memory(where: str, content: Any) -> ArrowTable:
@@ -134,8 +134,9 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
     UserError
         If there is no such column of texts, or a text is missing or too long.
     """
-    import pyarrow as pa
+    import pyarrow as pa  # type: ignore[import-untyped]
 
+    table.refuse_twice(name)
     if name not in table.names:
         raise table.refuse(f"no column {name!r}, which setting text-column names")
     kind = table.schema.field(name).type
@@ -159,7 +160,7 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
             f"Column {name!r} of {table.where} has a text of more than {MAX_BYTES:,} bytes: "
             "shorten it."
         )
-    return Texts(table.where, np.array(found, dtype=np.bytes_))
+    return Texts(table.where, np.array(found, dtype=np.bytes_), table.note)
 
 
 def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Table:
@@ -168,15 +169,20 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     Numbers, truth values and texts become columns; one column of lists becomes the vectors.
     """
     known = options.columns
-    lists = [name for name in table.names if name != label and _is_list(table, name)]
+    names = table.names
+    lists = [name for name in names if name != label and _is_list(table, name)]
     if len(lists) == 1 and (known is None or lists[0] not in known.names):
         return _from_lists(table, lists[0])
-    wanted = [name for name in table.names if name != label]
+    for name in table.twice if known is None else known.names:
+        table.refuse_twice(name)
+    wanted = [name for name in names if name != label]
     if known is not None:
+        there, chosen = {*wanted}, {*known.names}
         for name in known.names:
-            if name not in wanted:
+            if name not in there:
                 raise table.refuse(f"no column {name!r}")
-        wanted = [name for name in wanted if name in known.names]
+        wanted = [name for name in wanted if name in chosen]
+    texts = set()
     for name in wanted:
         kind = table.schema.field(name).type
         if not (is_scalar(kind) or _is_number(kind)):
@@ -184,14 +190,15 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
                 f"Column {name!r} of {table.where} has the type {kind}; numbers, texts, or one "
                 "column of lists of numbers are allowed."
             )
+        if not _is_number(kind):
+            texts.add(name)
     if not wanted:
         raise UserError(f"{table.where} has no column of features beside the label.")
     refuse_too_wide(len(wanted), table.where)
-    texts = [name for name in wanted if not _is_number(table.schema.field(name).type)]
     found: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
     for batch in table.batches(wanted):
-        for name in wanted:
-            found[name].append(_column(batch.column(name), name in texts))
+        for name, column in zip(wanted, batch.columns, strict=True):
+            found[name].append(_column(column, name in texts))
     joined = {
         name: np.concatenate(parts) if parts else np.empty(0, object if name in texts else float)
         for name, parts in found.items()
@@ -201,7 +208,8 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
         table.where,
         tuple(wanted),
         np.stack(numbers, axis=1) if numbers else np.empty((table.num_rows, 0)),
-        {name: joined[name] for name in texts},
+        {name: joined[name] for name in wanted if name in texts},
+        table.note,
     )
 
 

@@ -111,8 +111,9 @@ def _check_columns(table: Table, columns: Columns) -> None:
                 "needed."
             )
         return
+    there = {*table.names}
     for name in columns.names:
-        if name not in table.names:
+        if name not in there:
             raise UserError(
                 f"{table.where} has no column {name!r}; its columns are: "
                 f"{', '.join(table.names[:20])}{', …' if len(table.names) > 20 else ''}."

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -52,12 +53,14 @@ class Table:
     names : headers of all columns; empty if vectors came without names.
     numbers : ``(n, p)``, the columns of numbers in order; NaN is a missing value.
     texts : the other columns by name, ``(n,)`` objects each; ``None`` is a missing value.
+    note : how its file was read, if not as usual; else empty.
     """
 
     where: str
     names: tuple[str, ...]
     numbers: NDArray[Any]
     texts: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+    note: str = ""
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -98,6 +101,23 @@ class VectorPoints:
             )
         for start in range(0, len(self), _BLOCK):
             yield self.vectors[start : start + _BLOCK]
+
+
+def reading_notes(tables: Iterable[object]) -> tuple[str, ...]:
+    """How files were read that are not as usual, one line for all that are alike.
+
+    Parameters
+    ----------
+    tables : anything with a ``where`` and perhaps a ``note``.
+    """
+    alike: dict[str, list[str]] = {}
+    for table in tables:
+        if note := getattr(table, "note", ""):
+            alike.setdefault(note, []).append(Path(getattr(table, "where", "")).name)
+    return tuple(
+        f"{', '.join(names[:3])}{f' and {len(names) - 3} more' * (len(names) > 3)}: {note}"
+        for note, names in alike.items()
+    )
 
 
 def refuse_too_wide(count: int, where: str) -> None:

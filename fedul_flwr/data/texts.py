@@ -24,10 +24,12 @@ class Texts:
     ----------
     where : name of this collection in messages.
     cells : bytes ``(n,)``, texts in UTF-8.
+    note : how its file was read, if not as usual; else empty.
     """
 
     where: str
     cells: NDArray[np.bytes_]
+    note: str = ""
 
     @property
     def dtype(self) -> np.dtype[Any]:

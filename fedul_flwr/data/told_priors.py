@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 import numpy as np
 
 from fedul_flwr.config.class_priors import SUM_TOLERANCE
+from fedul_flwr.data.formats import find_entry
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.types import Floats
@@ -22,6 +23,7 @@ LARGEST_TOLERANCE = 0.05
 """No sum of class priors may be further from 1 than this, however coarsely they are rounded."""
 _FLOATING = 1e-9
 """Errors of floating point in a sum are below this."""
+_COMMA = re.compile(r",(?=\d)")
 _INTERVAL = re.compile(r"(\d*\.?\d+)\s*[-–]\s*(\d*\.?\d+)")
 
 
@@ -49,8 +51,9 @@ def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
     """Read ``priors.csv`` or ``counts.csv`` in ``folder``; one of them must be there.
 
     The first column is ``set``, the others are the classes by name, or by number from 0, in any
-    order. In ``priors.csv`` a cell is a share or an interval ``0.2-0.4``. In ``counts.csv`` it is a
-    number of points with a known label, chosen at random from the set.
+    order. In ``priors.csv`` a cell is a share or an interval ``0.2-0.4``; decimals may follow a
+    comma. In ``counts.csv`` it is a number of points with a known label, chosen at random from the
+    set.
 
     Rows that sum to 1 within what rounding explains are divided by their sum; the others are left
     as they are, for :func:`~fedul_flwr.data.set_check.check_sets` to refuse.
@@ -60,20 +63,26 @@ def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
     OwnDataError
         If there is no such file, or both, or one that is not as described.
     """
-    file, counted = folder / PRIORS_FILE, folder / COUNTS_FILE
+    file, counted = find_entry(folder, PRIORS_FILE), find_entry(folder, COUNTS_FILE)
     if file.exists() and counted.exists():
         raise OwnDataError(f"{file} and {counted} both exist; only one may.", "priors")
     if counted.exists():
-        names, cells = _read_cells(counted, class_names)
-        return _from_counts(counted, names, cells)
+        names, cells, notes = _read_cells(counted, class_names)
+        return _with_notes(notes, _from_counts(counted, names, cells))
     if not file.exists():
         raise OwnDataError(
             f"{file} is missing; it names the sets and their class priors "
             f"({COUNTS_FILE} may take its place).",
             "priors",
         )
-    names, cells = _read_cells(file, class_names)
-    return _from_shares(file, names, cells)
+    names, cells, notes = _read_cells(file, class_names)
+    # Shares are at most 1, so that a comma in one can only stand before decimals.
+    plain = [[_COMMA.sub(".", cell) for cell in row] for row in cells]
+    return _with_notes(notes, _from_shares(file, names, plain))
+
+
+def _with_notes(notes: tuple[str, ...], told: ToldPriors) -> ToldPriors:
+    return replace(told, notes=(*notes, *told.notes))
 
 
 def sum_tolerance(cells: list[str]) -> float:
@@ -172,9 +181,12 @@ def _ends(file: Path, name: str, cell: str) -> tuple[float, float]:
     return value, value
 
 
-def _read_cells(file: Path, class_names: list[str]) -> tuple[list[str], list[list[str]]]:
-    """Names of the sets and their cells, columns in the order of ``class_names``."""
-    rows = read_rows(file, "priors")
+def _read_cells(
+    file: Path, class_names: list[str]
+) -> tuple[list[str], list[list[str]], tuple[str, ...]]:
+    """Names of the sets, their cells with columns in the order of ``class_names``, and how the file
+    was read."""
+    rows, note = read_rows(file, "priors")
     if not rows or rows[0][0] != "set":
         raise OwnDataError(
             f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors"
@@ -205,4 +217,5 @@ def _read_cells(file: Path, class_names: list[str]) -> tuple[list[str], list[lis
             raise OwnDataError(
                 f"{file} names the set {row[0]!r} more than once; one row per set.", "priors"
             )
-    return sets, [[row[1 + column] for column in order] for row in rows[1:]]
+    notes = (f"{file.name}: {note}",) if note else ()
+    return sets, [[row[1 + column] for column in order] for row in rows[1:]], notes

@@ -83,13 +83,15 @@ class PointArrays:
 class Source:
     """A data set with a train and a test split and the names of its K classes.
 
-    ``columns`` are those of the table that vectors come from.
+    ``columns`` are those of the table that vectors come from, and ``notes`` say how its files were
+    read, where they are not as usual.
     """
 
     train: PointArrays
     test: PointArrays
     class_names: tuple[str, ...]
     columns: Columns | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -119,7 +121,7 @@ class UnlabeledSets:
         the priors, or differ where these are noisy.
     tolerances : float64 ``(M,)``, how far the sum of a row of priors may be from 1; ``None`` for
         :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
-    notes : what was made of the owner's file of priors, for the owner.
+    notes : how the owner's files were read, and what was made of the file of priors; for the owner.
     """
 
     inputs: Inputs
@@ -158,6 +160,7 @@ class PartlyLabeledPoints:
     labels : int64 ``(n_c,)``, classes ``0..K-1``; ``-1`` marks an unlabeled point.
     new : bool ``(n_c,)``, points to predict; no method trains on them, and none has a label.
     names : names of the points on a device, ``n_c`` of them; empty in a simulation.
+    notes : how the owner's files were read, where they are not as usual; for the owner.
     """
 
     inputs: Inputs
@@ -165,6 +168,7 @@ class PartlyLabeledPoints:
     labels: Ints
     new: Bools
     names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def unlabeled(self) -> Ints:

@@ -290,6 +290,8 @@ class PartlyLabeledData(ClientData):
 
     def register(self) -> dict[str, Value]:
         """Numbers of points and of labels."""
+        for line in self.examples.notes:
+            print(f"Client {self.node.partition_id}: {line}")
         return {"num-points": len(self.examples.points), "num-labeled": len(self.labeled)}
 
     def describe(self) -> Iterator[str]:
@@ -298,5 +300,6 @@ class PartlyLabeledData(ClientData):
         counts = np.bincount(self.examples.labels[self.labeled], minlength=self.num_classes)
         for name, count in zip(self.class_names, counts, strict=True):
             yield f"class {name}: {count} with a label"
+        yield from self.examples.notes
         if not len(self.labeled):
             yield "warning: no point has a label, it learns from unlabeled ones alone"

@@ -18,7 +18,7 @@ from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.data.tables import Table
+from fedul_flwr.data.tables import Table, reading_notes
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
@@ -74,6 +74,8 @@ def write_predictions(
     wanted = _parse_priors(priors, predictor)
     shape = predictor.input_shape
     names, opened = open_points(input_path, shape, predictor.table)
+    for note in reading_notes([opened]):
+        print(f"Note: {note}.", file=sys.stderr)
     if not isinstance(opened, Table | Texts):
         for note in _differences(opened.survey(), shape):
             print(f"Note: {note}", file=sys.stderr)

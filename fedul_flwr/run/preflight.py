@@ -19,7 +19,8 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
 
     Returns
     -------
-    Lines about settings that the size of the data has chosen, or an empty text.
+    Lines about how files were read and settings that the size of the data has chosen, or an empty
+    text.
 
     Raises
     ------
@@ -32,13 +33,14 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     strategy = load_reference(method.strategy, "method")
     strategy.validate(settings)
     data = open_server_data(settings).split_over(num_clients, settings)
+    notes = "\n".join(data.source.notes if data.source is not None else ())
     settings, chosen = suit(settings, strategy, data.shape, data.points_of_client(settings))
     data = data.standardized(settings, SharedScaling())
     if not (method.trains or needs_model(settings)):
-        return ""
+        return notes
     model = fresh_model(settings, data)
     if not settings.resume:
         start_elsewhere(model, settings.start_from)
     if method.trains:
         settle(settings, strategy, data, model)
-    return in_words(chosen) if method.trains else ""
+    return "\n".join(filter(None, (notes, in_words(chosen) if method.trains else "")))

@@ -76,7 +76,8 @@ def train(
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     settings, chosen = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
-    for line in in_words(chosen).splitlines():
+    notes = data.source.notes if data.source is not None else ()
+    for line in (*notes, *in_words(chosen).splitlines()):
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)

@@ -165,8 +165,8 @@ def test_sets_that_are_refused(owned: Path) -> None:
     write_png(owned / "other" / "x.png", pixels(1, 4, 4)[0])
     (owned / "old.parquet").write_text("x")
     refused(owned, r"old\.parquet cannot be read as a parquet file")
-    (owned / "priors.csv").write_bytes(b"set,\xff\xfe,dog\n")
-    refused(owned, r"priors\.csv cannot be read as a CSV file in UTF-8")
+    (owned / "priors.csv").write_bytes(b"set,\x81\xfe,dog\n")
+    refused(owned, r"priors\.csv is not UTF-8: byte 0x81 in line 1")
     (owned / "priors.csv").unlink()
     refused(owned, r"priors\.csv is missing; it names the sets")
 

@@ -141,8 +141,8 @@ def test_labels_that_are_refused(owned: Path, text: str, message: str) -> None:
 def test_folders_that_are_refused(owned: Path, tmp_path: Path) -> None:
     refused(owned / "none", r"The data folder .* does not exist; it must hold images, and labels")
     refused(owned / "b.png", "does not exist; it must hold images")
-    (owned / "labels.csv").write_bytes(b"name,label\n\xff,dog\n")
-    refused(owned, r"labels\.csv cannot be read as a CSV file in UTF-8")
+    (owned / "labels.csv").write_bytes(b"name,label\n\x81,dog\n")
+    refused(owned, r"labels\.csv is not UTF-8: byte 0x81 in line 2")
     (owned / "labels.csv").unlink()
     (owned / "a" / "labels.csv").write_text(LABELS)  # it belongs to the top
     refused(owned, r"a/labels\.csv is not an image; only \.png")

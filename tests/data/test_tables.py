@@ -126,7 +126,11 @@ def test_missing_values_are_filled_by_the_training_split(
         ("x\n1\n2\n", "{train} has no label column, such as 'label'; its columns are: x."),
         ("label\n1\n2\n", "{train} has no column of features beside the label."),
         ("", "{train} is empty; a row of column names must come first."),
-        ("x,x,label\n1,2,0\n", "The header of {train} holds 'x' twice or an empty name."),
+        (
+            "x,x,label\n1,2,0\n",
+            "Several columns of {train} are called 'x': rename them, or name the columns that the "
+            "run uses in a columns file.",
+        ),
         ("x,label\n", "{train} holds no rows; each split needs one or more."),
         (
             "x,label\n2020-01-01,0\n2020-01-02,1\n",
@@ -135,8 +139,9 @@ def test_missing_values_are_filled_by_the_training_split(
         ),
         (
             "x,label\n1,0\n1,2,3\n",
-            "{train} cannot be read as a CSV file in UTF-8 with one row of names and as many cells "
-            "in every row.",
+            "{train} cannot be read: its header has 2 cells separated by commas and line 3 has 3: "
+            "each row needs as many cells as the header; a cell with a comma, such as 1,5, has to "
+            "be in quotes.",
         ),
     ],
 )

@@ -1,0 +1,362 @@
+"""CSV files as spreadsheets and hospitals write them: tables of texts.
+
+What separates cells follows from the file: only by the right character every row has as many cells
+as the header. What a cell means is decided later (:mod:`fedul_flwr.data.csv_types`).
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.data.csv_text import read_csv_text
+from fedul_flwr.errors import UserError
+
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "|"}
+"""What may stand between two cells, and its name in sentences."""
+NUMBER = re.compile(r"[+-]?(\d[\d.,]*|[.,]\d+)([eE][+-]?\d+)?")
+"""Anything that may be a number, whatever its points and commas mean."""
+_HINT = re.compile(r'"?sep=(.)"?;*(\n|$)', re.IGNORECASE)
+"""First line by which Excel learns the separator."""
+_LONGEST_CELL = 2**30
+_BLOCK = 16 * 2**20
+"""Bytes that are read at a time, and more if a row is longer."""
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """A table of texts; an empty cell and NA are missing.
+
+    Attributes
+    ----------
+    path : the file.
+    cells : ``pyarrow.Table`` of texts, one column for each name that occurs once.
+    separator : what stands between cells.
+    twice : names that several columns have, and an empty one for columns without a name: these
+        columns are not in ``cells``.
+    notes : how the file was read, where it is not as usual.
+    skipped : lines above the header.
+    """
+
+    path: Path
+    cells: Any
+    separator: str
+    twice: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    skipped: int = field(default=0, repr=False)
+
+    def line_of(self, row: int) -> int:
+        """The line, from 1, where a row of ``cells`` begins. Reads the file again."""
+        text = _cut(read_csv_text(self.path)[0], self.skipped)
+        for index, (line, _) in enumerate(_records(text, self.separator)):
+            if index == row + 1:
+                return line + self.skipped
+        raise IndexError(row)
+
+
+@dataclass
+class _MisfitError(Exception):
+    """A line that has another number of cells than the header."""
+
+    separator: str
+    header: int
+    line: int
+    cells: int
+    always: bool = False
+    """Whether all rows have as many."""
+
+
+def open_csv(path: Path) -> CsvFile:
+    """Read a CSV file with a row of names, in any dialect that can be told for sure.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read, or could be read in several ways.
+    """
+    text, encoding = read_csv_text(path)
+    start, hint = _after_hint(text)
+    found = _read(path, text, start, hint)
+    return replace(found, notes=(*_how(found.separator, encoding), *found.notes))
+
+
+def _how(separator: str, encoding: str) -> tuple[str, ...]:
+    """How a file was read that is not in UTF-8 and separated by commas."""
+    shown = {"\t": "a tab"}.get(separator, separator)
+    return (
+        *((f"separated by {shown}",) if separator != "," else ()),
+        *((encoding,) if encoding else ()),
+    )
+
+
+def _after_hint(text: str) -> tuple[int, str]:
+    """Number of lines that the separator's line and blank ones take, and the separator it names."""
+    lines, hint = 0, ""
+    if match := _HINT.match(text):
+        lines, hint = 1, match[1]
+    rest = _cut(text, lines)
+    return lines + (len(rest) - len(rest.lstrip("\n"))), hint
+
+
+def _cut(text: str, lines: int) -> str:
+    place = 0
+    for _ in range(lines):
+        place = text.find("\n", place) + 1 or len(text)
+    return text[place:] if place else text
+
+
+def _read(path: Path, text: str, skipped: int, hint: str) -> CsvFile:
+    """The table below ``skipped`` lines and below comments, if lines with # are some."""
+    body = _cut(text, skipped)
+    if not body.strip():
+        raise UserError(f"{path} is empty; a row of column names must come first.")
+    if not body.startswith("#"):
+        return _table(path, body, skipped, hint)
+    comments = re.match(r"(?:#[^\n]*(?:\n+|$))+", body)
+    assert comments is not None
+    lines = comments[0].count("\n")
+    try:
+        below = _read(path, text, skipped + lines, hint)
+    except UserError:
+        return _table(path, body, skipped, hint)
+    if any(NUMBER.fullmatch(name) for name in below.cells.column_names):
+        return _table(path, body, skipped, hint)  # data, so that the line with # is the header
+    try:
+        _table(path, body, skipped, hint)
+    except UserError:
+        what = "1 comment line" if lines == 1 else f"{lines} comment lines"
+        return replace(below, notes=(f"{what} at the top left out", *below.notes))
+    raise UserError(
+        f"{path}, line {skipped + 1} begins with #, and may be a comment or the names of the "
+        "columns: take the line or the # away."
+    )
+
+
+def _table(path: Path, body: str, skipped: int, hint: str) -> CsvFile:
+    """The table of ``body``, whose first row is the header."""
+    candidates = [hint] if hint else _candidates(body)
+    if any(mark not in SEPARATORS for mark in candidates):
+        raise UserError(
+            f"{path} says sep={hint}; cells may be separated by a comma, a semicolon, a tab or |."
+        )
+    data, fitting, misfits = body.encode(), {}, []
+    for mark in candidates:
+        try:
+            fitting[mark] = _parse(data, body, mark)
+        except _MisfitError as misfit:
+            misfits.append(misfit)
+    if not fitting:
+        raise UserError(_sentence(path, max(misfits, key=lambda one: one.header), skipped))
+    mark = _only(path, fitting)
+    if candidates == [","] and not hint and len(fitting[mark][0]) == 1:
+        _refuse_hidden_columns(path, body, skipped)
+    return _named(path, *fitting[mark], mark, skipped)
+
+
+def _candidates(body: str) -> list[str]:
+    """Separators that stand in the header; a comma for a file of one column."""
+    end = 0
+    while (end := body.find("\n", end) + 1) and body.count('"', 0, end) % 2:
+        pass  # a line break within quotes
+    header = body[:end] if end else body.split("\n", 1)[0]
+    return [mark for mark in SEPARATORS if mark in header] or [","]
+
+
+def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
+    """Header and table of texts, by Arrow, or by Python's reader where rows have other numbers of
+    cells because of empty ones at their ends.
+
+    Raises
+    ------
+    _MisfitError
+        If a row has more or fewer cells than the header.
+    """
+    import pyarrow as pa  # type: ignore[import-untyped]
+    from pyarrow import csv as arrow_csv
+
+    header = _header(body, mark)
+    keys = [str(place) for place in range(len(header))]
+    longest = min(4 * max(map(len, body.split("\n"))), _LONGEST_CELL)
+    try:
+        cells = arrow_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=arrow_csv.ReadOptions(
+                column_names=keys, skip_rows_after_names=1, block_size=max(_BLOCK, longest)
+            ),
+            parse_options=arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(keys, pa.string()), strings_can_be_null=True
+            ),
+        )
+    except pa.ArrowInvalid:
+        cells = _ragged(body, header, mark)
+    while header and not header[-1] and cells.column(len(header) - 1).null_count == len(cells):
+        header = header[:-1]  # a separator at the end of every row
+        cells = cells.select(range(len(header)))
+    return header, cells
+
+
+def _header(body: str, mark: str) -> list[str]:
+    try:
+        return [cell.strip() for cell in next(_records(body, mark))[1]]
+    except csv.Error:
+        raise _MisfitError(mark, 1, 1, 0) from None
+
+
+def _records(body: str, mark: str) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not empty, each with the line where it begins."""
+    csv.field_size_limit(_LONGEST_CELL)
+    reader, line = csv.reader(io.StringIO(body, newline=""), delimiter=mark), 1
+    for row in reader:
+        if row and (len(row) > 1 or not row[0].isspace()):
+            yield line, row
+        line = reader.line_num + 1
+
+
+def _ragged(body: str, header: list[str], mark: str) -> Any:
+    import pyarrow as pa
+    from pyarrow import csv as arrow_csv
+
+    width = len(header)
+    missing = {*arrow_csv.ConvertOptions().null_values}
+    columns: list[list[str | None]] = [[] for _ in header]
+    odd: list[tuple[int, int]] = []
+    records = _records(body, mark)
+    next(records)
+    rows = 0
+    for line, row in records:
+        rows += 1
+        while len(row) > width and not row[-1].strip():
+            row.pop()
+        if len(row) == width - 1 and not header[-1]:
+            row.append("")
+        if len(row) != width:
+            odd.append((line, len(row)))
+            continue
+        for column, cell in zip(columns, row, strict=True):
+            column.append(None if cell in missing else cell)
+    if odd:
+        line, count = odd[0]
+        always = len(odd) == rows and len({count for _, count in odd}) == 1
+        raise _MisfitError(mark, width, line, count, always)
+    keys = map(str, range(width))
+    return pa.table(
+        {key: pa.array(column, pa.string()) for key, column in zip(keys, columns, strict=True)}
+    )
+
+
+def _only(path: Path, fitting: dict[str, tuple[list[str], Any]]) -> str:
+    """The only separator that fits, or the only one by which no cell holds another of them."""
+    if len(fitting) > 1:
+        several = {mark: found for mark, found in fitting.items() if len(found[0]) > 1}
+        clean = [m for m, (_, cells) in several.items() if _is_clean(cells, [*several], m)]
+        if len(clean) != 1:
+            named = " or ".join(SEPARATORS[mark] for mark in fitting)
+            raise UserError(
+                f"{path} can be read as separated by {named}: a first line such as sep=; says it."
+            )
+        return clean[0]
+    return next(iter(fitting))
+
+
+def _is_clean(cells: Any, marks: list[str], mark: str) -> bool:
+    others = [other for other in marks if other != mark]
+    for column in cells.columns:
+        for cell in column.slice(0, 1000).to_pylist():
+            if cell and any(other in cell for other in others) and not NUMBER.fullmatch(cell):
+                return False
+    return True
+
+
+def _refuse_hidden_columns(path: Path, body: str, skipped: int) -> None:
+    """Refuse a header of one cell above rows of several."""
+    for mark in SEPARATORS:
+        if mark == "," or mark not in body:
+            continue
+        counts = Counter(len(row) for _, row in _records(_cut(body, 1), mark))
+        if len(counts) == 1 and (count := next(iter(counts))) > 1:
+            misfit = _MisfitError(mark, 1, 2, count, always=True)
+            raise UserError(_sentence(path, misfit, skipped))
+
+
+def _sentence(path: Path, misfit: _MisfitError, skipped: int) -> str:
+    mark = SEPARATORS[misfit.separator]
+    if misfit.header > 1 and misfit.always and misfit.cells == misfit.header + 1:
+        why = "they may begin with names of rows: write the file without these"
+    elif misfit.header == 1:
+        why = "the first line must hold the names of the columns, one for each cell"
+    elif misfit.separator == "," and misfit.cells > misfit.header:
+        why = (
+            "each row needs as many cells as the header; a cell with a comma, such as 1,5, has to "
+            "be in quotes"
+        )
+    else:
+        why = "each row needs as many cells as the header"
+    rows = "all rows have" if misfit.always else f"line {misfit.line + skipped} has"
+    return (
+        f"{path} cannot be read: its header has {misfit.header} "
+        f"{'cell' if misfit.header == 1 else 'cells'} separated by {mark} and {rows} "
+        f"{misfit.cells}: {why}."
+    )
+
+
+def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -> CsvFile:
+    """The file with the columns whose names occur once."""
+    if not any(header):
+        raise UserError(f"{path} is empty; a row of column names must come first.")
+    if all(NUMBER.fullmatch(name) for name in header) and not all(map(str.isdigit, header)):
+        raise UserError(
+            f"The first row of {path} holds numbers: a row of column names must come first."
+        )
+    counts = Counter(header)
+    kept = [place for place, name in enumerate(header) if name and counts[name] == 1]
+    table = cells.select(kept).rename_columns([header[place] for place in kept])
+    twice = tuple(name for name, count in counts.items() if count > 1 or not name)
+    rows = _last_row(cells) + 1
+    dropped = len(cells) - rows
+    notes = () if not dropped else (f"{dropped} empty rows at the end left out",)
+    return CsvFile(path, table.slice(0, rows), mark, twice, notes, skipped)
+
+
+def _last_row(cells: Any) -> int:
+    """The last row with a value; rows of separators alone follow what Excel once had there."""
+    if cells.num_columns == 1:
+        return len(cells) - 1  # an empty row is a missing value
+    row = len(cells) - 1
+    while row >= 0 and not any(column[row].is_valid for column in cells.columns):
+        row -= 1
+    return row
+
+
+def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
+    """Rows of a small CSV file, the header first, and how it was read if not as usual.
+
+    Cells are stripped of spaces, and empty rows left out. Rows may have other numbers of cells;
+    nothing is a missing value.
+
+    Raises
+    ------
+    UserError
+        If it cannot be read.
+    """
+    text, encoding = read_csv_text(path)
+    skipped, hint = _after_hint(text)
+    body = re.sub(r"\A(#[^\n]*(\n+|$))+", "", _cut(text, skipped))
+    found = {}
+    for mark in [hint] if hint in SEPARATORS else _candidates(body):
+        rows = [[cell.strip() for cell in row] for _, row in _records(body, mark)]
+        found[mark] = [row for row in rows if any(row)]
+
+    def fit(mark: str) -> tuple[bool, int]:
+        """By the right separator all rows are equally long, and the header has the most cells."""
+        lengths = [len(row) for row in found[mark]] or [0]
+        return len({*lengths}) == 1, lengths[0]
+
+    mark = max(found, key=fit)
+    return found[mark], ", ".join(_how(mark, encoding))

@@ -1,0 +1,263 @@
+"""CSV files in every dialect give the same bits, and what could be read in two ways is refused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedul_flwr.data.columns import Column, Columns
+from fedul_flwr.data.csv_files import open_csv, read_csv_rows
+from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
+from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.errors import UserError
+
+PLAIN = (
+    '"Größe\n(cm)",dose,note,label\n170.5,1234.5,"mild, or not",ill\n'
+    '-0.25,1.5,"a ""b""",well\n1e-3,7,"two\nlines",ill\n'
+)
+"""The content of all dialects, in UTF-8 with commas."""
+NUMBERS = [[170.5, 1234.5], [-0.25, 1.5], [0.001, 7]]
+
+
+def in_columns(text: str, separator: str, *, comma: bool = False) -> str:
+    """The same content with another separator, and perhaps decimal commas."""
+    cells = re.findall(r'"(?:[^"]|"")*"|[^,\n]+|\n', text)
+    lines: list[list[str]] = [[]]
+    for cell in cells:
+        if cell == "\n":
+            lines.append([])
+        else:
+            is_number = re.fullmatch(r"[-\d.e]+", cell)
+            lines[-1].append(cell.replace(".", ",") if comma and is_number else cell)
+    return "\n".join(separator.join(line) for line in lines)
+
+
+GERMAN = in_columns(PLAIN, ";", comma=True)
+DIALECTS = {
+    "plain": PLAIN.encode(),
+    "byte order mark, CR LF": b"\xef\xbb\xbf" + PLAIN.replace("\n", "\r\n").encode(),
+    "CR": PLAIN.replace("\n", "\r").encode(),
+    "Excel in German": b"\xef\xbb\xbf" + GERMAN.replace("\n", "\r\n").encode(),
+    "Windows-1252": GERMAN.encode("cp1252"),
+    "UTF-16": in_columns(PLAIN, "\t", comma=True).encode("utf-16"),
+    "tabs": in_columns(PLAIN, "\t").encode(),
+    "bars": in_columns(PLAIN, "|").encode(),
+    "sep=": b"sep=;\r\n" + GERMAN.encode(),
+    "thousands": GERMAN.replace("1234,5", "1.234,5").encode(),
+    "quoted decimal commas": in_columns(PLAIN, ",")
+    .replace("170.5", '"170,5"')
+    .replace("1234.5", '"1234,5"')
+    .replace("-0.25", '"-0,25"')
+    .replace("1.5", '"1,5"')
+    .encode(),
+    "empty lines": PLAIN.replace("label\n", "label\n\n").encode() + b"\n\n  \n",
+    "empty rows and a separator at the end": re.sub(
+        r"(label|ill|well)$", r"\1;", GERMAN, flags=re.MULTILINE
+    ).encode()
+    + b";;;;\n;;;;\n",
+    "comments": b"# from the ward, 2024\n# second line\n" + PLAIN.encode(),
+    "DOS": PLAIN.encode() + b"\x1a",
+}
+COLUMNS = Columns((Column("Größe\n(cm)"), Column("dose")))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_given_the_same_content_in_any_dialect_then_arrays_and_classes_are_the_same(
+    dialect: str, tmp_path: Path
+) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_bytes(DIALECTS[dialect])
+    source = load_source(str(tmp_path), table=TableOptions(columns=COLUMNS))
+    assert source.train.inputs.tobytes() == np.array(NUMBERS, np.float32).tobytes()
+    assert source.class_names == ("ill", "well")
+    assert source.train.labels.tolist() == [0, 1, 0]
+    notes = open_csv(tmp_path / "train.csv").cells.column("note").to_pylist()
+    assert notes == ["mild, or not", 'a "b"', "two\nlines"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "note"),
+    [
+        ("plain", ()),
+        ("byte order mark, CR LF", ()),
+        ("Windows-1252", ("train.csv, test.csv: separated by ;, Windows-1252, decimal comma",)),
+        ("UTF-16", ("train.csv, test.csv: separated by a tab, UTF-16, decimal comma",)),
+        ("comments", ("train.csv, test.csv: 2 comment lines at the top left out",)),
+        (
+            "thousands",
+            ("train.csv, test.csv: separated by ;, decimal comma, thousands separated by .",),
+        ),
+    ],
+)
+def test_one_line_says_how_files_were_read(
+    dialect: str, note: tuple[str, ...], tmp_path: Path
+) -> None:
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_bytes(DIALECTS[dialect])
+    assert load_source(str(tmp_path), table=TableOptions(columns=COLUMNS)).notes == note
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("a;b\n1,5;2\n2,25;3\n", [["1.5", "2.25"], ["2", "3"]]),
+        ("a;b\n1.234,5;1\n1.234;2\n", [["1234.5", "1234"], ["1", "2"]]),
+        ("a;b\n1.234.567;1\n2,5;2\n", [["1234567", "2.5"], ["1", "2"]]),
+        ('a,b\n"1,234.5",1\n"1,234",2\n', [["1234.5", "1234"], ["1", "2"]]),
+        ("a;b\n1 234,5;1\n-2'000;2\n", [["1234.5", "-2000"], ["1", "2"]]),
+        ("a;b\n0,123;1\n4,567;2\n", [["0.123", "4.567"], ["1", "2"]]),
+        ("a,b\n1.234,2\n5.678,3\n", [["1.234", "5.678"], ["2", "3"]]),
+        ("a;b\n1.234;2.5\n5.678;3\n", [["1.234", "5.678"], ["2.5", "3"]]),
+        ("a\tb\n1.234\t2\n", [["1.234"], ["2"]]),
+        ("a;b\n ;1\n 2,5 ;+3\n", [[None, "2.5"], ["1", "+3"]]),
+    ],
+)
+def test_numbers_whose_meaning_the_file_shows(
+    text: str, numbers: list[list[str | None]], tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    found = plain_numbers(open_csv(tmp_path / "a.csv"), ["a", "b"]).cells
+    assert [column.to_pylist() for column in found.columns] == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a;b\n1.234;2,5\n", r"'1.234' in column 'a', line 2, may be 1234 or 1.234; other numbers"),
+        ("a;b\n1.234;2\n", r"'1.234' in column 'a', line 2, may be .* no other number shows"),
+        ('a,b\n"1,234",2\n', r"'1,234' in column 'a', line 2, may be 1234 or 1.234; no other"),
+        (
+            'a,b\n1,"x\ny"\n"1,5",z\n2.5,z\n',
+            r"'1,5' in column 'a', line 4\).*'2.5' in column 'a', line 5",
+        ),
+        ("a;b\n1,5;37.25\n", r"'1,5' in column 'a', line 2\).*'37.25' in column 'b', line 2"),
+    ],
+)
+def test_numbers_that_may_mean_two_things_are_refused(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    names = [name for name in ("a", "b") if "x" not in text or name == "a"]
+    with pytest.raises(UserError, match=message):
+        plain_numbers(open_csv(tmp_path / "a.csv"), names)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"a,b\nx,\n\xc3\xb6,\xf6\n",
+            "byte 0xF6 in line 3 looks like Windows-1252, and line 3",
+        ),
+        (b"a,b\n1,\x81\n", "byte 0x81 in line 2 and byte 0x81 in line 2 fit no encoding"),
+        ("a,b\n1,Привет\n".encode("cp1251"), "byte 0xCF in line 2 is in another encoding"),
+        ("a,b\n1,Männer\n".encode("cp850"), "byte 0x84 in line 2 is in another encoding"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "NUL in line 1: it is no text, or UTF-16 without"),
+        (b"PK\x03\x04rest", "is an Excel workbook or a ZIP archive, not a CSV file"),
+        (b"a,b\n1,2\n3\n", "header has 2 cells separated by commas and line 3 has 1"),
+        (
+            b"a;b\n1;1,5;2\n2;2,5;3\n",
+            "header has 2 cells separated by semicolons and all rows have 3",
+        ),
+        (b"dose\n1;2\n3;4\n", "header has 1 cell separated by semicolons and all rows have 2"),
+        (b"Report\na;b\n1;2\n", "header has 1 cell separated by semicolons and all rows have 2"),
+        (b"a,x;b,y\n1,p;q,2\n", "can be read as separated by commas or semicolons"),
+        (b"#a,b\nc,d\ne,f\n", "line 1 begins with #, and may be a comment or the names"),
+        (b"1.5,2\n3,4\n", "first row of .* holds numbers"),
+        (b"sep=#\na#b\n", "says sep=#"),
+        (b"\n\n", "is empty"),
+    ],
+)
+def test_files_that_cannot_be_read_for_sure_are_refused_with_the_cause(
+    content: bytes, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(content)
+    with pytest.raises(UserError, match=message) as caught:
+        open_csv(tmp_path / "a.csv")
+    assert "\n" not in str(caught.value)
+
+
+def test_headers_with_both_separators_are_read_if_only_one_gives_numbers(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("size, cm;weight, kg\n170,5;80,2\n")
+    found = open_csv(tmp_path / "a.csv")
+    assert found.cells.to_pydict() == {"size, cm": ["170,5"], "weight, kg": ["80,2"]}
+
+
+def test_a_header_that_begins_with_a_hash_is_no_comment(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("#id,b\n1,2\n")
+    assert open_csv(tmp_path / "a.csv").cells.to_pydict() == {"#id": ["1"], "b": ["2"]}
+
+
+@pytest.mark.parametrize(
+    "extra",
+    ["x,x,", '"note\nfree",id,', "date;time,1.234,", "kg,kg,"],
+)
+def test_given_columns_that_the_run_leaves_out_then_nothing_in_them_is_refused(
+    extra: str, tmp_path: Path
+) -> None:
+    rows = '"1,5",37.25,1\n"9.9.99","",2\n'
+    (tmp_path / "a.csv").write_text(f"{extra}b\n{rows}")
+    options = TableOptions(columns=Columns((Column("b"),)))
+    names, points = load_points(tmp_path / "a.csv", (1,), options)
+    assert names == ["0", "1"]
+    assert points.tolist() == [[1], [2]]
+
+
+def test_suffixes_of_any_case_are_read_and_two_that_differ_in_case_are_refused(
+    tmp_path: Path,
+) -> None:
+    for name in ("TRAIN.CSV", "test.Csv"):
+        (tmp_path / name).write_text("a,label\n1,0\n2,1\n")
+    assert load_source(str(tmp_path)).train.inputs.tolist() == [[1], [2]]
+    (tmp_path / "train.csv").write_text("a,label\n1,0\n2,1\n")
+    with pytest.raises(UserError, match=r"TRAIN.CSV and train.csv, whose names differ only in"):
+        load_source(str(tmp_path))
+
+
+def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "PRIORS.CSV").write_text("set;ill;sound\nJAN;0,8;0,2\nJUN.csv;0,25;0,75\n")
+    for name in ("JAN.CSV", "JUN.CSV"):
+        (tmp_path / name).write_text("a;b\n1,5;2\n2,5;3\n")
+    options = TableOptions(columns=Columns((Column("a"), Column("b"))))
+    sets = load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
+    assert sets.priors.tolist() == [[0.8, 0.2], [0.25, 0.75]]
+    assert sets.inputs.tolist() == [[1.5, 2], [2.5, 3]] * 2
+    assert sets.notes == (
+        "JAN.CSV, JUN.CSV: separated by ;, decimal comma",
+        "PRIORS.CSV: separated by ;",
+    )
+    (tmp_path / "JAN.csv").write_text("a;b\n1,5;2\n")
+    with pytest.raises(UserError, match=r"The set 'JAN' is both .*JAN.CSV and .*JAN.csv"):
+        load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
+
+
+def test_labels_in_german_and_in_capitals(tmp_path: Path) -> None:
+    (tmp_path / "LABELS.CSV").write_bytes("name;label\r\n1;Grün\r\n".encode("cp1252"))
+    (tmp_path / "P.CSV").write_text("a;b\n1,5;2\n2,5;3\n")
+    options = TableOptions(columns=Columns((Column("a"), Column("b"))))
+    found = load_partly_labeled(tmp_path, ["Rot", "Grün"], (2,), table=options)
+    assert {n: int(k) for n, k in zip(found.names, found.labels, strict=True)} == {"0": -1, "1": 1}
+    assert found.notes[1] == "LABELS.CSV: separated by ;, Windows-1252"
+
+
+def test_rows_keep_texts_that_tables_take_as_missing(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("name,label\nNA,null\n")
+    assert read_csv_rows(tmp_path / "labels.csv") == ([["name", "label"], ["NA", "null"]], "")
+
+
+def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(size=(3, 60_000))
+    lines = [",".join([*(f"g{i}" for i in range(60_000)), "label"])]
+    lines += [",".join([*map(repr, row.tolist()), str(k)]) for k, row in enumerate(numbers)]
+    for split in ("train", "test"):
+        (tmp_path / f"{split}.csv").write_text("\n".join(lines))
+    train = load_source(str(tmp_path)).train
+    assert train.inputs.tobytes() == numbers.astype(np.float32).tobytes()
+    assert train.labels.tolist() == [0, 1, 2]
