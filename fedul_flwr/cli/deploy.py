@@ -120,6 +120,38 @@ def check(
         raise typer.Exit(1) from None
 
 
+@deploy.command(
+    **with_examples(
+        "fedul-flwr deploy columns north south -o columns.json",
+        "fedul-flwr deploy columns /data/ward --label-column diagnosis",
+    )
+)
+def columns(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="DIR…", help="Folders of owners with .csv or .parquet.")
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="New file to write.")
+    ] = None,
+    label_column: Annotated[
+        str, typer.Option(metavar="NAME", help="The column of labels, which is left out.")
+    ] = "",
+) -> None:
+    """Propose the columns file for owners' tables, and say which columns it leaves out and why."""
+    from fedul_flwr.data.safe_files import write_atomically
+    from fedul_flwr.deploy.propose_columns import propose_columns
+
+    if output is not None and output.exists():
+        raise UserError(f"{output} exists: name a new file, or delete it.")
+    found = propose_columns(folders, label_column)
+    for line in found.lines():
+        typer.echo(line, err=output is None)
+    if output is None:
+        typer.echo(found.to_json(), nl=False)
+    else:
+        write_atomically(output, found.to_json())
+
+
 @deploy.command(**with_examples("fedul-flwr deploy status consortium"))
 def status(
     directory: Annotated[

@@ -1,0 +1,321 @@
+"""``fedul-flwr deploy columns``: a columns file for the tables of one owner or of several.
+
+Reads cells, and says nothing of them but what the columns file would hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.arrow import LABEL_NAMES, open_parquet
+from fedul_flwr.data.columns import Column, Columns
+from fedul_flwr.data.csv_files import NUMBER, CsvFile, open_csv
+from fedul_flwr.data.csv_numbers import plain_numbers, trimmed
+from fedul_flwr.data.formats import is_hidden
+from fedul_flwr.data.local_labels import LABELS_FILE
+from fedul_flwr.data.table_vectors import MAX_CATEGORIES
+from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.errors import UserError
+
+RARE = 5
+"""A category in fewer rows of an owner than this may tell of single patients."""
+_LONGEST_CATEGORY = 60
+_NO_TABLES = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
+_DATE = re.compile(
+    r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([ T].*)?|\d{1,2}([./-])\d{1,2}\2\d{2,4}( .*)?"
+    r"|\d{1,2}:\d{2}(:\d{2})?"
+)
+_CODE = re.compile(r"0\d+")
+_ID_NAME = re.compile(
+    r"(?i:(^|[\W_\d])(id|nr|no|number|nummer|mrn|pid|uuid|index)($|[\W_\d]))|I[dD]$"
+)
+
+
+@dataclass
+class _Facts:
+    """What one column holds at one owner.
+
+    Attributes
+    ----------
+    kind : ``number``, ``category``, or why it is neither.
+    rows : number of cells with a value.
+    counts : rows by category; of a number, by its first two different values.
+    is_identifier : whether it numbers the rows.
+    """
+
+    kind: str
+    rows: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    is_identifier: bool = False
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A columns file, and what it does not have.
+
+    Attributes
+    ----------
+    columns : the proposed ones.
+    left_out : why each other column is not among them.
+    differences : in what owners differ.
+    rare : categories by column that an owner has in few rows.
+    owners, rows : their numbers.
+    notes : how files were read.
+    """
+
+    columns: Columns
+    left_out: Mapping[str, str]
+    differences: Sequence[str]
+    rare: Mapping[str, Sequence[str]]
+    owners: int
+    rows: int
+    notes: Sequence[str]
+
+    def to_json(self) -> str:
+        """Content of the columns file."""
+        return json.dumps(json.loads(self.columns.to_json()), indent=1, ensure_ascii=False) + "\n"
+
+    def lines(self) -> Iterator[str]:
+        """The report for a reader."""
+        yield from self.notes
+        owners = "1 owner" if self.owners == 1 else f"{self.owners} owners"
+        yield f"Proposed: {len(self.columns.columns)} columns, from {self.rows} rows of {owners}."
+        for column in self.columns.columns:
+            values = "number" if column.categories is None else ", ".join(column.categories)
+            yield f"  {column.name!r}: {values}"
+        if self.left_out:
+            yield "Left out:"
+            yield from (f"  {name!r}: {why}" for name, why in self.left_out.items())
+        if self.differences:
+            yield "Owners differ in:"
+            yield from (f"  {line}" for line in self.differences)
+        if any(column.categories for column in self.columns.columns):
+            yield "Categories stand in the columns file, and all who take part read them."
+        for name, values in self.rare.items():
+            yield (
+                f"  {name!r}: an owner has fewer than {RARE} rows of {', '.join(values)}; take out "
+                "what must not be known."
+            )
+
+
+def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
+    """Propose the columns that all tables in the owners' ``folders`` have.
+
+    Parameters
+    ----------
+    label : the column of labels; by default those of a usual name, such as ``label``.
+
+    Raises
+    ------
+    UserError
+        If a folder has no table, a file cannot be read, or no column is left.
+    """
+    paths = [user_path(folder) for folder in folders]
+    short = [path.name for path in paths]
+    names = [path.name if short.count(path.name) == 1 else str(path) for path in paths]
+    notes: list[str] = []
+    owners = {name: _read_owner(path, notes) for name, path in zip(names, paths, strict=True)}
+    columns: list[Column] = []
+    left_out: dict[str, str] = {}
+    differences: list[str] = []
+    rare: dict[str, list[str]] = {}
+    every = dict.fromkeys(column for facts, _ in owners.values() for column in facts)
+    for name in every:
+        facts = {owner: found.get(name) for owner, (found, _) in owners.items()}
+        why = _label_or_missing(name, label, facts, differences)
+        there = {owner: one for owner, one in facts.items() if one is not None}
+        why = why or _unfit(there, differences, name)
+        if why:
+            left_out[name] = why
+            continue
+        if next(iter(there.values())).kind == "number":
+            columns.append(Column(name))
+            continue
+        values = sorted({value for one in there.values() for value in one.counts})
+        columns.append(Column(name, tuple(values)))
+        for value in values:
+            at = [owner for owner, one in there.items() if one.counts[value]]
+            if len(at) < len(there):
+                differences.append(f"{name!r}: {value} only at {', '.join(at)}")
+            if any(0 < one.counts[value] < RARE for one in there.values()):
+                rare.setdefault(name, []).append(value)
+    if not columns:
+        reasons = "; ".join(f"{name!r}: {why}" for name, why in [*left_out.items()][:5])
+        raise UserError(f"No column is left to propose ({reasons}).")
+    rows = sum(count for _, count in owners.values())
+    return Proposal(
+        Columns(tuple(columns)), left_out, differences, rare, len(owners), rows, tuple(notes)
+    )
+
+
+def _label_or_missing(
+    name: str, label: str, facts: Mapping[str, _Facts | None], differences: list[str]
+) -> str:
+    if name == label or (not label and name in LABEL_NAMES):
+        return "the label"
+    if not name:
+        return "it has no name"
+    without = [owner for owner, one in facts.items() if one is None]
+    if without:
+        there = [owner for owner, one in facts.items() if one is not None]
+        differences.append(f"{name!r}: only at {', '.join(there)}")
+        return f"not at {', '.join(without)}"
+    return ""
+
+
+def _unfit(facts: Mapping[str, _Facts], differences: list[str], name: str) -> str:
+    """Why a column that all owners have is no feature; empty if it is one."""
+    kinds = {owner: one.kind for owner, one in facts.items()}
+    if len(set(kinds.values())) > 1:
+        differences.append(f"{name!r}: " + ", ".join(f"{k} at {o}" for o, k in kinds.items()))
+        return "not the same at all owners"
+    kind = next(iter(kinds.values()))
+    if kind not in ("number", "category"):
+        return kind
+    total: Counter[str] = sum((one.counts for one in facts.values()), Counter())
+    rows = sum(one.rows for one in facts.values())
+    if all(len(one.counts) == 1 for one in facts.values()):
+        of = "of an owner " if len(total) > 1 else ""
+        return f"constant: all rows {of}have the same value"
+    if any(one.is_identifier for one in facts.values()):
+        what = "free text or an identifier" if kind == "category" else "an identifier"
+        return f"{what}: every row has another value"
+    if kind == "category":
+        if max(map(len, total)) > _LONGEST_CATEGORY or len(total) > MAX_CATEGORIES:
+            return f"free text: {len(total)} different texts, or long ones"
+        if len(total) > 10 and rows < 3 * len(total):
+            return f"free text: {len(total)} different texts in {rows} rows"
+    return ""
+
+
+def _read_owner(folder: Path, notes: list[str]) -> tuple[dict[str, _Facts], int]:
+    """What every column of an owner's tables holds, and the number of rows."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    parts: dict[str, list[Any]] = {}
+    why: dict[str, str] = {}
+    files = _table_files(folder)
+    rows = 0
+    for file in files:
+        cells, count, unfit = _read_file(file, notes)
+        rows += count
+        why |= unfit
+        for name, column in cells.items():
+            parts.setdefault(name, []).append(column)
+    for name, found in parts.items():
+        if len(found) < len(files):
+            why.setdefault(name, f"not in all files of {folder.name}")
+    facts = {}
+    for name, found in parts.items():
+        kinds = {str(column.type) for column in found}
+        chunks = [c.cast(pa.string()) if len(kinds) > 1 else c for c in found]
+        joined = pa.chunked_array([chunk for column in chunks for chunk in column.chunks])
+        facts[name] = _Facts(why[name]) if name in why else _facts(name, joined)
+    return facts | {name: _Facts(reason) for name, reason in why.items() if name not in parts}, rows
+
+
+def _table_files(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        raise UserError(f"{folder} is no folder; name the folders with the tables of owners.")
+    entries = [entry for entry in sorted(folder.iterdir()) if not is_hidden(entry.name)]
+    entries = [entry for entry in entries if entry.name.lower() not in _NO_TABLES]
+    for entry in entries:
+        if entry.is_dir() or entry.suffix.lower() not in (".csv", ".parquet"):
+            raise UserError(
+                f"{entry} is no table with names of columns; a folder of an owner holds .csv and "
+                ".parquet files."
+            )
+    if not entries:
+        raise UserError(f"{folder} holds no .csv or .parquet file.")
+    return entries
+
+
+def _read_file(file: Path, notes: list[str]) -> tuple[dict[str, Any], int, dict[str, str]]:
+    """Columns by name, number of rows, and why columns cannot be read."""
+    import pyarrow as pa
+
+    if file.suffix.lower() == ".parquet":
+        table = open_parquet(file)
+        schema = pa.schema(list(table.schema))
+        content = pa.Table.from_batches(list(table.batches(table.names)), schema)
+        return dict(zip(table.names, content.columns, strict=True)), len(content), {}
+    found = open_csv(file)
+    why = dict.fromkeys(found.twice, f"several columns of {file.name} have this name")
+    found, doubtful = _readable(found)
+    why |= dict.fromkeys(
+        doubtful, "its numbers can be read in two ways, or are written otherwise than others"
+    )
+    if found.notes:
+        notes.append(f"{file.parent.name}/{file.name}: {', '.join(found.notes)}")
+    columns = dict(zip(found.cells.column_names, found.cells.columns, strict=True))
+    return {n: trimmed(c) for n, c in columns.items() if n not in why}, len(found.cells), why
+
+
+def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
+    """The file with plain numbers, and the columns whose numbers cannot be told."""
+    names = file.cells.column_names
+    try:
+        return plain_numbers(file, names), []
+    except UserError:
+        kept: list[str] = []
+        doubtful: list[str] = []
+        for name in names:
+            try:
+                plain_numbers(file, [*kept, name])
+                kept.append(name)
+            except UserError:
+                doubtful.append(name)
+        return plain_numbers(file, kept), doubtful
+
+
+def _facts(name: str, column: Any) -> _Facts:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks])
+    kind = column.type
+    if pa.types.is_temporal(kind):
+        return _Facts("dates or times")
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    known = column.drop_null()
+    if not len(known):
+        return _Facts("empty")
+    if is_number:
+        return _number_facts(name, known.cast(pa.float64(), safe=False))
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return _Facts(f"cells of type {kind}")
+    counts: Counter[str] = Counter(known.to_pylist())
+    if all(map(_DATE.fullmatch, counts)):
+        return _Facts("dates or times")
+    truths = {text.lower() for text in counts} <= {"true", "false"}
+    numbers = sum(count for text, count in counts.items() if NUMBER.fullmatch(text))
+    if truths or (numbers == len(known) and not any(map(_CODE.fullmatch, counts))):
+        try:
+            return _number_facts(name, known.cast(pa.bool_() if truths else pa.float64()))
+        except pa.ArrowInvalid:
+            return _Facts("numbers that cannot be read")
+    if numbers < len(known) <= 2 * numbers:
+        return _Facts(f"numbers, and {len(known) - numbers} cells that are none")
+    different = len(counts) == len(known)
+    is_identifier = different and (len(known) >= RARE or bool(_ID_NAME.search(name)))
+    return _Facts("category", len(known), counts, is_identifier)
+
+
+def _number_facts(name: str, values: Any) -> _Facts:
+    import numpy as np
+
+    numbers = np.asarray(values.to_numpy(), dtype=np.float64)
+    unique = np.unique(numbers)
+    counts = Counter({str(value): 1 for value in unique[:2]})
+    whole = len(unique) == len(numbers) > 1 and bool((numbers == np.floor(numbers)).all())
+    counted = len(numbers) >= 20 and bool(unique[-1] - unique[0] < 2 * len(numbers))
+    rising = len(numbers) >= 20 and bool((np.diff(numbers) > 0).all())
+    is_identifier = whole and (counted or rising or bool(_ID_NAME.search(name)))
+    return _Facts("number", len(numbers), counts, is_identifier)

@@ -1,0 +1,119 @@
+"""A columns file is proposed from owners' tables, and nothing else of them is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from fedul_flwr.cli.main import app
+from fedul_flwr.data.columns import Column, read_columns
+from fedul_flwr.deploy.propose_columns import propose_columns
+from fedul_flwr.errors import UserError
+
+HEADER = "patient_id;age;dose;sex;visit;site;note;unit;lab;empty;time;plz"
+
+
+def write_owner(folder: Path, sexes: str = "fm", more: str = "") -> Path:
+    """An owner with two files of 30 rows, as Excel writes them in German."""
+    folder.mkdir()
+    (folder / "priors.csv").write_text("set;ill;sound\njan;0,8;0,2\nfeb;0,2;0,8\n")
+    for month, first in (("jan", 0), ("feb", 30)):
+        lines = [HEADER + (f";{more}" if more else "")]
+        for row in range(first, first + 30):
+            cells = [
+                str(1000 + row),
+                str(20 + row * 7 % 50),
+                f"{row % 9},5",
+                sexes[row % len(sexes)],
+                f"{row % 27 + 1:02}.01.2024",
+                folder.name,
+                f"secret {row}",
+                "mg",
+                "?" if row % 10 == 0 else str(row % 4),
+                "",
+                f"12.{10 + row % 40}",
+                f"0{row % 3}123",
+            ]
+            lines.append(";".join([*cells, "A" if row % 2 else "B"] if more else cells))
+        (folder / f"{month}.CSV").write_text("\n".join(lines), encoding="cp1252")
+    return folder
+
+
+def test_one_owner_gets_numbers_and_categories_and_reasons_for_all_others(tmp_path: Path) -> None:
+    found = propose_columns([write_owner(tmp_path / "north")])
+    assert found.columns.columns == (
+        Column("age"),
+        Column("dose"),
+        Column("sex", ("f", "m")),
+        Column("plz", ("00123", "01123", "02123")),
+    )
+    assert found.left_out == {
+        "patient_id": "an identifier: every row has another value",
+        "visit": "dates or times",
+        "site": "constant: all rows have the same value",
+        "note": "free text or an identifier: every row has another value",
+        "unit": "constant: all rows have the same value",
+        "lab": "numbers, and 6 cells that are none",
+        "empty": "empty",
+        "time": "its numbers can be read in two ways, or are written otherwise than others",
+    }
+    assert found.rows == 60
+
+
+def test_several_owners_share_columns_and_differ_by_name(tmp_path: Path) -> None:
+    north = write_owner(tmp_path / "north", "fmx", "ward")
+    south = write_owner(tmp_path / "south")
+    found = propose_columns([north, south])
+    assert found.columns.names == ("age", "dose", "sex", "plz")
+    assert found.columns.columns[2].categories == ("f", "m", "x")
+    assert found.left_out["ward"] == "not at south"
+    assert found.left_out["site"] == "constant: all rows of an owner have the same value"
+    assert list(found.differences) == ["'sex': x only at north", "'ward': only at north"]
+
+
+def test_given_a_column_of_other_kinds_then_it_is_left_out_with_the_owners(tmp_path: Path) -> None:
+    for owner, grades in (("a", [1, 2, 3, 3]), ("b", ["low", "high", "low", "high"])):
+        (tmp_path / owner).mkdir()
+        table = pa.table({"grade": grades, "age": [30, 40, 50, 30], "label": [0, 1, 0, 1]})
+        pq.write_table(table, tmp_path / owner / "JAN.PARQUET")
+    found = propose_columns([tmp_path / "a", tmp_path / "b"])
+    assert found.columns.names == ("age",)
+    assert found.left_out == {"grade": "not the same at all owners", "label": "the label"}
+    assert list(found.differences) == ["'grade': number at a, category at b"]
+    assert propose_columns([tmp_path / "a"], "grade").columns.names == ("age", "label")
+
+
+def test_the_command_writes_a_columns_file_and_prints_no_cell_of_others(tmp_path: Path) -> None:
+    owner = write_owner(tmp_path / "north", "f" * 59 + "m")
+    result = CliRunner().invoke(app, ["deploy", "columns", str(owner), "-o", f"{tmp_path}/c.json"])
+    assert result.exit_code == 0
+    assert "secret" not in result.output
+    assert "2024" not in result.output
+    assert "fewer than 5 rows of m" in result.output
+    assert "all who take part read them" in result.output
+    assert read_columns(tmp_path / "c.json").names == ("age", "dose", "sex", "plz")
+    again = CliRunner().invoke(app, ["deploy", "columns", str(owner), "-o", f"{tmp_path}/c.json"])
+    assert again.exit_code != 0
+    printed = CliRunner().invoke(app, ["deploy", "columns", str(owner)]).stdout
+    assert json.loads(printed) == json.loads((tmp_path / "c.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.npz", "", "is no table with names of columns"),
+        ("priors.csv", "set,a\n", "holds no .csv or .parquet file"),
+        ("a.csv", "id\n1\n2\n", r"No column is left to propose \('id': an identifier"),
+    ],
+)
+def test_folders_without_a_table_or_a_feature_are_refused(
+    name: str, content: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        propose_columns([tmp_path])
