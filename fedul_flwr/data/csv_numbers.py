@@ -6,7 +6,7 @@ only if the file shows what a point means there, and refused otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ _SIGN, _EXPONENT = r"^[+\-\x{2212}]?", r"([eE][+-]?\d+)?$"
 _SPACE = r"[ \x{A0}\x{2009}\x{202F}'\x{2019}]"
 """What stands between thousands, and never before decimals."""
 _PLAIN = rf"{_SIGN}(\d+{_EXPONENT}|\d{{1,3}}({_SPACE}\d{{3}})+$)"
-_SPACED = rf"\d{_SPACE}\d"
+_TOGETHER = 500
 
 
 def _certain(mark: str) -> str:
@@ -81,14 +81,13 @@ def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
     columns = dict(zip(file.cells.column_names, file.cells.columns, strict=True))
     forms: dict[str, _Forms] = {}
     usual: list[str] = []
-    for name in names:
-        try:
-            columns[name].cast(pa.float64())
+    for name, is_usual in _usual({name: columns[name] for name in names}):
+        if is_usual:
             usual.append(name)
-        except pa.ArrowInvalid:
-            columns[name] = trimmed(columns[name])
-            if (found := _forms(columns[name])) is not None:
-                forms[name] = found
+            continue
+        columns[name] = trimmed(columns[name])
+        if (found := _forms(columns[name])) is not None:
+            forms[name] = found
     # A point has its usual meaning unless the file gives a reason to doubt it.
     doubtful = any("," in one.shown or one.either[","] >= 0 for one in forms.values())
     if doubtful or file.separator == ";":
@@ -106,6 +105,28 @@ def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
         notes.append(f"thousands separated by {groups[0]}")
     cells = pa.table(columns) if columns else file.cells
     return replace(file, cells=cells, notes=(*file.notes, *notes))
+
+
+def _usual(columns: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Whether each column holds nothing but numbers as Python writes them.
+
+    Many columns are tried at once: in a wide table a call takes longer than its cells.
+    """
+    import pyarrow as pa
+
+    def fit(block: Sequence[str]) -> bool:
+        chunks = [chunk for name in block for chunk in columns[name].chunks]
+        try:
+            pa.chunked_array(chunks, pa.string()).cast(pa.float64())
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    names = list(columns)
+    for start in range(0, len(names), _TOGETHER):
+        block = names[start : start + _TOGETHER]
+        together = fit(block)
+        yield from ((name, together or fit([name])) for name in block)
 
 
 def trimmed(column: Any) -> Any:
@@ -201,9 +222,13 @@ def typed(file: CsvFile, texts: Sequence[str] = ()) -> Any:
 def _typed(column: Any) -> Any:
     import pyarrow as pa
 
+    if not len(column):
+        return column.cast(pa.float64())
     for kinds in ((pa.float64(), pa.int64()), (pa.bool_(),), (pa.date32(),), (pa.timestamp("s"),)):
         typed = column
         for kind in kinds:
+            if kind == pa.int64() and "." in (column[0].as_py() or ""):
+                break  # fractions: most numbers of wide tables
             try:
                 typed = column.cast(kind)
             except pa.ArrowInvalid:

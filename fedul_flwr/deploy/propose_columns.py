@@ -98,9 +98,9 @@ class Proposal:
             yield from (f"  {line}" for line in self.differences)
         if any(column.categories for column in self.columns.columns):
             yield "Categories stand in the columns file, and all who take part read them."
-        for name, values in self.rare.items():
+        for name, few in self.rare.items():
             yield (
-                f"  {name!r}: an owner has fewer than {RARE} rows of {', '.join(values)}; take out "
+                f"  {name!r}: an owner has fewer than {RARE} rows of {', '.join(few)}; take out "
                 "what must not be known."
             )
 
