@@ -23,7 +23,6 @@ _NO_TEXT = (
     (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
     (b"\x1f\x8b", "a gzip archive"),
     (b"%PDF", "a PDF"),
-    (b"PAR1", "a parquet file"),
     (b"<html", "a web page"),
     (b"<!doctype", "a web page"),
     (b"<?xml", "an XML file"),
@@ -34,7 +33,7 @@ _LETTERS = "A-Za-zÀ-ÖØ-öø-ÿŠšŽžŒœŸƒ"
 _STRANGE = re.compile(
     # In no Western language three accented letters stand in a row, or signs within a word. Cyrillic
     # and Greek code pages, and those of DOS and old Macs, look so when read as Windows-1252.
-    rf"[À-ÖØ-öø-ÿŠšŽžŒœŸ]{{3}}|[{_LETTERS}][€‚„…†‡ˆ‰‹•˜™›¡¢£¤¥¦§¨©ª«¬¯±²³´µ¶·¸¹º»¼½¾¿÷×][{_LETTERS}]"
+    rf"[À-ÖØ-öø-ÿŠšŽžŒœŸ]{{3}}|[{_LETTERS}][€‚„…†‡ˆ‰‹•˜™›¡¢£¤¥¦§¨©«¬¯±²³¶¸¹»¼½¾¿÷][{_LETTERS}]"
 )
 
 
