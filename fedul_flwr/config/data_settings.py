@@ -59,6 +59,10 @@ class DataSettings(Settings):
     `plaintext`."""
     image_size: Annotated[int, Field(ge=0, le=1024)] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
+    image_bits: Annotated[int, Field(ge=0, le=16)] = 0
+    """Bits that the values of images use in files of 16 bits: 12 for values up to 4095, as X-rays
+    have them. The upper 8 of them are taken. 0 takes the fewest of 8, 10, 12, 14 and 16 that hold
+    all values of the training data in `dataset`; owners and `fedul-flwr predict` use the same."""
     features: str = ""
     """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
     `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
@@ -97,6 +101,13 @@ class DataSettings(Settings):
                 "a function of your own that turns texts into vectors"
             )
         return self
+
+    @field_validator("image_bits")
+    @classmethod
+    def _check_bits(cls, value: int) -> int:
+        if 0 < value < 8:
+            raise ValueError("must be 8 to 16, or 0 to take it from the training data")
+        return value
 
     @field_validator("input_shape")
     @classmethod

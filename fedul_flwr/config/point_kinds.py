@@ -25,7 +25,7 @@ _RANDAUGMENT = {
 IMAGE_VIEWS = ("rotate", "flip", "translate-flip", "rotate-flip", "affine")
 VECTOR_VIEWS = {"noise": "noise", "dropout": "feature_dropout", "mixup": "mixup"}
 """Values of `augment` for one kind of points; for vectors with the setting of their strength."""
-OF_IMAGES = {"image_size": 0}
+OF_IMAGES = {"image_size": 0, "image_bits": 0}
 OF_TABLES = {"columns": "", "missing": "refuse"}
 OF_TEXTS = {"text_column": ""}
 OF_MODEL_VECTORS = {

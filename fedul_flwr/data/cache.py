@@ -23,7 +23,7 @@ GIVEN = "given"
 NETWORKS = "networks"
 KINDS = (GIVEN, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 """Part of every key: increase it whenever the format of the cached files changes."""
 
 

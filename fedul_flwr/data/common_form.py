@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,12 +20,28 @@ Points = Images | VectorPoints | Texts
 """Points that can be written in blocks of one shape."""
 
 
-def same_form(
-    train: Split, test: Split, image_size: int, options: TableOptions
-) -> tuple[InputShape, Columns | None, tuple[Points, Points]]:
-    """Shape of the points of both splits, the columns of tables, and the points to write.
+class CommonForm(NamedTuple):
+    """What both splits have in common.
 
-    Missing values of tables are filled by the training split alone.
+    Attributes
+    ----------
+    shape : of every point.
+    columns : of tables, if they are known.
+    bits : of the values in 16-bit images; 0 without such images.
+    points : the training and the test points, to be written.
+    """
+
+    shape: InputShape
+    columns: Columns | None
+    bits: int
+    points: tuple[Points, Points]
+
+
+def same_form(train: Split, test: Split, image_size: int, options: TableOptions) -> CommonForm:
+    """Find the form of the points of both splits.
+
+    Missing values of tables are filled by the training split alone, which also says how many bits
+    the values of 16-bit images have unless the options do. Images of both have color if any has.
 
     Raises
     ------
@@ -37,31 +54,35 @@ def same_form(
             what = "rows" if isinstance(inputs, Table | Texts) else "images"
             raise UserError(f"{inputs.where} holds no {what}; each split needs one or more.")
     if isinstance(one, Texts) and isinstance(other, Texts):
-        return (), None, (one, other)
+        return CommonForm((), None, 0, (one, other))
     assert not isinstance(one, Texts)  # both are read with the same options
     assert not isinstance(other, Texts)
     if isinstance(one, Table) and isinstance(other, Table):
         columns = options.columns or infer_columns([one, other])
         vectors = encode([one, other], columns, options.missing, slice(1))
         known = columns if one.names or other.names or options.columns else None
-        return (len(columns.features),), known, (vectors[0], vectors[1])
+        return CommonForm((len(columns.features),), known, 0, (vectors[0], vectors[1]))
     if isinstance(one, Table) or isinstance(other, Table):
         raise UserError(f"{one.where} and {other.where} hold images and vectors; only one of them.")
-    shapes = [_image_shape(images, image_size) for images in (one, other)]
+    return _form_of_images(one, other, image_size, options.bits)
+
+
+def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> CommonForm:
+    surveys = [train.survey(), test.survey()]
+    channels = max(survey.channels for survey in surveys)
+    shapes = [(image_size, image_size, channels)] * 2
+    if not image_size:
+        found = zip(surveys, (train, test), strict=True)
+        shapes = [(*survey.size(images.where), channels) for survey, images in found]
     if shapes[0] != shapes[1]:
-        shown = ["x".join(map(str, shape)) for shape in shapes]
+        shown = ["x".join(map(str, shape[:2])) for shape in shapes]
         raise UserError(
-            f"The images of {one.where} are {shown[0]} and those of {other.where} "
-            f"{shown[1]} (height x width x channels); both splits must be alike."
+            f"The images of {train.where} are {shown[0]} and those of {test.where} "
+            f"{shown[1]} (height x width): set image-size to resize all to so many pixels, as in "
+            "image-size = 32."
         )
-    return shapes[0], None, (one, other)
-
-
-def _image_shape(images: Images, image_size: int) -> InputShape:
-    survey = images.survey()
-    if image_size:
-        return (image_size, image_size, survey.channels)
-    return survey.shape(images.where)
+    bits = bits or surveys[0].bits
+    return CommonForm(shapes[0], None, bits, (train.with_bits(bits), test.with_bits(bits)))
 
 
 def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ...]]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
@@ -28,21 +30,49 @@ Item = tuple[str, "bytes | Path"]
 BLOCK = 256
 """Images decoded at a time; bounds the memory that decoding a large data set takes."""
 
+UNKNOWN_BITS = 0
+"""How many bits the values of 16-bit files have is not known: such files are refused."""
+
 _SMALL = 64 * 64
 _ORIENTATION = 0x0112
+_PHOTOMETRIC, _WHITE_IS_ZERO, _PAGE_KIND, _NO_PAGE = 262, 0, 254, 0b101
+"""Tags of TIFF; a page that is a smaller copy or a mask of another one is no image of its own."""
 _GREY_MODES = {"1", "L", "LA", "La"}
-_GREY_16_BIT_MODES = {"I;16", "I;16L", "I;16B", "I;16N"}
+_DEEP_MODES = {"I;16", "I;16L", "I;16B", "I;16N", "I"}
+"""Gray modes of Pillow whose values may be above 255."""
+_DEPTHS = (8, 10, 12, 14, 16)
+"""Bits of the values that cameras, scanners and X-ray detectors write into 16-bit files."""
 
 
 @dataclass
 class Survey:
-    """Sizes of a collection's images, each with an example, and whether any image has color."""
+    """What a collection's images have in common.
+
+    Attributes
+    ----------
+    sizes : every size, with the name of an example.
+    colour : whether any image has color.
+    top : largest value in files with more than 8 bits, 0 without such files.
+    """
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     colour: bool = False
+    top: int = 0
+
+    @property
+    def bits(self) -> int:
+        """Bits of the values in 16-bit files: the smallest usual depth that holds all of them;
+        :data:`UNKNOWN_BITS` if there are no such files."""
+        if not self.top:
+            return UNKNOWN_BITS
+        return next(bits for bits in _DEPTHS if self.top < 2**bits)
 
     def shape(self, where: str) -> Shape:
-        """Return the one shape of all images.
+        """The one shape of all images; errors as :meth:`size`."""
+        return (*self.size(where), self.channels)
+
+    def size(self, where: str) -> tuple[int, int]:
+        """Return the one ``(height, width)`` of all images.
 
         Raises
         ------
@@ -56,8 +86,7 @@ class Survey:
                 f"{other[0]}x{other[1]}: {second}): set image-size to resize all to so many "
                 "pixels, as in image-size = 32."
             )
-        (height, width) = next(iter(self.sizes))
-        return height, width, self.channels
+        return next(iter(self.sizes))
 
     @property
     def channels(self) -> int:
@@ -81,6 +110,9 @@ class Images(Protocol):
     def survey(self) -> Survey:
         """Collect every image's size and mode."""
 
+    def with_bits(self, bits: int) -> Self:
+        """The same images, whose values have so many bits in files of 16."""
+
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
 
@@ -94,11 +126,13 @@ class EncodedImages:
     where : name of the collection in messages.
     count : number of images.
     batches : function that starts a pass over the images in order, in lists of at most ``BLOCK``.
+    bits : bits of the values in files of 16, or :data:`UNKNOWN_BITS`.
     """
 
     where: str
     count: int
     batches: Callable[[], Iterator[list[Item]]]
+    bits: int = UNKNOWN_BITS
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -109,14 +143,20 @@ class EncodedImages:
         return self.count
 
     def survey(self) -> Survey:
-        """Collect every image's size and mode; reads headers only."""
+        """Collect every image's size and mode; reads headers only, but for 16-bit files."""
         survey = Survey()
         for batch in self.batches():
             for name, content in batch:
-                size, colour = inspect_image(name, content)
-                survey.sizes.setdefault(size, name)
-                survey.colour |= colour
+                seen = inspect_image(name, content)
+                survey.sizes.setdefault(seen.size, name)
+                survey.colour |= seen.colour
+                if seen.deep:
+                    survey.top = max(survey.top, _largest_value(name, content))
         return survey
+
+    def with_bits(self, bits: int) -> Self:
+        """The same images, whose values have so many bits in files of 16."""
+        return replace(self, bits=bits)
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
@@ -124,13 +164,15 @@ class EncodedImages:
         with ThreadPoolExecutor(workers) as pool:
             for batch in filter(None, self.batches()):
                 block = np.empty((len(batch), *shape), dtype=np.uint8)
-                (height, width), _ = inspect_image(*batch[0])
+                height, width = inspect_image(*batch[0]).size
                 # Pillow releases the interpreter lock only within a decoder: threads double the
                 # speed for large images and halve it for small ones.
                 parts = workers if height * width > _SMALL else 1
                 step = -(-len(batch) // parts)
                 tasks = [
-                    pool.submit(_decode_into, block[start : start + step], batch[start:][:step])
+                    pool.submit(
+                        _decode_into, block[start : start + step], batch[start:][:step], self.bits
+                    )
                     for start in range(0, len(batch), step)
                 ]
                 for task in tasks:
@@ -157,6 +199,11 @@ class PixelImages:
         """Return the one size and number of channels of the array."""
         _, height, width, channels = self.pixels.shape
         return Survey({(height, width): "all"}, colour=channels == 3)
+
+    def with_bits(self, bits: int) -> Self:
+        """The same images: their values have 8 bits."""
+        del bits
+        return self
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
@@ -186,25 +233,37 @@ def list_batches(items: Sequence[Item]) -> Iterator[list[Item]]:
         yield list(items[start : start + BLOCK])
 
 
-def inspect_image(name: str, content: bytes | Path) -> tuple[tuple[int, int], bool]:
-    """Return an image's ``(height, width)`` and whether it has color, from its header.
+class Inspected(NamedTuple):
+    """What an image's header says.
+
+    Attributes
+    ----------
+    size : ``(height, width)`` once it is upright.
+    colour : whether it has color.
+    deep : whether a value has more than 8 bits.
+    """
+
+    size: tuple[int, int]
+    colour: bool
+    deep: bool
+
+
+def inspect_image(name: str, content: bytes | Path) -> Inspected:
+    """Read an image's header.
 
     Raises
     ------
     UserError
         If the image cannot be read.
     """
-    try:
-        with _open(content) as image:
-            width, height = image.size
-            if _orientation(image) >= 5:  # rotated by 90 degrees
-                width, height = height, width
-            return (height, width), _has_colour(image)
-    except Exception as error:
-        raise _unreadable(name) from error
+    with _open(name, content) as image:
+        width, height = image.size
+        if _orientation(image) >= 5:  # rotated by 90 degrees
+            width, height = height, width
+        return Inspected((height, width), _has_colour(image), _is_deep(image))
 
 
-def decode_image(name: str, content: bytes | Path, shape: Shape) -> Bytes:
+def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNKNOWN_BITS) -> Bytes:
     """Decode one image and convert it to ``shape``.
 
     Parameters
@@ -212,6 +271,7 @@ def decode_image(name: str, content: bytes | Path, shape: Shape) -> Bytes:
     name : name of the image in messages.
     content : the encoded image or its file.
     shape : ``(height, width, channels)``; resizing is bilinear, transparency is dropped.
+    bits : bits of the values in a 16-bit file, of which the upper 8 are taken.
 
     Returns
     -------
@@ -220,31 +280,26 @@ def decode_image(name: str, content: bytes | Path, shape: Shape) -> Bytes:
     Raises
     ------
     UserError
-        If the image cannot be read or has 32-bit pixels.
+        If the image cannot be read, or its values have more bits, or floats are not in [0, 1].
     """
-    try:
-        with _open(content) as image:
-            image.load()
-            if _orientation(image) > 1:
-                from PIL import ImageOps
+    with _open(name, content) as image:
+        upright = _to_8_bits(image, bits)
+        if _orientation(image) > 1:
+            from PIL import ImageOps
 
-                return to_shape(ImageOps.exif_transpose(image), shape)
-            return to_shape(image, shape)
-    except Exception as error:  # for a broken file Pillow's decoders may raise anything
-        raise _unreadable(name) from error
+            # The conversion may have lost the tag; the rotation has to be that of the file.
+            upright.info["exif"] = image.info["exif"]
+            upright = ImageOps.exif_transpose(upright)
+        return to_shape(upright, shape)
 
 
 def to_shape(image: Image.Image, shape: Shape) -> Bytes:
-    """Return the pixels of ``image`` as uint8 of ``shape``, resized (bilinear) if necessary."""
+    """Return the pixels of an 8-bit ``image`` as uint8 of ``shape``, resized (bilinear) if
+    necessary."""
     from PIL import Image
 
     height, width, channels = shape
-    if image.mode in _GREY_16_BIT_MODES:
-        # Pillow would clip 16-bit values at 255.
-        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-    elif image.mode in {"I", "F"}:
-        raise ValueError("32-bit pixels have no known range")
-    elif image.mode == "P" and "transparency" in image.info:
+    if image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     mode = "L" if channels == 1 else "RGB"
     if image.mode != mode:
@@ -254,17 +309,55 @@ def to_shape(image: Image.Image, shape: Shape) -> Bytes:
     return np.asarray(image, dtype=np.uint8).reshape(shape)
 
 
-def _decode_into(block: Bytes, batch: list[Item]) -> None:
+def _decode_into(block: Bytes, batch: list[Item], bits: int) -> None:
     shape = (int(block.shape[1]), int(block.shape[2]), int(block.shape[3]))
     for row, (name, content) in enumerate(batch):
-        block[row] = decode_image(name, content, shape)
+        block[row] = decode_image(name, content, shape, bits)
 
 
-def _open(content: bytes | Path) -> Image.Image:
-    from PIL import Image
+@contextmanager
+def _open(name: str, content: bytes | Path) -> Iterator[Image.Image]:
+    """Open one image; whatever Pillow raises meanwhile becomes a sentence with the reason."""
+    from PIL import Image, UnidentifiedImageError
 
-    # A pipe would never end.
-    return Image.open(BytesIO(content) if isinstance(content, bytes) else regular_file(content))
+    try:
+        # A pipe would never end.
+        file = BytesIO(content) if isinstance(content, bytes) else regular_file(content)
+        with Image.open(file) as image:
+            _refuse_several(image)
+            yield image
+    except Image.DecompressionBombError as error:
+        most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
+        raise UserError(
+            f"{name} is too large: an image may have {most:,} pixels, and it has more. Save a "
+            "smaller copy of it."
+        ) from error
+    except UnidentifiedImageError as error:
+        raise _unreadable(name, "its content is none of these") from error
+    except UserError as error:
+        raise _unreadable(name, str(error).removesuffix(".")) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # for a broken file Pillow's decoders may raise anything
+        raise _unreadable(name, " ".join(reason(error).split())) from error
+
+
+def _refuse_several(image: Image.Image) -> None:
+    """Refuse a file with several images, such as the slices of a scan: one would stand for all."""
+    if image.format == "TIFF":
+        pages = getattr(image, "n_frames", 1)
+        kinds = []
+        for page in range(pages):
+            image.seek(page)
+            kinds.append(int(getattr(image, "tag_v2", {}).get(_PAGE_KIND, 0)))
+        image.seek(0)
+        pages = sum(not kind & _NO_PAGE for kind in kinds) if pages > 1 else 1
+    elif image.format in {"GIF", "PNG", "WEBP"} and getattr(image, "is_animated", False):
+        pages = int(getattr(image, "n_frames", 2))
+    else:
+        return
+    if pages > 1:
+        raise UserError(f"it holds {pages} images, and a point is one: save each as a file")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -278,10 +371,86 @@ def _has_colour(image: Image.Image) -> bool:
     if image.mode == "P":
         palette = np.asarray(image.getpalette("RGB") or [], dtype=np.uint8).reshape(-1, 3)
         return bool((palette != palette[:, :1]).any())
-    return image.mode not in _GREY_MODES | _GREY_16_BIT_MODES | {"I", "F"}
+    return image.mode not in _GREY_MODES | _DEEP_MODES | {"F"}
 
 
-def _unreadable(name: str) -> UserError:
+def _is_deep(image: Image.Image) -> bool:
+    return image.mode in _DEEP_MODES or _loses_bits(image)
+
+
+def _loses_bits(image: Image.Image) -> bool:
+    """Whether the file has 16 bits a channel, of which Pillow reads the upper 8: true for color and
+    for transparency, before the pixels are read."""
+    # A tile's last entry names the form of the pixels in the file, such as "RGB;16B".
+    tiles = getattr(image, "tile", ())
+    return image.mode not in _DEEP_MODES and any(";16" in str(tile[3]) for tile in tiles)
+
+
+def _largest_value(name: str, content: bytes | Path) -> int:
+    """The largest value of an image with more than 8 bits."""
+    with _open(name, content) as image:
+        upper_half = _loses_bits(image)
+        values = np.asarray(image)
+        if upper_half:
+            return (
+                int(values[..., : values.shape[2] - (image.mode in {"LA", "RGBA"})].max()) << 8
+                | 255
+            )
+        _refuse_other_range(values, 16)
+        return int(values.max())
+
+
+def _refuse_other_range(values: NDArray[Any], bits: int) -> None:
+    lowest, largest = int(values.min()), int(values.max())
+    if lowest < 0 or largest >= 2**bits:
+        odd = lowest if lowest < 0 else largest
+        hint = "" if bits == 16 or lowest < 0 else "; image-bits says how many bits all have"
+        raise UserError(
+            f"it holds the value {odd}, and those of {bits} bits are 0 to {2**bits - 1}{hint}"
+        )
+
+
+def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
+    """The image with values of 8 bits.
+
+    Raises
+    ------
+    UserError
+        If that is not clear: :data:`UNKNOWN_BITS`, values of more bits, or floats not in [0, 1].
+    """
+    from PIL import Image
+
+    if image.mode == "F":
+        floats = np.asarray(image)
+        if not ((floats >= 0) & (floats <= 1)).all():  # NaN fails both
+            raise UserError("its pixels are floats and not all in [0, 1], so they have no range")
+        return Image.fromarray(np.rint(floats * 255).astype(np.uint8))
+    deep, upper_half = _is_deep(image), _loses_bits(image)
+    if not deep:
+        image.load()
+        return image
+    if bits == UNKNOWN_BITS:
+        raise UserError(
+            "it has 16 bits, and it is not known how many of them its values use: set image-bits, "
+            "as in image-bits = 12 for values up to 4095"
+        )
+    if upper_half:
+        if bits < 16:
+            raise UserError(
+                f"its colors have {bits} bits in 16, of which the lower 8 cannot be read: save it "
+                "with 8 bits"
+            )
+        image.load()
+        return image
+    values = np.asarray(image)
+    _refuse_other_range(values, bits)
+    if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        values = 2**bits - 1 - values
+    return Image.fromarray((values >> (bits - 8)).astype(np.uint8))
+
+
+def _unreadable(name: str, why: str) -> UserError:
     return UserError(
-        f"{name} cannot be read as an image; 8- or 16-bit PNG, JPEG, BMP, GIF, TIFF and WebP are."
+        f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF and WebP with 8 or "
+        "16 bits are."
     )

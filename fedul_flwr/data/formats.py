@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import unicodedata
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,6 +36,11 @@ from fedul_flwr.errors import UserError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
 MAX_CLASSES = 65_536
+_STRAYS = {
+    *("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir", "#recycle"),
+    *("$recycle.bin", "system volume information", "lost+found"),
+}
+"""Files and folders, in lower case, that Windows, macOS and network storage leave beside data."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +65,16 @@ class Split:
 
 
 def is_hidden(name: str) -> bool:
-    """Whether ``name`` is a hidden file, which desktops create in folders, and not data."""
-    return name.startswith(".") or name.lower() in {"thumbs.db", "desktop.ini"}
+    """Whether ``name`` is that of a hidden file, or of one that systems leave beside data."""
+    return name.startswith(".") or name.lower() in _STRAYS
+
+
+def composed(name: str) -> str:
+    """``name`` with composed letters (Unicode NFC), so that names of files and of classes compare.
+
+    macOS writes an umlaut in a file's name as two characters, other systems and programs as one.
+    """
+    return unicodedata.normalize("NFC", name)
 
 
 def find_entry(folder: Path, name: str) -> Path:
@@ -112,13 +126,16 @@ def file_images(where: str, files: Sequence[Path]) -> Images:
 
 def class_folders(root: Path) -> dict[str, list[Path]]:
     """Return the image files of every class: one sub-folder of ``root`` per class."""
-    classes = {}
+    classes: dict[str, list[Path]] = {}
     for entry in sorted(root.iterdir()):
         if is_hidden(entry.name):
             continue
         if not entry.is_dir():
             raise UserError(f"{entry} lies beside the class folders; only folders may lie there.")
-        classes[entry.name] = list_images(entry)
+        name = composed(entry.name)
+        if name in classes:
+            raise UserError(f"{root} holds two folders called {name!r}; one per class.")
+        classes[name] = list_images(entry)
     return classes
 
 

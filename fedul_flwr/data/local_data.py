@@ -11,7 +11,7 @@ import numpy as np
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import cache_key, open_array
 from fedul_flwr.data.decode import Images, join_blocks
-from fedul_flwr.data.formats import IMAGE_SUFFIXES, file_images, is_hidden, list_images
+from fedul_flwr.data.formats import IMAGE_SUFFIXES, composed, file_images, is_hidden, list_images
 from fedul_flwr.data.local_files import (
     as_points,
     copy_notes,
@@ -71,7 +71,9 @@ def load_unlabeled_sets(
         raise UserError(
             f"The data folder {path} does not exist; it must hold {PRIORS_FILE} and the sets."
         )
-    names = [str(k) for k in range(num_classes)] if class_names is None else list(class_names)
+    names = list(map(str, range(num_classes)))
+    if class_names is not None:
+        names = list(map(composed, class_names))
     if len(names) != num_classes:
         raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
     told = read_told_priors(root, names)
@@ -197,9 +199,10 @@ def _find_sets(
     for entry in sorted(root.iterdir()):
         if is_hidden(entry.name) or entry.name.lower() in (PRIORS_FILE, COUNTS_FILE):
             continue
-        name = named.get(entry.name) or named.get(_lower_suffix(entry.name, tables)) or entry.name
+        entry_name = composed(entry.name)
+        name = named.get(entry_name) or named.get(_lower_suffix(entry_name, tables)) or entry_name
         if name not in sets and entry.is_file() and entry.suffix.lower() in tables:
-            name = entry.stem
+            name = composed(entry.stem)
         if name not in sets:
             raise UserError(
                 f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "

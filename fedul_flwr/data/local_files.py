@@ -14,7 +14,7 @@ from fedul_flwr.data.common_form import Points
 from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.csv_files import read_csv_rows
 from fedul_flwr.data.decode import Images
-from fedul_flwr.data.formats import npz_images
+from fedul_flwr.data.formats import composed, npz_images
 from fedul_flwr.data.table_vectors import encode, infer_columns
 from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, reading_notes
 from fedul_flwr.data.texts import Texts
@@ -75,7 +75,7 @@ def as_points(
         refuse_empty(inputs)
     images = [inputs for inputs in found if not isinstance(inputs, Table | Texts)]
     if len(shape) > 1:
-        return [*images]
+        return [inputs.with_bits(options.bits) for inputs in images]
     if images:
         wanted = f"vectors of {shape[0]} numbers" if shape else "texts"
         raise UserError(f"{images[0].where} is a folder of images; the run takes {wanted}.")
@@ -100,7 +100,7 @@ def refuse_empty(inputs: Images | Table | Texts) -> None:
 
 
 def read_rows(file: Path, refusal: Refusal) -> tuple[list[list[str]], str]:
-    """Rows of a CSV file, and how it was read if not as usual
+    """Rows of a CSV file with composed letters, and how it was read if not as usual
     (:func:`~fedul_flwr.data.csv_files.read_csv_rows`).
 
     Raises
@@ -112,7 +112,7 @@ def read_rows(file: Path, refusal: Refusal) -> tuple[list[list[str]], str]:
         rows, note = read_csv_rows(file)
     except UserError as error:
         raise OwnDataError(str(error), refusal) from error
-    return [[read_cell(cell) for cell in row] for row in rows], note
+    return [[composed(read_cell(cell)) for cell in row] for row in rows], note
 
 
 def copy_notes(home: Path) -> tuple[str, ...]:

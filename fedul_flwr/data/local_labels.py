@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from hashlib import sha256
@@ -12,7 +13,7 @@ import numpy as np
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.decode import Images
-from fedul_flwr.data.formats import file_images, find_entry, is_hidden, list_images
+from fedul_flwr.data.formats import composed, file_images, find_entry, is_hidden, list_images
 from fedul_flwr.data.local_files import (
     copy_notes,
     data_files,
@@ -71,6 +72,7 @@ def load_partly_labeled(
         If the folder, the file of labels or an image is not as described above, or if there are
         class folders and a file of labels and ``form`` does not say which to use.
     """
+    class_names = [composed(name) for name in class_names]
     root = user_path(path)
     if not root.is_dir():
         raise UserError(
@@ -84,17 +86,18 @@ def load_partly_labeled(
     home = decoded_copy(key, [read], input_shape, table, cache)
     inputs = open_array(home / "inputs.npy")
     if by_folder:
-        names = tuple(file.relative_to(root).as_posix() for file in files)
+        names = _names(root, files)
         labels = _labels_of_folders(names, class_names)
         return _in_order(_order(home), inputs, labels, names, copy_notes(home))
     one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
-    names = (
-        tuple(file.relative_to(root).as_posix() for file in files)
-        if one is None
-        else tuple(map(str, range(len(inputs))))
-    )
+    names = _names(root, files) if one is None else tuple(map(str, range(len(inputs))))
     labels, notes = _read_labels(labels_file, names, list(class_names), str(one or root))
     return _in_order(_order(home), inputs, labels, names, (*copy_notes(home), *notes))
+
+
+def _names(root: Path, files: Sequence[Path]) -> tuple[str, ...]:
+    """Names of images: their paths in the folder."""
+    return tuple(composed(file.relative_to(root).as_posix()) for file in files)
 
 
 def _order(home: Path) -> Ints:
@@ -181,13 +184,13 @@ def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequ
             raise OwnDataError(
                 f"{entry} lies beside the class folders; only folders may lie there."
             )
-        if entry.name not in (*class_names, UNLABELED_FOLDER):
+        if composed(entry.name) not in (*class_names, UNLABELED_FOLDER):
             raise OwnDataError(
                 f"The folder {entry} is called like no class; it must be one of "
                 f"{', '.join(class_names)} or {UNLABELED_FOLDER}.",
                 "classes",
             )
-    if not {entry.name for entry in entries} & set(class_names):
+    if not {composed(entry.name) for entry in entries} & set(class_names):
         raise OwnDataError(
             f"{root} holds no class folder; one or more of {', '.join(class_names)} are needed.",
             "classes",
@@ -242,13 +245,17 @@ def _read_labels(
         return labels, ()
     rows, note = _label_rows(file)
     places = {name: place for place, name in enumerate(names)}
+    if len(places) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "labels")
     classes = {name: k for k, name in enumerate(class_names)} | {"": UNLABELED}
     named: set[str] = set()
-    for name, label in rows:
+    for written, label in rows:
+        name = written if written in places else _as_path(written)
         if name not in places:
             raise OwnDataError(
-                f"{file} names {name!r}, which {where} does not hold; names are paths of images in "
-                "the folder, or row numbers from 0.",
+                f"{file} names {written!r}, which {where} does not hold; names are paths of images "
+                "in the folder, or row numbers from 0.",
                 "labels",
             )
         if name in named:
@@ -264,6 +271,11 @@ def _read_labels(
         named.add(name)
         labels[places[name]] = classes[label]
     return labels, (f"{file.name}: {note}",) if note else ()
+
+
+def _as_path(name: str) -> str:
+    r"""A path such as ``2024\x.png`` or ``./2024/x.png``, as Windows and ``find`` write it."""
+    return name.replace("\\", "/").removeprefix("./")
 
 
 def _label_rows(file: Path) -> tuple[list[list[str]], str]:

@@ -145,7 +145,7 @@ def read_source(directory: Path) -> Source:
     try:
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
         class_names, columns = tuple(meta["class_names"]), dict(meta["columns"])
-        features = meta["features"]
+        features, bits = meta["features"], int(meta["bits"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{directory} is not a decoded data set or is damaged; delete it and it is built again."
@@ -159,7 +159,8 @@ def read_source(directory: Path) -> Source:
         open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
     found = parse_columns(features) if features else None
-    return Source(train, test, class_names, found, tuple(meta.get("notes", ())))
+    notes = tuple(meta.get("notes", ()))
+    return Source(train, test, class_names, found, notes, bits)
 
 
 def _find(dataset: str, options: TableOptions) -> _Origin:
@@ -259,8 +260,9 @@ def _write_source(
     identity: str,
 ) -> None:
     train, test, names = same_classes(train, test)
-    shape, columns, points = same_form(train, test, image_size, options)
-    for name, split, inputs in zip(("train", "test"), (train, test), points, strict=True):
+    form = same_form(train, test, image_size, options)
+    shape, columns = form.shape, form.columns
+    for name, split, inputs in zip(("train", "test"), (train, test), form.points, strict=True):
         write_blocks(
             directory / f"{name}_inputs.npy",
             (len(inputs), *shape),
@@ -276,6 +278,7 @@ def _write_source(
         "class_names": names,
         "columns": others,
         "features": None if columns is None else columns.to_json(),
+        "bits": form.bits,
         "dataset": identity,
         "train": train.inputs.where,
         "test": test.inputs.where,

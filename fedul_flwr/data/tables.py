@@ -25,18 +25,23 @@ _BLOCK = 4096
 
 @dataclass(frozen=True)
 class TableOptions:
-    """How tables are read: settings of these names, and the columns if they are known."""
+    """How points are read: settings of these names, and the columns if they are known.
+
+    ``bits`` are those of the values in 16-bit images, 0 if they are not known.
+    """
 
     missing: Missing = "refuse"
     label: str = ""
     columns: Columns | None = None
     text: str = ""
+    bits: int = 0
 
     @property
     def identity(self) -> list[str]:
         """Part of the key of data that were read with these options."""
         found = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
-        return [*found, self.text] if self.text else found
+        found += [self.text] if self.text else []
+        return [*found, f"{self.bits} bits"] if self.bits else found
 
 
 NO_OPTIONS = TableOptions()

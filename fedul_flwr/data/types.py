@@ -84,7 +84,8 @@ class Source:
     """A data set with a train and a test split and the names of its K classes.
 
     ``columns`` are those of the table that vectors come from, and ``notes`` say how its files were
-    read, where they are not as usual.
+    read, where they are not as usual. ``bits`` are those of the values in 16-bit images, 0 without
+    such images.
     """
 
     train: PointArrays
@@ -92,6 +93,7 @@ class Source:
     class_names: tuple[str, ...]
     columns: Columns | None = None
     notes: tuple[str, ...] = ()
+    bits: int = 0
 
     @property
     def num_classes(self) -> int:

@@ -97,7 +97,9 @@ class ClientData:
         described = self.setup.get("columns")
         columns = parse_columns(described) if described else None
         known = self.settings
-        return TableOptions(known.missing, known.label_column, columns, known.text_column)
+        return TableOptions(
+            known.missing, known.label_column, columns, known.text_column, known.image_bits
+        )
 
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
         """``inputs`` as setting `standardize` says, for a client with rows ``points`` of them."""

@@ -47,17 +47,29 @@ class DataShape:
     class_names : K names.
     columns : columns of tables, if they are known.
     num_features : d, if an extractor replaces points by features; else 0.
+    bits : of the values in 16-bit images; 0 if there are none, or that is not known.
     """
 
     input_shape: InputShape
     class_names: tuple[str, ...]
     columns: Columns | None = None
     num_features: int = 0
+    bits: int = 0
 
     @property
     def model_shape(self) -> InputShape:
         """Shape of what the model takes."""
         return (self.num_features,) if self.num_features else self.input_shape
+
+    @property
+    def in_words(self) -> str:
+        """How 16-bit images are read; empty if there are none."""
+        if not self.bits:
+            return ""
+        return (
+            f"Images in 16-bit files: values of {self.bits} bits, 0 to {2**self.bits - 1}, of "
+            "which the upper 8 bits are taken (image-bits)."
+        )
 
     @property
     def model_columns(self) -> Columns | None:

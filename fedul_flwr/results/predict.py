@@ -251,7 +251,11 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
     missing, label = settings.get("missing", "refuse"), str(settings.get("label-column", ""))
     if missing not in get_args(Missing):
         raise UserError(f'{directory / "config.json"}: unknown value {missing!r} of "missing".')
-    return TableOptions(missing, label, columns, str(settings.get("text-column", "")))
+    # Earlier versions took the upper 8 of 16 bits, whatever the values were.
+    bits = settings.get("image-bits", 16)
+    if not isinstance(bits, int) or not 0 <= bits <= 16:
+        raise UserError(f'{directory / "config.json"}: unknown value {bits!r} of "image-bits".')
+    return TableOptions(missing, label, columns, str(settings.get("text-column", "")), bits)
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:

@@ -9,6 +9,7 @@ from fedul_flwr.config.point_kinds import refuse_other_points
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.formats import composed
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Source
@@ -24,7 +25,7 @@ def open_named(
     """Shape, folder and content of a data set; the latter two of its features, if it has some."""
     place = source_directory(dataset, image_size=settings.image_size, table=table)
     source = read_source(place)
-    shape = DataShape(source.input_shape, source.class_names, source.columns)
+    shape = DataShape(source.input_shape, source.class_names, source.columns, bits=source.bits)
     if not settings.features:
         return shape, place, source
     refuse_other_points(settings, shape.input_shape)  # before an extractor gets them
@@ -36,12 +37,14 @@ def open_named(
 def table_options(settings: SharedSettings) -> TableOptions:
     """Rules for the server's tables of features."""
     columns = read_columns(settings.columns) if settings.columns else None
-    return TableOptions(settings.missing, settings.label_column, columns, settings.text_column)
+    return TableOptions(
+        settings.missing, settings.label_column, columns, settings.text_column, settings.image_bits
+    )
 
 
 def named_shape(settings: SharedSettings) -> DataShape:
     """Input shape and classes from ``class-names``, ``input-shape`` and ``columns``."""
-    names = tuple(name.strip() for name in settings.class_names.split(","))
+    names = tuple(composed(name.strip()) for name in settings.class_names.split(","))
     columns = table_options(settings).columns
     told = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
     shape = told if columns is None else (len(columns.features),)
@@ -51,4 +54,4 @@ def named_shape(settings: SharedSettings) -> DataShape:
             "features; leave input-shape out."
         )
     count = extractor_of(settings).num_features(shape) if settings.features else 0
-    return DataShape(shape, names, columns, count)
+    return DataShape(shape, names, columns, count, settings.image_bits)

@@ -37,10 +37,11 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     settings, chosen = suit(settings, strategy, data.shape, data.points_of_client(settings))
     data = data.standardized(settings, SharedScaling())
     if not (method.trains or needs_model(settings)):
-        return notes
+        return "\n".join(filter(None, (notes, data.shape.in_words)))
     model = fresh_model(settings, data)
     if not settings.resume:
         start_elsewhere(model, settings.start_from)
     if method.trains:
         settle(settings, strategy, data, model)
-    return "\n".join(filter(None, (notes, in_words(chosen) if method.trains else "")))
+    lines = (notes, data.shape.in_words, in_words(chosen) if method.trains else "")
+    return "\n".join(filter(None, lines))

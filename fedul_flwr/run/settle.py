@@ -47,6 +47,7 @@ def suit(
         If settings do not go with the data or with a choice.
     """
     settings = resolve_standardize(settings, shape.input_shape)
+    settings = settings.model_copy(update={"image_bits": shape.bits})
     size = DataSize(shape.model_shape, points, settings.num_rounds)
     settings, chosen = with_suited(settings, size)
     if chosen:

@@ -77,7 +77,7 @@ def train(
     data, nodes = open_data(grid, settings, directory)
     settings, chosen = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
     notes = data.source.notes if data.source is not None else ()
-    for line in (*notes, *in_words(chosen).splitlines()):
+    for line in filter(None, (*notes, data.shape.in_words, *in_words(chosen).splitlines())):
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)

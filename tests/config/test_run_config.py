@@ -76,6 +76,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("image-size", -1, "must be at least 0"),
     ("image-size", 1025, "must be at most 1024"),
     ("image-size", "28", WHOLE),
+    ("image-bits", 7, "must be 8 to 16, or 0 to take it from the training data"),
+    ("image-bits", 17, "must be at most 16"),
     ("features", "efficientnet-lite@64", "must be one of efficientnet-lite0, torchvision:NAME, "
      "huggingface:NAME, run:DIRECTORY or 'package.module:function'; did you mean "
      "'efficientnet-lite0'?"),

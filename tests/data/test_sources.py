@@ -507,7 +507,7 @@ def test_parquet_refusals(tmp_path: Path) -> None:
     check(good, {"label": [0, 10**12, 2]}, "holds the label 1000000000000; labels are 0 to 65535")
     check([], {"label": []}, r"column 'label' of .* must hold whole numbers|holds no images")
     deep = png(pixels(1, 4, 4)[0].astype(np.float32), "TIFF")
-    check([deep] * 3, labels, "row 0 of .* cannot be read as an image; 8- or 16-bit PNG")
+    check([deep] * 3, labels, "row 0 of .* cannot be read as an image .its pixels are floats and")
 
 
 def test_parquet_without_one_image_column(tmp_path: Path) -> None:
@@ -548,8 +548,7 @@ def test_parquet_without_one_image_column(tmp_path: Path) -> None:
         ({"labels": np.array(list("abcdef"))}, "must hold whole numbers"),
         ({"labels": np.zeros(6, bool)}, "must hold whole numbers"),
         ({"group": np.arange(4)}, r"Array 'group' of .* has 4 entries for 6 points"),
-        ({"images": pixels(6, 5, 5)}, r"are 5x5x1 and those of .*test\.npz 5x4x1"),
-        ({"images": pixels(6, 5, 4, 3)}, r"are 5x4x3 and those of .*test\.npz 5x4x1"),
+        ({"images": pixels(6, 5, 5)}, r"are 5x5 and those of .*test\.npz 5x4 \(height x width\)"),
     ],
 )
 def test_npz_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> None:

@@ -1,0 +1,321 @@
+"""Pictures as people have them: 10 to 16 bits, color among gray, strays, names of other systems."""
+
+from __future__ import annotations
+
+import unicodedata
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from PIL import Image
+
+from fedul_flwr.data.decode import decode_image, inspect_image
+from fedul_flwr.data.local_data import load_unlabeled_sets, open_points
+from fedul_flwr.data.local_files import as_points
+from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.errors import UserError
+from tests.data.conftest import pixels, png, write_png
+
+GREY = pixels(1, 4, 5)[0]
+SIZE = (4, 5, 1)
+
+
+def write_set(root: Path, train: NDArray[Any], test: NDArray[Any]) -> str:
+    for split, images in (("train", train), ("test", test)):
+        for number, image in enumerate(images):
+            write_png(root / split / "ab"[number % 2] / f"{number}.png", image)
+    return str(root)
+
+
+def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
+    stream = BytesIO()
+    image.save(stream, form, **options)
+    return stream.getvalue()
+
+
+# Values of more than 8 bits
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+def test_the_upper_8_of_the_bits_that_the_training_uses_are_taken(
+    tmp_path: Path, bits: int
+) -> None:
+    train = pixels(4, 4, 5).astype(np.uint16) * 2 ** (bits - 8)
+    train[0, 0, 0] = 2**bits - 1
+    test = np.full((2, 4, 5), 2 ** (bits - 1), np.uint16)  # a dark split has the same scale
+    source = load_source(write_set(tmp_path, train, test))
+    assert source.bits == bits
+    order = [0, 2, 1, 3]  # class by class
+    expected = (train[order] >> (bits - 8)).astype(np.uint8)
+    np.testing.assert_array_equal(source.train.inputs[..., 0], expected)
+    assert (np.asarray(source.test.inputs) == 128).all()
+
+
+def test_stated_bits_go_before_those_of_the_training(tmp_path: Path) -> None:
+    dark = np.full((2, 4, 5), 256, np.uint16)
+    dataset = write_set(tmp_path, dark, dark)
+    assert load_source(dataset).bits == 10
+    stated = load_source(dataset, table=TableOptions(bits=12))
+    assert stated.bits == 12
+    assert (np.asarray(stated.train.inputs) == 16).all()
+
+
+def test_a_test_value_beyond_the_bits_of_the_training_is_refused(tmp_path: Path) -> None:
+    deep = np.full((2, 4, 5), 4000, np.uint16)
+    dataset = write_set(tmp_path, deep, deep * 2)
+    with pytest.raises(UserError, match=r"value 8000, and those of 12 bits are 0 to 4095; image-b"):
+        load_source(dataset)
+
+
+def test_a_picture_has_one_value_alone_or_among_others(tmp_path: Path) -> None:
+    deep = pixels(3, 4, 5).astype(np.uint16) * 16
+    for number, image in enumerate(deep):
+        write_png(tmp_path / f"{number}.png", image)
+    options = TableOptions(bits=12)
+
+    def opened(path: Path) -> NDArray[Any]:
+        _, points = open_points(path, SIZE, options)
+        (images,) = as_points([points], SIZE, options)
+        return np.concatenate(list(images.blocks(SIZE)))
+
+    everything = opened(tmp_path)
+    for number in range(3):
+        np.testing.assert_array_equal(opened(tmp_path / f"{number}.png")[0], everything[number])
+    np.testing.assert_array_equal(everything[..., 0], deep >> 4)
+
+
+def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path) -> None:
+    deep = png(GREY.astype(np.uint16) * 16)
+    with pytest.raises(UserError, match="set image-bits, as in image-bits = 12"):
+        decode_image("x.png", deep, SIZE)
+    (tmp_path / "own" / "a").mkdir(parents=True)
+    (tmp_path / "own" / "a" / "x.png").write_bytes(deep)
+    with pytest.raises(UserError, match="image-bits"):
+        load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE)
+    found = load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE, table=TableOptions(bits=12))
+    np.testing.assert_array_equal(found.inputs[0, ..., 0], GREY)
+
+
+@pytest.mark.parametrize(
+    ("image", "form"),
+    [
+        (Image.fromarray(GREY.astype(np.uint16) * 16), "TIFF"),
+        (Image.fromarray(GREY.astype(np.int32) * 16), "TIFF"),
+        (Image.fromarray((GREY / np.float32(255)).astype(np.float32)), "TIFF"),
+        (Image.fromarray(GREY), "BMP"),
+    ],
+    ids=["16 bit", "32 bit", "floats", "8 bit"],
+)
+def test_modes_of_gray_have_the_same_values(image: Image.Image, form: str) -> None:
+    content = encoded(image, form)
+    assert not inspect_image("x", content).colour
+    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GREY)
+
+
+def test_a_tiff_whose_white_is_zero_is_turned_around() -> None:
+    content = encoded(
+        Image.fromarray(4095 - GREY.astype(np.uint16) * 16), "TIFF", tiffinfo={262: 0}
+    )
+    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GREY)
+
+
+def test_a_16_bit_picture_is_turned_by_the_orientation_of_the_camera() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    content = encoded(Image.fromarray(GREY.astype(np.uint16) * 16), "PNG", exif=exif)
+    found = decode_image("x", content, (5, 4, 1), 12)
+    np.testing.assert_array_equal(found[..., 0], np.rot90(GREY, -1))
+
+
+@pytest.mark.parametrize(
+    ("values", "bits", "why"),
+    [
+        (GREY.astype(np.int32) - 300, 12, "holds the value -[0-9]+, and those of 12 bits"),
+        (GREY.astype(np.int32) + 70000, 16, "those of 16 bits are 0 to 65535"),
+        (GREY.astype(np.float32), 12, "floats and not all in"),
+    ],
+)
+def test_values_without_a_range_are_refused(values: NDArray[Any], bits: int, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        decode_image("x", encoded(Image.fromarray(values), "TIFF"), SIZE, bits)
+
+
+def deep_colour_png(high: NDArray[np.uint8]) -> bytes:
+    """A PNG with 16 bits for each of three colors, whose upper 8 bits are ``high``."""
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        check = struct.pack(">I", zlib.crc32(kind + data))
+        return struct.pack(">I", len(data)) + kind + data + check
+
+    height, width, _ = high.shape
+    rows = (high.astype(">u2") << 8 | 7).astype(">u2")
+    raw = b"".join(b"\0" + row.tobytes() for row in rows)
+    header = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(raw)), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(chunk(kind, data) for kind, data in parts)
+
+
+def test_16_bit_colors_are_read_where_they_use_all_bits_and_refused_else(tmp_path: Path) -> None:
+    colours = pixels(1, 4, 5, 3)[0]
+    colours[0, 0] = 255
+    shape = (4, 5, 3)
+    np.testing.assert_array_equal(decode_image("x", deep_colour_png(colours), shape, 16), colours)
+    for split in ("train", "test"):
+        (tmp_path / split / "a").mkdir(parents=True)
+        (tmp_path / split / "a" / "1.png").write_bytes(deep_colour_png(colours // 16))
+    with pytest.raises(UserError, match="its colors have 12 bits in 16, of which the lower 8 cann"):
+        load_source(str(tmp_path))
+
+
+# Color among gray
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_one_color_picture_in_any_split_makes_all_have_color(tmp_path: Path, split: str) -> None:
+    grey, colour = pixels(3, 4, 5), pixels(1, 4, 5, 3)[0]
+    write_set(tmp_path, grey, grey)
+    write_png(tmp_path / split / "a" / "9.png", colour)
+    source = load_source(str(tmp_path))
+    assert source.input_shape == (4, 5, 3)
+    both = {"train": source.train.inputs, "test": source.test.inputs}
+    np.testing.assert_array_equal(both[split][2], colour)
+    np.testing.assert_array_equal(both[split][0], np.repeat(grey[0][..., None], 3, axis=2))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "CMYK"])
+def test_gray_in_a_mode_of_color_keeps_its_values(mode: str) -> None:
+    image = Image.fromarray(GREY).convert("RGB" if mode == "CMYK" else "L").convert(mode)
+    content = encoded(image, "TIFF")
+    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GREY)
+    colour = decode_image("x", content, (4, 5, 3))
+    np.testing.assert_array_equal(colour, np.repeat(GREY[..., None], 3, axis=2))
+
+
+def test_one_bit_is_black_and_white() -> None:
+    content = encoded(Image.fromarray(GREY > 127), "PNG")
+    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], (GREY > 127) * 255)
+
+
+# Files that are no picture of a point
+
+
+@pytest.mark.parametrize(("form", "suffix"), [("GIF", "gif"), ("TIFF", "tif"), ("PNG", "png")])
+def test_a_file_of_several_pictures_is_refused(form: str, suffix: str) -> None:
+    frames = [Image.fromarray(image) for image in pixels(3, 4, 5)]
+    content = encoded(frames[0], form, save_all=True, append_images=frames[1:])
+    with pytest.raises(UserError, match=f"x.{suffix} .*it holds 3 images, and a point is one"):
+        inspect_image(f"x.{suffix}", content)
+
+
+def test_a_tiff_with_a_smaller_copy_of_its_picture_is_read() -> None:
+    small = Image.fromarray(GREY[:2, :2])
+    small.encoderinfo = {"tiffinfo": {254: 1}}
+    content = encoded(Image.fromarray(GREY), "TIFF", save_all=True, append_images=[small])
+    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GREY)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "its content is none of these"),
+        (b"\0\5\x16\7" * 20, "its content is none of these"),
+        (encoded(Image.fromarray(pixels(1, 90, 90)[0]), "JPEG")[:2500], "truncated"),
+        (encoded(Image.fromarray(pixels(1, 90, 90)[0]), "PNG")[:2500], "truncated"),
+    ],
+    ids=["empty", "macOS", "JPEG", "PNG"],
+)
+def test_the_reason_of_a_refusal_is_named(content: bytes, why: str) -> None:
+    with pytest.raises(UserError, match=rf"^scan.png cannot be read as an image \(.*{why}"):
+        decode_image("scan.png", content, (90, 90, 1))
+
+
+def test_a_picture_that_is_too_large_is_refused_for_its_size() -> None:
+    content = encoded(Image.new("1", (20_000, 10_000)), "PNG")
+    with pytest.raises(
+        UserError, match=r"^scan.png is too large: an image may have 178,956,970 pix"
+    ):
+        inspect_image("scan.png", content)
+
+
+# What systems leave beside data, and how they write names
+
+
+STRAYS = ("Thumbs.db", ".DS_Store", "._0.png", "desktop.ini", "__MACOSX/a/._0.png", "@eaDir/x.jpg")
+
+
+def leave_strays(folder: Path) -> None:
+    for name in STRAYS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"\0\5\x16\7")
+
+
+def test_strays_are_no_class_no_set_and_no_picture(tmp_path: Path) -> None:
+    images = pixels(4, 4, 5)
+    dataset = write_set(tmp_path / "set", images, images)
+    for split in ("train", "test"):
+        leave_strays(tmp_path / "set" / split)
+        leave_strays(tmp_path / "set" / split / "a")
+    assert load_source(dataset).class_names == ("a", "b")
+    owner = tmp_path / "set" / "train"
+    assert len(load_partly_labeled(owner, ("a", "b"), SIZE).names) == 4
+    assert len(load_partly_labeled(owner, ("a", "b"), SIZE, form="class-folders").names) == 4
+    (owner / "priors.csv").write_text("set,a,b\na,0.8,0.2\nb,0.1,0.9\n")
+    assert load_unlabeled_sets(owner, ("a", "b"), 2, SIZE).names == ("a", "b")
+    (owner / "priors.csv").unlink()
+    assert open_points(owner, SIZE)[0] == ["a/0.png", "a/2.png", "b/1.png", "b/3.png"]
+
+
+@pytest.mark.parametrize("on_disk", ["NFD", "NFC"])
+@pytest.mark.parametrize("written", ["NFD", "NFC"])
+def test_names_compare_however_their_umlauts_are_written(
+    tmp_path: Path, on_disk: str, written: str
+) -> None:
+    def form(kind: Any, name: str) -> str:
+        return unicodedata.normalize(kind, name)
+
+    disk = [form(on_disk, name) for name in ("März", "Mai")]
+    for number, name in enumerate(disk):
+        write_png(tmp_path / "sets" / name / "0.png", pixels(2, 4, 5)[number])
+        write_png(tmp_path / "files" / name / f"{disk[0]}.png", pixels(2, 4, 5)[number])
+    classes = [form(written, "Bär"), "Elch"]
+    rows = "März,0.8,0.2\nMai,0.3,0.7\n"
+    told = form(written, f"set,{form(on_disk, 'Bär')},Elch\n{rows}")
+    (tmp_path / "sets" / "priors.csv").write_text(told, encoding="utf-8")
+    sets = load_unlabeled_sets(tmp_path / "sets", classes, 2, SIZE)
+    np.testing.assert_array_equal(sets.priors, [[0.8, 0.2], [0.3, 0.7]])
+    labels = form(written, "name,label\n./März/März.png,Bär\nMai\\März.png,Elch\n")
+    (tmp_path / "files" / "labels.csv").write_text(labels, encoding="utf-8")
+    found = load_partly_labeled(tmp_path / "files", [form(on_disk, "Bär"), "Elch"], SIZE)
+    assert dict(zip(found.names, found.labels.tolist(), strict=True)) == {
+        "März/März.png": 0,
+        "Mai/März.png": 1,
+    }
+    (tmp_path / "sets" / "priors.csv").unlink()
+    by_folder = load_partly_labeled(tmp_path / "sets", [form(written, "März"), "Mai"], SIZE)
+    assert sorted(by_folder.labels.tolist()) == [0, 1]
+
+
+def test_two_names_that_differ_in_their_form_alone_are_one_class_each_split(
+    tmp_path: Path,
+) -> None:
+    for split, kind in (("train", "NFD"), ("test", "NFC")):
+        folder = unicodedata.normalize(kind, "Bär")  # type: ignore[arg-type]
+        write_png(tmp_path / split / folder / "0.png", GREY)
+        write_png(tmp_path / split / "Elch" / "0.png", GREY)
+    source = load_source(str(tmp_path))
+    assert source.class_names == ("Bär", "Elch")
+    assert source.test.labels.tolist() == source.train.labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("suffix", [".PNG", ".Jpeg", ".TIF", ".Bmp"])
+def test_a_suffix_of_pictures_may_be_in_capitals(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(GREY).save(tmp_path / f"0{suffix}")
+    assert open_points(tmp_path, SIZE)[0] == [f"0{suffix}"]
+    assert open_points(tmp_path / f"0{suffix}", SIZE)[0] == [f"0{suffix}"]
