@@ -26,6 +26,7 @@ from fedul_flwr.cli.options import TrustModules
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.simulated_run import demo, run
 from fedul_flwr.cli.tune import tune
+from fedul_flwr.engine.streams import open_streams
 from fedul_flwr.errors import in_one_sentence
 
 
@@ -40,8 +41,6 @@ class _Group(Group):
             raise typer.Exit(130) from None
         except click.UsageError as error:
             raise with_way_out(error) from None
-        except BrokenPipeError:  # the reader of our output has gone
-            raise
         except Exception as error:
             sentence = in_one_sentence(error)
             if sentence is None:
@@ -204,6 +203,7 @@ def program() -> None:
 
     To take down a Python that has loaded torch, matplotlib and scikit-learn takes a second.
     """
+    open_streams()
     code = 0
     try:
         app()

@@ -46,6 +46,8 @@ def load_reference(reference: str, setting: str) -> Any:
     """Import the object ``package.module:name``; errors name ``setting``."""
     module, _, attribute = reference.partition(":")
     searched = _searched.get()
+    if module.startswith("fedul_flwr."):
+        searched = ()  # ours: nobody's folder is needed
     for own in map(str, (module_folder(),) if searched is None else searched):
         if own not in sys.path:
             sys.path.append(own)  # last, so that it cannot shadow an installed module

@@ -52,7 +52,7 @@ def user_path(named: str | Path, base: Path = Path()) -> Path:
 
 
 def read_text(path: Path, errors: str = "strict", newline: str | None = None) -> str | None:
-    """Content of a text file in UTF-8; None if there is no such file.
+    """Content of a text file in UTF-8, without a byte order mark; None if there is no such file.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def read_text(path: Path, errors: str = "strict", newline: str | None = None) ->
         If it cannot be read, or is not UTF-8 text and ``errors`` is ``"strict"``.
     """
     try:
-        with regular_file(path).open(encoding="utf-8", errors=errors, newline=newline) as file:
+        with regular_file(path).open(encoding="utf-8-sig", errors=errors, newline=newline) as file:
             text = file.read(LARGEST_TEXT)
             if file.read(1):
                 raise UserError(f"{path} cannot be read: it is larger than {LARGEST_TEXT} bytes.")

@@ -38,6 +38,22 @@ def start_ray(*others: socket.socket) -> socket.socket:
     sys.exit()
 
 
+class _NoPaths(list[str]):
+    """Stays empty: Ray puts the working folder first on its workers' path, where a user's
+    ``queue.py`` would run in place of Python's."""
+
+    def extend(self, paths: Any, /) -> None:
+        """Add nothing."""
+
+
+def _job_without_paths() -> Any:
+    from ray.job_config import JobConfig
+
+    job = JobConfig()
+    job._py_driver_sys_path = _NoPaths()
+    return job
+
+
 def use_ray(started: socket.socket, workers: str) -> None:
     """Let Flower connect to the Ray that :func:`start_ray` has started; it ends with this process.
 
@@ -52,6 +68,7 @@ def use_ray(started: socket.socket, workers: str) -> None:
     init = ray.init
 
     def init_early(*, runtime_env: dict[str, Any], **options: Any) -> Any:
+        options["job_config"] = _job_without_paths()
         address = started.recv(256).decode()  # the closure keeps the socket open
         if not address or _OF_ITS_OWN & options.keys():
             started.close()

@@ -7,12 +7,19 @@ this module imports nothing that is slow.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from types import ModuleType
+
+_LONGEST = 60
+"""Bytes of a temporary folder's path with which sockets of multiprocessing in it have at most 103,
+as systems allow."""
+_SHORT = "/tmp"
 
 
 def fork_server() -> ForkServerContext:
@@ -25,16 +32,39 @@ def fork_server() -> ForkServerContext:
 def load_early() -> None:
     """Begin to load, in the other process and without waiting; harmless if repeated."""
     fork_server()
-    with without_main_module():
+    with started_apart():
         forkserver.ensure_running()
 
 
 @contextmanager
-def without_main_module() -> Iterator[None]:
-    """Hide the program that runs: multiprocessing would import it in every process again."""
-    before = sys.modules["__main__"]
+def started_apart() -> Iterator[None]:
+    """Context in which to start a process that imports no program or file that it need not.
+
+    multiprocessing would import the program that runs in every process again. And Python would look
+    for modules in the working folder first: a user's ``queue.py`` there would run in place of
+    Python's. So that folder comes last, if it is on the path at all. Sockets lie in a folder with a
+    short path.
+    """
+    main, path = sys.modules["__main__"], list(sys.path)
+    safe, place = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
     sys.modules["__main__"] = ModuleType("__main__")
+    sys.path[:] = working_folder_last(path)
+    os.environ["PYTHONSAFEPATH"] = "1"
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST and os.access(_SHORT, os.W_OK):
+        tempfile.tempdir = _SHORT
     try:
         yield
     finally:
-        sys.modules["__main__"] = before
+        sys.modules["__main__"] = main
+        sys.path[:] = path
+        tempfile.tempdir = place
+        del os.environ["PYTHONSAFEPATH"]
+        if safe is not None:
+            os.environ["PYTHONSAFEPATH"] = safe
+
+
+def working_folder_last(path: list[str]) -> list[str]:
+    """Folders of ``sys.path`` with the working folder, which may be ``""``, behind all others."""
+    here = {"", os.getcwd()}  # noqa: PTH109  as `sys.path` has it
+    others = [folder for folder in path if folder not in here]
+    return [*others, *sorted(here & set(path))[-1:]]

@@ -31,7 +31,7 @@ from flwr.common import log
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine.flower_logs import plain_log
-from fedul_flwr.engine.fork_server import fork_server, load_early, without_main_module
+from fedul_flwr.engine.fork_server import fork_server, load_early, started_apart
 from fedul_flwr.engine.local_grid import LocalGrid, task_identity
 from fedul_flwr.engine.simulate import refuse_cpus
 from fedul_flwr.engine.transfer import Packed, pack
@@ -178,7 +178,7 @@ class _Worker:
     def __post_init__(self) -> None:
         self.connection, other = multiprocessing.Pipe()
         arguments = (other, str(Path.cwd()), {**os.environ, **self.environment})
-        with without_main_module():
+        with started_apart():
             self.process: BaseProcess = fork_server().Process(
                 target=_serve, args=arguments, daemon=True, name="fedul-client"
             )

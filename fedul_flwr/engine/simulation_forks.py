@@ -162,7 +162,8 @@ def _run_worker(connection: socket.socket) -> NoReturn:
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment.items() - os.environ.items())
-    sys.path[:0] = environment.get("PYTHONPATH", "").split(os.pathsep)
+    # An empty entry would be the working folder, whose files would shadow modules.
+    sys.path[:0] = filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))
     forget_app()
     sys.argv = arguments
     runpy.run_path(arguments[0], run_name="__main__")

@@ -121,7 +121,7 @@ class LocalSuperLink:
                 print(
                     f"The SuperLink keeps running on {self.address}. Ask it with "
                     f"`FLWR_HOME={self.home} flwr list`; stop it with "
-                    f"`{sys.executable} -m fedul_flwr.engine.process_tree {self.home}`."
+                    f"`{sys.executable} -P -m fedul_flwr.engine.process_tree {self.home}`."
                 )
                 self.flwr.close()
             else:

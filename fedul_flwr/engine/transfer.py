@@ -138,13 +138,15 @@ def _within(file: BinaryIO, begin: int) -> Callable[[_Form], Array]:
 def _write(parts: Sequence[bytes]) -> BinaryIO:
     """A file without a name that holds ``parts``."""
     for folder in (str(_IN_MEMORY), None) if _IN_MEMORY.is_dir() else (None,):
-        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
+        file = None
         try:
+            file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
             for part in parts:
                 file.write(part)
             file.flush()
-        except OSError:  # a container's memory for shared files is often small
-            file.close()
+        except OSError:  # a container's memory for shared files is often small, or read-only
+            if file is not None:
+                file.close()
             if folder is None:
                 raise
         else:

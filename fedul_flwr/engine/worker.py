@@ -20,6 +20,7 @@ from multiprocessing.connection import wait as wait_for
 import fedul_flwr.learning.local  # noqa: F401  loads torch for all workers
 from fedul_flwr.client_app import app
 from fedul_flwr.engine.local_grid import answered, task_identity
+from fedul_flwr.engine.streams import open_streams
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message
 from fedul_flwr.learning.device import set_threads
@@ -35,6 +36,7 @@ def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -
     folder : working directory.
     environment : all environment variables; the fork server has those of its own start.
     """
+    open_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

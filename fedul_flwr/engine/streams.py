@@ -1,0 +1,71 @@
+"""This process's standard streams, made such that printing never fails."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import Any
+
+_GONE = {errno.EPIPE, errno.EIO}
+"""Errors of an output whose reader, or terminal, has gone."""
+
+
+def open_streams() -> None:
+    """Let this process, and those that it starts, print wherever their output goes.
+
+    A stream that was closed (``>&-``, as daemons do) goes nowhere; without this the next file that
+    is opened would get its number, and what is printed. Output whose reader goes (``| head``) goes
+    nowhere from then on, and the work goes on. A letter that the stream's encoding lacks becomes a
+    question mark. Streams that a program has replaced, such as a notebook's, stay as they are.
+    """
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is given: this one.
+            os.open(os.devnull, os.O_RDONLY if number == 0 else os.O_WRONLY)
+    if sys.stdin is None:
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        before = getattr(sys, name)
+        if before is None or (isinstance(before, io.TextIOWrapper) and _number(before) == number):
+            setattr(sys, name, _lasting(number, before))
+
+
+def _lasting(number: int, before: io.TextIOWrapper | None) -> io.TextIOWrapper:
+    raw = _Output(number, "w", closefd=False)
+    if before is None:
+        return io.TextIOWrapper(io.BufferedWriter(raw), encoding="utf-8", errors="replace")
+    before.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=before.encoding,
+        errors="replace",
+        line_buffering=before.line_buffering,
+        write_through=before.write_through,
+    )
+
+
+def _number(stream: io.TextIOWrapper) -> int:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return -1
+
+
+class _Output(io.FileIO):
+    """An output that swallows what nobody reads any more."""
+
+    def write(self, data: Any, /) -> int | None:
+        """Write ``data``, or nothing once the reader has gone."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())  # for processes that are started from now on, too
+            os.close(nowhere)
+            return len(data)
