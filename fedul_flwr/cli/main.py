@@ -26,6 +26,7 @@ from fedul_flwr.cli.options import TrustModules
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.simulated_run import demo, run
 from fedul_flwr.cli.tune import tune
+from fedul_flwr.engine.signals import end_like_ctrl_c, exit_code
 from fedul_flwr.engine.streams import open_streams
 from fedul_flwr.errors import in_one_sentence
 
@@ -36,9 +37,9 @@ class _Group(Group):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             typer.echo("Stopped.", err=True)
-            raise typer.Exit(130) from None
+            raise typer.Exit(exit_code(stop)) from None
         except click.UsageError as error:
             raise with_way_out(error) from None
         except Exception as error:
@@ -204,6 +205,7 @@ def program() -> None:
     To take down a Python that has loaded torch, matplotlib and scikit-learn takes a second.
     """
     open_streams()
+    end_like_ctrl_c()
     code = 0
     try:
         app()
@@ -211,6 +213,8 @@ def program() -> None:
         if not isinstance(end.code, int | None):
             raise
         code = end.code or 0
+    except KeyboardInterrupt as stop:  # before a command began
+        code = exit_code(stop)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):  # the reader may have gone

@@ -15,6 +15,7 @@ import psutil
 
 from fedul_flwr.engine.own_connections import guard_servers
 from fedul_flwr.engine.process_tree import end_processes, is_alive, runs_program
+from fedul_flwr.engine.superlink_environment import without_proxy
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
@@ -58,6 +59,9 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
         raise UserError("--runs-from-anywhere is for the SuperLink: no run starts at a SuperNode.")
     if not runs_from_anywhere:
         guard_servers(OWNERS_PATHS if program == "superlink" else ())
+    for key in set(os.environ) - set(direct := without_proxy(os.environ)):
+        del os.environ[key]
+    os.environ.update(direct)
     name = f"flower-{program}"
     [entry] = importlib.metadata.entry_points(group="console_scripts", name=name)
     sys.argv = [name, *options]

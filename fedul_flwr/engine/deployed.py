@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 60.0
 """A SuperLink that has not answered for as long is taken for lost."""
+_STOP_SECONDS = 20.0
 _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
@@ -49,6 +50,7 @@ def run_deployed(
     from fedul_flwr.engine.app_files import app_directory
     from fedul_flwr.engine.flower_program import FlowerProgram
     from fedul_flwr.engine.flower_run import failure, stamp, start_run
+    from fedul_flwr.engine.superlink_environment import without_proxy
     from fedul_flwr.results.run_claim import own_directory, refuse_held
     from fedul_flwr.results.store import ERROR, SUMMARY
 
@@ -64,7 +66,9 @@ def run_deployed(
         tempfile.TemporaryDirectory(prefix="fedul-flwr-") as place,
         RunProgress(config, log_to_show=log if verbose else None) as progress,
     ):
-        flwr = FlowerProgram.start({**os.environ, **_QUIET}, Path(place) / "flwr.log")
+        flwr = FlowerProgram.start(
+            {**without_proxy(os.environ), **_QUIET}, Path(place) / "flwr.log"
+        )
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
             output.mkdir(parents=True, exist_ok=True)
@@ -72,14 +76,24 @@ def run_deployed(
                 outcome = _follow(run, progress, log, superlink)
             except BaseException:
                 run.stop()
+                ended = _wait_for_end(run)
+                how = "The run has ended" if ended else "The run was asked to stop, without answer"
                 again = f"fedul-flwr run --federation {superlink} --resume {output}"
-                print(f"Asked the run to stop; {again} goes on with it.", file=sys.stderr)
+                print(f"{how}; {again} goes on with it.", file=sys.stderr)
                 raise
         finally:
             flwr.close()
     if outcome.succeeded:
         return output if stamp(output / SUMMARY) != summary_before else None
     raise failure(outcome, error, before, log)
+
+
+def _wait_for_end(run: FlowerRun) -> bool:
+    """Whether the SuperLink says, within some seconds, that the run has ended."""
+    deadline = time.monotonic() + _STOP_SECONDS
+    while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    return ended
 
 
 def _refuse_unknown(superlink: str) -> None:

@@ -108,7 +108,11 @@ def simulate(
         load_early()
     refuse_held(Path(config.output))
     if engine == "ray":
+        from fedul_flwr.engine.ray_cluster import refuse_silent_cluster
         from fedul_flwr.engine.submit import LocalSuperLink
+
+        if ray_address:
+            refuse_silent_cluster(ray_address)
 
         print("Starting Flower's simulation …", flush=True)
         superlink = LocalSuperLink(

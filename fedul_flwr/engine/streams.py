@@ -58,7 +58,7 @@ def _number(stream: io.TextIOWrapper) -> int:
 class _Output(io.FileIO):
     """An output that swallows what nobody reads any more."""
 
-    def write(self, data: Any, /) -> int | None:
+    def write(self, data: Any, /) -> int:
         """Write ``data``, or nothing once the reader has gone."""
         try:
             return super().write(data)

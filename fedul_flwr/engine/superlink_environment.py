@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from collections.abc import Mapping
 from pathlib import Path
 
 from fedul_flwr.config.references import USER_PATH
@@ -49,7 +50,24 @@ def superlink_environment(home: Path, ray_address: str) -> dict[str, str]:
     env.setdefault(USER_PATH, str(Path.cwd()))
     env[COMMIT] = git_commit() or ""
     env["PATH"] = os.pathsep.join([str(_scripts_directory()), env.get("PATH", os.defpath)])
-    for key in ("NO_PROXY", "no_proxy"):
+    return without_proxy(env)
+
+
+def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of environment variables in which no proxy comes between processes of this machine.
+
+    Flower's programs use httpx, which fails at its start for a SOCKS proxy, wherever it would
+    connect to, unless it has socksio: without that, such a proxy is left out.
+    """
+    env = dict(environment)
+    if importlib.util.find_spec("socksio") is None:
+        proxies = [key for key in env if key.lower().endswith("_proxy")]
+        for key in proxies:
+            if env[key].lower().startswith("socks"):
+                del env[key]
+    # gRPC does not look at no_proxy where it has a variable of its own.
+    own = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
+    for key in ("NO_PROXY", "no_proxy", *own):
         env[key] = ",".join(filter(None, [env.get(key), HOST, "localhost"]))
     return env
 

@@ -318,8 +318,10 @@ program()
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run of many rounds by the command, after its first one."""
     arguments = ["run", "-c", "model='mlp' num-rounds=500", "--output", str(tmp_path / "run")]
+    (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *arguments],
+        env={**os.environ, "TMPDIR": str(tmp_path / "temporary")},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -335,13 +337,20 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-def test_given_ctrl_c_then_nothing_is_left_and_the_run_goes_on_later(
-    command: subprocess.Popen[str], tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_given_a_signal_then_nothing_is_left_and_the_run_goes_on_later(
+    command: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
 ) -> None:
     started = psutil.Process(command.pid).children(recursive=True)
     assert len(started) > usable_cpus()  # the pool, and what it is forked from
-    os.killpg(command.pid, signal.SIGINT)  # a terminal sends it to all of them
-    assert command.wait(60) == 130
+    if number == signal.SIGINT:
+        os.killpg(command.pid, number)  # a terminal sends it to all of them
+    else:
+        command.send_signal(number)
+    said, _ = command.communicate(timeout=60)
+    assert command.returncode == 128 + number
+    assert said.endswith("Stopped.\n")
+    assert not list((tmp_path / "temporary").iterdir())
     wait_until(lambda: not any(map(alive, started)), 10, "the end of the pool")
     done = len(metrics(tmp_path / "run"))
     config = resolve({"resume": str(tmp_path / "run")}, tmp_path)

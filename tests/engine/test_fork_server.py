@@ -1,0 +1,79 @@
+"""Processes that are started import nothing from the working folder that no setting names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.engine.fork_server import working_folder_last
+
+SHADOWS = (
+    *("secrets", "random", "queue", "signal", "threading", "socket", "selectors", "pickle"),
+    *("numpy", "torch", "flwr", "run", "sitecustomize", "optuna", "mlflow", "numba", "onnx"),
+)
+
+
+def fedul(folder: Path, *arguments: str) -> str:
+    program = Path(sys.executable).with_name("fedul-flwr")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FEDUL_CACHE": str(folder / "cache")}
+    done = subprocess.run(
+        [str(program), *arguments],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder of files with the names of modules, each of which writes a marker."""
+    place = tmp_path / "my folder, ä"
+    place.mkdir()
+    for name in SHADOWS:
+        text = (
+            f"open({str(place / 'marker')!r}, 'a').write('{name} ')\nraise ImportError('{name}')\n"
+        )
+        (place / f"{name}.py").write_text(text, encoding="utf-8")
+    return place
+
+
+def test_given_files_with_names_of_modules_then_no_command_runs_them(folder: Path) -> None:
+    few = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
+    fedul(folder, "run", *few, "--output", "first")
+    fedul(folder, "label", "--num-supernodes", "2", "--output", "labels")
+    fedul(folder, "compare", "--methods", "fedul", "--seeds", "0", *few)
+    assert not (folder / "marker").exists()
+
+
+@pytest.mark.ray
+def test_given_files_with_names_of_modules_then_ray_runs_none(folder: Path) -> None:
+    few = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
+    fedul(folder, "run", *few, "--engine", "ray", "--output", "first")
+    assert not (folder / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (["", "/a", "/b"], ["/a", "/b", ""]),
+        (["HERE", "/a", "/b"], ["/a", "/b", "HERE"]),
+        (["", "HERE", "/a"], ["/a", "HERE"]),
+        (["/a", "/b"], ["/a", "/b"]),
+    ],
+)
+def test_the_working_folder_comes_last_if_it_is_on_the_path(
+    path: list[str], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = {"HERE": str(Path.cwd())}
+    found = working_folder_last([here.get(part, part) for part in path])
+    assert found == [here.get(part, part) for part in expected]

@@ -1,0 +1,59 @@
+"""A Ray cluster that does not answer is refused within seconds."""
+
+from __future__ import annotations
+
+import http.server
+import socket
+import threading
+
+import pytest
+
+from fedul_flwr.engine import ray_cluster
+from fedul_flwr.engine.ray_cluster import refuse_silent_cluster
+from fedul_flwr.errors import UserError
+
+
+def test_given_a_port_without_a_program_then_it_is_named() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with pytest.raises(UserError, match=f"127.0.0.1:{port}: no Ray cluster answers there"):
+        refuse_silent_cluster(f"127.0.0.1:{port}")
+
+
+def test_given_another_program_then_it_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "_PATIENCE", 1.0)
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(UserError, match="what answers there is no Ray cluster"):
+            refuse_silent_cluster(f"127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_given_a_server_of_grpc_then_it_is_taken() -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    import grpc  # type: ignore[import-untyped]
+
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        refuse_silent_cluster(f"127.0.0.1:{port}")
+    finally:
+        server.stop(None)
+
+
+@pytest.mark.parametrize(
+    "address", ["head", "head:", "head:x", "head:99999", ":6379", "http://a:1"]
+)
+def test_given_another_form_then_the_form_is_named(address: str) -> None:
+    with pytest.raises(UserError, match="must be HOST:PORT of the head of a cluster, or auto"):
+        refuse_silent_cluster(address)
+
+
+def test_given_auto_then_ray_looks_itself() -> None:
+    refuse_silent_cluster("auto")

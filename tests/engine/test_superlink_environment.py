@@ -1,0 +1,28 @@
+"""Proxies of an institution come between no processes of one machine."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from fedul_flwr.engine.superlink_environment import without_proxy
+
+
+def test_this_machine_is_reached_without_a_proxy() -> None:
+    given = {"http_proxy": "http://p:1", "NO_PROXY": "a.example", "no_grpc_proxy": "b.example"}
+    assert without_proxy(given) == {
+        "http_proxy": "http://p:1",
+        "NO_PROXY": "a.example,127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "no_grpc_proxy": "b.example,127.0.0.1,localhost",
+    }
+
+
+@pytest.mark.parametrize("usable", [False, True])
+def test_a_socks_proxy_that_httpx_cannot_use_is_left_out(
+    usable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if usable else None)
+    found = without_proxy({"ALL_PROXY": "socks5://p:1", "all_proxy": "SOCKS5H://p:1"})
+    assert ("ALL_PROXY" in found, "all_proxy" in found) == (usable, usable)
