@@ -17,6 +17,7 @@ from fedul_flwr.config.base import Settings
 from fedul_flwr.config.data_settings import PartitionName
 from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.config.model import ModelOptions
+from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import (
     RunConfig,
     all_sections,
@@ -630,3 +631,10 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
 def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
     with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
         parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_settings_file_may_begin_with_a_byte_order_mark(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_bytes(f'\ufeffmethod = "supervised"{end}[fedul]{end}num-sets = 3{end}'.encode())
+    assert parse_overrides([str(file)]) == {"method": "supervised", "fedul.num-sets": 3}

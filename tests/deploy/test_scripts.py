@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -147,6 +148,18 @@ def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     assert "every 0.2\n" in done.stdout
     slower = run(owner / "start-supernode.sh", FLWR_SUPEREXEC_TASK_POLL_INTERVAL="1")
     assert "every 1\n" in slower.stdout
+
+
+def test_given_an_editor_of_windows_then_settings_mean_the_same(
+    secure: Path, programs: Path, tmp_path: Path
+) -> None:
+    owner = tmp_path / "owner"
+    shutil.copytree(secure / "owners" / "owner-0", owner)
+    settings = owner / "node.env"
+    fill(settings, DATA=tmp_path, VENV=programs, PORT=9099)
+    as_written = all_arguments(run(owner / "start-supernode.sh"))
+    settings.write_bytes(b"\xef\xbb\xbf" + settings.read_bytes().replace(b"\n", b"\r\n"))
+    assert all_arguments(run(owner / "start-supernode.sh")) == as_written
 
 
 def test_data_are_checked_as_the_supernode_would_use_them(
