@@ -49,7 +49,7 @@ def folder(tmp_path: Path) -> Path:
 def test_given_files_with_names_of_modules_then_no_command_runs_them(folder: Path) -> None:
     few = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
     fedul(folder, "run", *few, "--output", "first")
-    fedul(folder, "label", "--num-supernodes", "2", "--output", "labels")
+    fedul(folder, "label", "--num-supernodes", "3", "--output", "labels")
     fedul(folder, "compare", "--methods", "fedul", "--seeds", "0", *few)
     assert not (folder / "marker").exists()
 
