@@ -22,7 +22,7 @@ from fedul_flwr.secure.hamming.rlwe_scheme import (
     packing,
     rounded,
 )
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -108,8 +108,9 @@ class RingLWE:
             if peer in inbox:
                 num_rows = party.sizes[peer]
                 origin = f"Client {peer} sent in step 'answer'"
-                a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
-                b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
+                with messages_from(peer):
+                    a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
+                    b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
                 to_server[peer] = {REVEALED: decrypt(layout, state[SECRETS], a, b)}
         return StepResult(to_server=to_server)
 
@@ -159,6 +160,7 @@ RLWE = RingLWE()
 def _checked_offer(layout: Packing, size: int, owner: int, message: Arrays) -> Offer:
     origin = f"Client {owner} sent in step 'offer'"
     num_chunks = len(layout.chunks(size))
-    keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
-    bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
+    with messages_from(owner):
+        keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
+        bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
     return Offer(layout, keys, bits)
