@@ -274,7 +274,7 @@ def test_given_a_propagation_then_clients_are_told_and_the_others_leave_it(
     assert found.sent == [(END, [0, 1, 2, 3] if left_out else [2, 3])]
     assert found.strategy.record.clients == 2
     (made,) = propagation.made
-    assert made[3] == 1
+    assert made[4] == 1
     assert made[5] == stream(6, "codes", 0).bytes(32)
 
 
