@@ -108,7 +108,7 @@ def test_given_any_umask_then_nobody_else_reads_what_scripts_and_their_programs_
     if script.startswith("server"):
         fill(folder / "server.env", VENV=programs)
     else:
-        fill(folder / "node.env", VENV=programs, DATA=tmp_path)
+        fill(folder / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
     out = folder / "of-the-program"
     done = subprocess.run(
         [str(started)],
