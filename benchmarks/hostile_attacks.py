@@ -194,6 +194,88 @@ def of_floats(record: str, name: str) -> Iterator[tuple[str, Content]]:
         yield f"{record}/{name}: one {value}", first(value)
 
 
+SMALL_ORDER = (
+    *(bytes([u]) + bytes(31) for u in (0, 1)),
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+    *((2**255 - 19 + more).to_bytes(32, "little") for more in (-1, 0, 1)),
+)
+"""Public keys of X25519 with which every secret is 0: points of order 1, 2, 4 and 8."""
+
+
+def forged(phase: str, step: int, honest: RecordDict) -> Iterator[Attack]:
+    """Answers of a secure propagation with the right form, and a wrong content.
+
+    Parameters
+    ----------
+    step : number of the message within the phase.
+    """
+    names = list(honest.array_records.get("arrays", ()))
+    sealed = [name for name in names if name.startswith("to/")]
+    for what, change in _WRONG_BYTES.items() if sealed else ():
+        if step == 1 or what == "random bytes":
+            yield Attack(phase, f"all sealed messages: {what}", _replaced(sealed, change))
+    if len(sealed) > 1 and step == 1:
+        yield Attack(phase, "sealed messages exchanged", _exchanged(sealed))
+    for name in ("commitment", "to-evaluators", "to-owners", "sent"):
+        if name in names:
+            yield Attack(phase, f"{name}: random bytes", _replaced([name], _random))
+    for end in ("/mask-key", "/revealed"):
+        if told := [name for name in names if name.endswith(end)]:
+            yield Attack(phase, f"all {end[1:]}: random bytes", _replaced(told, _random))
+    if "sent" in names:
+        yield Attack(phase, "sent: one bit", _replaced(["sent"], _flipped))
+        yield Attack(phase, "sent: zeros", _replaced(["sent"], np.zeros_like))
+    for key in SMALL_ORDER if "public-keys" in names else ():
+        array = np.frombuffer(key, np.uint8)
+        change = _replaced(["public-keys"], lambda _, array=array: array)
+        yield Attack(phase, f"a key of small order, {key.hex()[:8]}…", change)
+
+
+def _random(array: Any) -> Any:
+    raw = np.random.default_rng(1).bytes(array.nbytes)
+    return np.frombuffer(raw, array.dtype).reshape(array.shape)
+
+
+def _flipped(array: Any) -> Any:
+    """With one bit of the first number changed."""
+    changed = array.copy()
+    changed.flat[0] ^= changed.dtype.type(1)
+    return changed
+
+
+_WRONG_BYTES: dict[str, Callable[[Any], Any]] = {
+    "random bytes": _random,
+    "empty": lambda array: array[:0],
+    "27 bytes": lambda array: array[:27],
+    "cut off": lambda array: array[:-1],
+    "one bit": _flipped,
+}
+
+
+def _replaced(names: list[str], change: Callable[[Any], Any]) -> Content:
+    def changed(content: RecordDict) -> RecordDict:
+        arrays = cast(ArrayRecord, content["arrays"])
+        for name in names:
+            arrays[name] = Array(np.ascontiguousarray(change(arrays[name].numpy())))
+        return content
+
+    return changed
+
+
+def _exchanged(names: list[str]) -> Content:
+    """Each one under the name of the next."""
+
+    def changed(content: RecordDict) -> RecordDict:
+        arrays = cast(ArrayRecord, content["arrays"])
+        found = [arrays[name] for name in names]
+        for name, array in zip(names, found[1:] + found[:1], strict=True):
+            arrays[name] = array
+        return content
+
+    return changed
+
+
 def _header(kind: str, shape: tuple[int, ...]) -> bytes:
     text = repr({"descr": kind, "fortran_order": False, "shape": tuple(shape)}).encode()
     padded = text + b" " * (63 - (10 + len(text)) % 64) + b"\n"

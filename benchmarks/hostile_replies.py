@@ -24,7 +24,7 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from benchmarks.hostile_attacks import Attack, attacks, copied, of_floats
+from benchmarks.hostile_attacks import Attack, attacks, copied, forged, of_floats
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
@@ -105,13 +105,15 @@ FAMILIES: dict[str, Family] = {
 
 @dataclass
 class Result:
-    """What became of one attack; ``wrong`` are others that were named."""
+    """What became of one attack; ``wrong`` are others that were named, and ``clients`` counts those
+    in the round's model."""
 
     attack: Attack
     alive: bool = False
     named: bool = False
     accepted: bool = True
     wrong: tuple[str, ...] = ()
+    clients: int = 0
 
     @property
     def sound(self) -> bool:
@@ -235,12 +237,26 @@ def planned(family: Family, *, few: bool = False) -> list[tuple[Attack, int]]:
     for (phase, step), content in grid.honest.items():
         if phase in family.phases and step < family.steps.get(phase, 1):
             plan += [(attack, step) for attack in attacks(phase, content, few=few)]
+            if COMPARE in family.steps:
+                plan += [(attack, step) for attack in forged(phase, step, content)]
             for name, record in content.array_records.items():
                 weights = [key for key, array in record.items() if array.dtype == "float32"]
                 for array in weights[:1] if phase == "train" else ():
                     found = of_floats(name, array)
                     plan += [(Attack(phase, what, change), step) for what, change in found]
     return [(attack, step) for attack, step in plan if attack.name not in family.harmless]
+
+
+def forgeries(family: Family) -> list[tuple[Attack, int]]:
+    """Attacks on a family's secure protocol alone, which have the right form."""
+    grid, _, said, finished = _run(family, [], 2)
+    assert finished, said
+    return [
+        (attack, step)
+        for (phase, step), content in grid.honest.items()
+        if phase in (COMPARE, SUM) and step < family.steps.get(phase, 1)
+        for attack in forged(phase, step, content)
+    ]
 
 
 def attacked(family: Family, plan: Sequence[tuple[Attack, int]]) -> list[Result]:
@@ -273,7 +289,9 @@ def _judged(
     named += [match[0] for match in found if match]
     mine = [name for name in named if name in (f"Client {LIAR}", f"Node {FIRST_NODE_ID + LIAR}")]
     wrong = tuple(name for name in named if name not in mine and name.startswith("Client"))
-    return Result(attack, alive, bool(mine), accepted=alive and not named, wrong=wrong)
+    accepted = alive and not named
+    clients = min((int(line.get("clients", 0)) for line in lines), default=0)
+    return Result(attack, alive, bool(mine), accepted=accepted, wrong=wrong, clients=clients)
 
 
 def table(found: dict[str, list[Result]]) -> str:

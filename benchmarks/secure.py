@@ -178,6 +178,7 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
                 num_bits=num_bits,
                 min_labeled_clients=1,
                 seed_is_public=True,
+                run_seed=b"",
                 encode=lambda _, own=codes[client]: own,
             )
             memory[client], answers[client] = backend.respond(

@@ -14,14 +14,25 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import PARTLY_LABELED, Sent, only_when
-from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETUP
+from fedul_flwr.federated.disclosure import PARTLY_LABELED, TRAIN, Sent, only_when
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
 from fedul_flwr.propagation.client import PHASES, Features, PropagationClient, end_propagation
 from fedul_flwr.propagation.client_noise import ClientNoise
 from fedul_flwr.propagation.graph_points import GraphPoints
-from fedul_flwr.propagation.phases import COMPARE, LABELED, ROWS, SENT, SUM
+from fedul_flwr.propagation.phases import (
+    AUDIT,
+    CHECKS,
+    COMPARE,
+    LABELED,
+    ROWS,
+    SENT,
+    SUM,
+    UNOPENED,
+)
 from fedul_flwr.propagation.privacy_plan import privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.encrypted_distances import COMPLAINT
+from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.pseudo_label_task import PseudoLabels
@@ -46,12 +57,30 @@ def propagation_disclosures(often: str) -> tuple[Sent, ...]:
         )
         masked = name != "plaintext"
         others = "the other clients, as a sum of all parts at their own points"
+        wrong = "if somebody's message is wrong"
+        complaint = Sent(
+            COMPARE,
+            (COMPLAINT,),
+            "whose message it cannot use",
+            ARRAYS,
+            wrong,
+            undisturbed=False,
+        )
+        checks = Sent(
+            AUDIT,
+            (CHECKS,),
+            "random words that its part of the sum began with",
+            ARRAYS,
+            wrong,
+            undisturbed=False,
+        )
         total = (
             Sent(SUM, (SENT,), f"{part}, masked", ARRAYS, often, others)
             if masked
             else Sent(SUM, (SENT,), part, ARRAYS, often)
         )
-        entries += only_when(uses, (*messages, total))
+        disturbed = (complaint, checks) if masked else (checks,)
+        entries += only_when(uses, (*messages, total, *disturbed))
     return tuple(entries)
 
 
@@ -62,6 +91,13 @@ def _uses(backend: str, settings: RunConfig) -> bool:
 DISCLOSURES = (
     *PARTLY_LABELED,
     *propagation_disclosures("every round of the second stage that it trains in"),
+    Sent(
+        TRAIN,
+        (UNOPENED,),
+        "whether its rows of the sum of labels hold no sum",
+        DIAGNOSTICS,
+        "every round of the second stage that it trains in",
+    ),
 )
 """Sent by a client of XCLP."""
 
@@ -98,15 +134,22 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
     def _pseudo_labels(self, round: Round) -> PseudoLabels:
         """Labels of the unlabeled points from the propagation before this round's training.
 
-        No labels if the message has no rows, because too few clients were left to propagate.
+        No labels if the message has no rows, because too few clients were left to propagate, or
+        if somebody's part of the sum was wrong: then it says so.
         """
         from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 
         if ROWS not in round.received:
             end_propagation(self.state)
             return PseudoLabels.none(len(self.data.unlabeled))
-        found = self.graph.of_unlabeled(self.propagation.open(round.received[ROWS]))
-        end_propagation(self.state)
+        self.diagnostics[UNOPENED] = 0
+        try:
+            found = self.graph.of_unlabeled(self.propagation.open(round.received[ROWS]))
+        except WrongSumError:
+            self.diagnostics[UNOPENED] = 1
+            return PseudoLabels.none(len(self.data.unlabeled))
+        finally:
+            end_propagation(self.state)
         return PseudoLabels.of(found)
 
     def _features(self, weights: Arrays) -> NDArray[np.float32]:

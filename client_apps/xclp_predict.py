@@ -22,15 +22,17 @@ from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.propagation.client import PHASES, PropagationClient, end_propagation
 from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.labels import labels_from_scores
-from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS
+from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, UNOPENED
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
+from fedul_flwr.secure.rowsums import WrongSumError
 
 DISCLOSURES = (
     *REGISTRATION,
     COUNTS,
     *propagation_disclosures("once"),
     Sent(SETUP, ("num-compared",), "how many points are in the graph"),
+    Sent(LABEL, (UNOPENED,), "whether its rows of the sum hold no sum", often="once"),
 )
 """Sent by a client of XCLP for prediction."""
 
@@ -73,11 +75,15 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
         if name in PHASES:
             return self.propagation.on_phase(name, content)
         if name == LABEL:
-            found = self.propagation.open(content.arrays)
+            try:
+                found = self.propagation.open(content.arrays)
+            except WrongSumError:  # somebody's part of the sum: there are no labels to write
+                end_propagation(self.state)
+                return Content(values={UNOPENED: True})
             self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
             if content.values[LAST]:
                 end_propagation(self.state)
-            return Content()
+            return Content(values={UNOPENED: False})
         if name == SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)
         return super().on_phase(name, content)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from logging import WARNING
+from typing import cast
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
@@ -14,17 +15,25 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Floats
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.messages import NUM_POINTS, payload_parts, to_arrays, to_record
+from fedul_flwr.federated.messages import (
+    DIAGNOSTICS,
+    NUM_POINTS,
+    payload_parts,
+    to_arrays,
+    to_record,
+)
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import END, ROWS
+from fedul_flwr.propagation.phases import END, ROWS, UNOPENED
 from fedul_flwr.propagation.server import (
     LabelPropagation,
     announce_privacy,
     refuse_beyond_reach,
     warn_of_plaintext,
+    wrong_sum,
 )
 from fedul_flwr.secure.similarity import TooFewClientsError
 
@@ -76,18 +85,19 @@ class XCLP(MethodStrategy):
             return chosen
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
+            self.registry.fail,
             self.settings[XCLPSettings],
             {c: number(answer, NUM_POINTS) for c, answer in self.registry.answers.items()},
             round_number,
-            stream(self.settings.seed, "codes", round_number).bytes(SEED_BYTES),
+            stream(self.settings.seed, "codes").bytes(SEED_BYTES),  # one a run
             self.num_classes,
         )
         try:
             left, joint = propagation.join(chosen, to_arrays(arrays))
             self._rows = propagation.sum_labels(left, joint)
         except TooFewClientsError as error:
-            left = [member for member in chosen if member.partition_id in error.left]
-            trained = [member for member in left if member in self.policy.labeled]
+            able = [m for m in chosen if str(m) not in self.record.failed or m in propagation.tied]
+            trained = [member for member in able if member in self.policy.labeled]
             if not trained:
                 raise
             log(WARNING, "Round %s: %s Its clients train on labels alone.", round_number, error)
@@ -97,3 +107,10 @@ class XCLP(MethodStrategy):
                 grid, END, [member for member in chosen if member not in self._rows]
             )
         return list(self._rows)
+
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+        """Also log how many clients got no labels, as somebody's part of the sum was wrong."""
+        super().before_aggregate(replies, weights)
+        diagnostics = (cast(MetricRecord, reply.content[DIAGNOSTICS]) for reply in replies)
+        if unopened := sum(bool(found.get(UNOPENED)) for found in diagnostics):
+            log(WARNING, "Round %s: %s", self.record.round, wrong_sum(unopened))

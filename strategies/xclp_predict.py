@@ -22,12 +22,13 @@ from fedul_flwr.federated.messages import NUM_POINTS
 from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS
+from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
     LabelPropagation,
     announce_privacy,
     refuse_beyond_reach,
     warn_of_plaintext,
+    wrong_sum,
 )
 from fedul_flwr.secure.similarity import TooFewClientsError
 
@@ -130,6 +131,7 @@ class XCLPPredict(MethodStrategy):
     ) -> None:
         propagation = LabelPropagation(
             partial(self.registry.query, grid),
+            self.registry.fail,
             self.settings[XCLPSettings],
             self._compared,
             1,
@@ -164,11 +166,20 @@ class XCLPPredict(MethodStrategy):
             member: Content(content.arrays, {OWN_LABELS: own_labels, LAST: last})
             for member, content in rows.items()
         }
-        told = self.registry.query(grid, LABEL, contents)
+        told = self.registry.query(grid, LABEL, contents, _check_told)
+        unopened = sum(bool(answer.values[UNOPENED]) for answer in told.values())
+        if unopened:
+            log(WARNING, wrong_sum(unopened))
         if own_labels:
-            self.record.clients += len(told)
+            self.record.clients += len(told) - unopened
         if last:
             self._told = list(told)
+
+
+def _check_told(client: ClientRef, answer: Content) -> None:
+    del client
+    if not isinstance(answer.values.get(UNOPENED), bool):
+        raise BadMessageError(f"A message came with no valid {UNOPENED}.")
 
 
 def _has_new_points(settings: RunConfig) -> bool:

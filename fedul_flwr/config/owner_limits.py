@@ -19,6 +19,11 @@ from fedul_flwr.methods import METHODS, find_method
 NotNegative = Annotated[float, Field(ge=0)]
 Rule = tuple[bool, str, str]
 
+FOR_SIMULATIONS = ("paillier", "ot")
+"""Values of `xclp.secure` that take for granted that clients do not lie. Paillier: nothing proves
+that a modulus has no factor from which its owner reads each bit of an answer. Oblivious transfer:
+nothing proves that all choices of an extension are of one matrix."""
+
 
 class OwnerLimits(Settings):
     """The least that a run must do for the privacy of an owner's data.
@@ -91,6 +96,7 @@ class OwnerLimits(Settings):
         ]
         for section in settings.sections.values():
             if isinstance(section, XCLPSettings):
+                _refuse_simulated(section)
                 rules += self._propagation_rules(section)
             if isinstance(section, AdmissionSettings):
                 shares = section.share_priors and not self.allow_priors
@@ -162,6 +168,15 @@ class OwnerLimits(Settings):
                 "min-noise-multiplier",
             ),
         ]
+
+
+def _refuse_simulated(xclp: XCLPSettings) -> None:
+    """Refuse protocols in which an owner that lies reads others' codes."""
+    if xclp.secure in FOR_SIMULATIONS:
+        raise UserError(
+            f"Setting xclp.secure = {xclp.secure!r} is for simulations alone: among owners one "
+            "that lies could read the others' codes. Choose 'rlwe'."
+        )
 
 
 _KEYS = frozenset(OwnerLimits.names())

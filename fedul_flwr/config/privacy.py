@@ -12,13 +12,13 @@ from fedul_flwr.errors import UserError
 
 Positive = Annotated[float, Field(gt=0)]
 PLAIN_MEANS = ("fedavg", "fedprox")
-"""Bases that average updates like FedAvg, the only mean that Flower's accountant covers."""
+"""Bases that average updates like FedAvg, the only mean that epsilon is known for."""
 
 
 class DPSettings(Settings):
     """Differential privacy of clients: clipped updates, and Gaussian noise on their mean.
 
-    McMahan et al. 2018 (arXiv:1710.06963), as Flower implements it.
+    McMahan et al. 2018 (arXiv:1710.06963).
     """
 
     table: ClassVar[str] = "dp"

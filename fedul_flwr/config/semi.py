@@ -82,9 +82,9 @@ class XCLPSettings(PropagationSettings):
     """Re-weigh scores at every client by class priors estimated there (ours, see
     docs/propagation.md). Only across clients: with the labels of one client it does harm."""
     secure: Literal["rlwe", "paillier", "ot", "plaintext"] = "rlwe"
-    """How similarities are computed and labels summed: encrypted with ring-LWE, with Paillier's
-    scheme, with oblivious transfer (docs/privacy.md), or `plaintext`, which shows the server all
-    codes (the paper's placeholder, for simulations)."""
+    """How similarities are computed and labels summed: encrypted with ring-LWE; for simulations
+    alone, with Paillier's scheme, with oblivious transfer (docs/privacy.md), or `plaintext`, which
+    shows the server all codes (the paper's placeholder)."""
     min_labeled_clients: Annotated[int, Field(ge=1)] = 3
     """Fewest clients with labels in an encrypted propagation: with two, each can compute what the
     other's labels contribute; with one, every client can. Against t clients that share their

@@ -83,6 +83,9 @@ class MethodClient(NumPyClient, Generic[D]):
         self.node = node
         self.state = state
 
+        self.diagnostics: dict[str, int | float] = {}
+        """What a training message's reply tells the server beside metrics, which are averaged."""
+
     # What a method defines
 
     data_class: Any = ClientData

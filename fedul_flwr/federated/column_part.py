@@ -20,6 +20,8 @@ from fedul_flwr.secure.session import FEWEST, NONCE
 
 STORED = "column-sum"
 """Name of the keys between messages, in Flower's state only, until the sum is known."""
+ANSWERED = "column-sum-answered"
+"""Name of the values that a client stores once it has answered a sum, until the run ends."""
 
 
 def fewest_in_sum(settings: RunConfig) -> int:
@@ -48,22 +50,27 @@ def answer_column_sum(
     Raises
     ------
     UserError
-        If the run has no such sum, or too few clients take part for this one or for its owner.
+        If the run has no such sum, too few clients take part for this one or for its owner, or it
+        has answered one before: two with other participants would tell a client's part.
     """
     if settings.standardize_sum != "masked":
         raise UserError("The server asked for a sum of columns that this run does not have.")
+    if state.values(ANSWERED):
+        raise UserError("The server asked for a second sum of columns, which would tell one part.")
     if NONCE in content.arrays:
-        remembered, reply = offer_key(content.arrays)
-    else:
-        remembered, reply = masked_moments(
-            state.ephemeral(STORED),
-            content.arrays,
-            node.partition_id,
-            exact_sums(*_own_rows(data)),
-            max(fewest_in_sum(settings), node.min_labeled_clients),
-        )
-    state.set_ephemeral(STORED, dict(remembered))
-    return Content(arrays=dict(reply))
+        remembered, key = offer_key(content.arrays)
+        state.set_ephemeral(STORED, dict(remembered))
+        return Content(arrays=dict(key))
+    part = masked_moments(
+        state.ephemeral(STORED),
+        content.arrays,
+        node.partition_id,
+        exact_sums(*_own_rows(data)),
+        max(fewest_in_sum(settings), node.min_labeled_clients),
+    )
+    state.set_values(ANSWERED, {ANSWERED: True})
+    forget_column_sum(state)
+    return Content(arrays=dict(part))
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:

@@ -60,6 +60,7 @@ class Sent:
     reader : who can read it.
     size : arrays of an update: at most as large as the whole model, or as its trainable weights.
     when : whether it is sent with given settings.
+    undisturbed : whether it is sent in runs in which no client does what it should not.
     """
 
     phase: str
@@ -70,6 +71,7 @@ class Sent:
     reader: str = SERVER
     size: Literal["none", "model", "weights"] = "none"
     when: Condition = _always
+    undisturbed: bool = True
 
     def covers(self, phase: str, record: str, name: str) -> bool:
         """Whether this entry declares the given value or array of an answer."""

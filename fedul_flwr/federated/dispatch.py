@@ -66,7 +66,10 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
                 **{name: to_record(found) for name, found in update.records.items()},
                 # A record of its own: base strategies average all metrics.
                 DIAGNOSTICS: MetricRecord(
-                    {"started": started, "ended": time.time(), "process": os.getpid()}
+                    {
+                        **{"started": started, "ended": time.time(), "process": os.getpid()},
+                        **client.diagnostics,
+                    }
                 ),
             }
         )

@@ -1,54 +1,43 @@
-"""Differential privacy: Flower's clipping and noise around a base that computes a mean."""
+"""Differential privacy: clipping and Gaussian noise around a base that computes a mean."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from logging import WARNING
+import math
+from collections.abc import Iterable, Mapping
+from logging import INFO, WARNING
 from typing import Any, cast
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.common import log
-from flwr.serverapp import (
-    GaussianPrivacyEvent,
-    Grid,
-    NeighboringRelation,
-    PrivacyConfig,
-    RdpAccountant,
-    SamplingMethod,
-)
+from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
-from flwr.serverapp.strategy import (
-    DifferentialPrivacyClientSideFixedClipping,
-    DifferentialPrivacyServerSideFixedClipping,
-    FedAvg,
-    Strategy,
-)
+from flwr.serverapp.strategy import FedAvg, Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.clipping import avoid_zero_norm
+from fedul_flwr.federated.arrays import PlainArray, array_record
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.reply_checks import update_norm
+from fedul_flwr.propagation.privacy import gaussian_epsilon
+from fedul_flwr.propagation.random_floats import gaussians
+from fedul_flwr.secure.randomness import fresh
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""
-WRAPPERS = {
-    "server": DifferentialPrivacyServerSideFixedClipping,
-    "client": DifferentialPrivacyClientSideFixedClipping,
-}
-"""Flower's strategies by who clips."""
-STATE = "state"
+CLIPPING_NORM = "clipping_norm"
+"""Value with which Flower's modifier in a client is told the norm."""
+RELEASES, MU_SQUARED = "releases", "mu-squared"
 
 
 class PrivateMean(Strategy):
-    """A base behind Flower's fixed clipping, Gaussian noise and accountant.
+    """A base behind clipping of updates and Gaussian noise on their mean (McMahan et al. 2018).
 
-    Flower's wrapper needs the number of clients at its creation; clients may join later, so each
-    round creates a new wrapper. If a sampled client returns no update, the round releases nothing:
+    One client moves the sum of clipped updates by C at most, and the noise on it has the standard
+    deviation z·C: a Gaussian release with μ = 1/z. All releases together are exactly one with
+    μ² = Σ 1/z² (Dong, Roth and Su 2022). Rounds compose as if every client took part in each: no
+    amplification by sampling. If a sampled client returns no update, the round releases nothing:
     the model stays as it was, and no epsilon is spent.
 
     Parameters
@@ -58,41 +47,40 @@ class PrivateMean(Strategy):
 
     Attributes
     ----------
-    num_clients : clients of the run, set before a round.
-    accountant : tracks the spent budget; ``None`` before the first round.
+    releases : number of releases so far.
+    mu_squared : μ² of all of them together.
     exhausted : whether the last round was refused because the budget is spent.
     """
 
     def __init__(self, base: FedAvg, settings: DPSettings) -> None:
         self.base = base
         self.settings = settings
-        self.num_clients = 0
-        self.accountant: RdpAccountant | None = None
+        self.releases = 0
+        self.mu_squared = 0.0
         self.exhausted = False
-        self._noisy: Strategy | None = None
+        self._sampled = 0
         self._start = ArrayRecord()
 
-    def know_clients(self, clients: Sequence[ClientRef]) -> None:
-        """Set the number of clients of the run."""
-        self.num_clients = len(clients)
-
-    def check_client(self, client: int, answer: Content) -> None:
-        """Accept every client."""
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of all releases so far."""
+        return gaussian_epsilon(math.sqrt(self.mu_squared), self.settings.delta)
 
     @property
-    def ledger(self) -> dict[str, NDArray[np.uint8]]:
-        """The accountant's state as bytes, for resuming."""
-        if self.accountant is None:
+    def ledger(self) -> dict[str, NDArray[Any]]:
+        """What was spent, for resuming; empty before the first release."""
+        if not self.releases:
             return {}
-        text = json.dumps(self.accountant.state_dict())
-        return {STATE: np.frombuffer(text.encode(), dtype=np.uint8)}
+        return {RELEASES: np.array(self.releases), MU_SQUARED: np.array(self.mu_squared)}
 
     @ledger.setter
-    def ledger(self, kept: Mapping[str, NDArray[np.uint8]]) -> None:
-        """Restore the ledger of a run that has released something, so it is never empty."""
-        state = json.loads(kept[STATE].tobytes())
-        population = state["config"]["population_size"]
-        self.accountant = build_accountant(self.settings, population, state)
+    def ledger(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        if RELEASES not in kept or MU_SQUARED not in kept:
+            raise UserError(
+                "What this run has spent of its privacy was written by another version: it cannot "
+                "resume."
+            )
+        self.releases, self.mu_squared = int(kept[RELEASES]), float(kept[MU_SQUARED])
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -106,35 +94,46 @@ class PrivateMean(Strategy):
         UserError
             If it allows none at all.
         """
-        self._start = arrays
-        self._noisy = self._wrap(len(list(grid.get_node_ids())))
-        try:
-            return self._noisy.configure_train(server_round, arrays, config, grid)
-        except PrivacyBudgetExhausted:
+        budget, delta = self.settings.max_epsilon, self.settings.delta
+        then = gaussian_epsilon(math.sqrt(self.mu_squared + self._mu_squared_of_one), delta)
+        if budget and then > budget:
             self.exhausted = True
-            if self.accountant and self.accountant.num_releases:
-                raise
+            if self.releases:
+                raise PrivacyBudgetExhausted(
+                    f"Another release would spend epsilon = {then:.6g}, above {budget:g} "
+                    f"({self.epsilon:.6g} is spent, delta {delta:g})."
+                )
             raise UserError(
-                f"Setting dp.max-epsilon = {self.settings.max_epsilon}: one round alone exceeds "
-                "it; raise it or dp.noise-multiplier."
-            ) from None
+                f"Setting dp.max-epsilon = {budget}: one round alone exceeds it; raise it or "
+                "dp.noise-multiplier."
+            )
+        self._start, self._sampled = arrays, len(list(grid.get_node_ids()))
+        if self.settings.clipping == "client":
+            config = ConfigRecord({**config, CLIPPING_NORM: self.settings.norm})
+        return self.base.configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The noisy mean, or the unchanged model if an update is missing."""
-        assert self._noisy is not None  # configure_train comes first
-        # Flower draws the noise from this generator: reseed it, or the run's seed would reveal it.
-        np.random.seed()  # noqa: NPY002
-        received = list(replies)
-        for reply in received:
-            if self.settings.clipping == "server" and not reply.has_error():
-                avoid_zero_norm(cast(ArrayRecord, reply.content[ARRAYS]), self._start)
-        arrays, metrics = self._noisy.aggregate_train(server_round, received)
-        if arrays is None:
+        received = [reply for reply in replies if not reply.has_error()]
+        if len(received) != self._sampled:
             log(WARNING, "Round %s: an update is missing, so nothing is released.", server_round)
             return self._start, None
-        return arrays, metrics
+        for reply in received if self.settings.clipping == "server" else ():
+            clip_update(cast(ArrayRecord, reply.content[ARRAYS]), self._start, self.settings.norm)
+        arrays, metrics = self.base.aggregate_train(server_round, received)
+        if arrays is None:
+            return self._start, None
+        self.releases += 1
+        self.mu_squared += self._mu_squared_of_one
+        log(INFO, "Privacy spent: epsilon = %.6g, delta = %g", self.epsilon, self.settings.delta)
+        deviation = self.settings.noise_multiplier * self.settings.norm / self._sampled
+        return with_noise(arrays, deviation), metrics
+
+    @property
+    def _mu_squared_of_one(self) -> float:
+        return self.settings.noise_multiplier**-2
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -152,47 +151,37 @@ class PrivateMean(Strategy):
         """As the base does."""
         self.base.summary()
 
-    def _wrap(self, sampled: int) -> Strategy:
-        known = self.accountant
-        if known is None or known.config.population_size < self.num_clients:
-            state = None if known is None else known.state_dict()
-            known = self.accountant = build_accountant(self.settings, self.num_clients, state)
-        return WRAPPERS[self.settings.clipping](
-            self.base,
-            self.settings.noise_multiplier,
-            self.settings.norm,
-            sampled,
-            accountant=known,
-        )
 
-
-def build_accountant(
-    settings: DPSettings, num_clients: int, state: Mapping[str, Any] | None = None
-) -> RdpAccountant:
-    """Flower's accountant by Rényi divergence (Mironov 2017), of ``num_clients`` clients.
-
-    Rounds compose as if every client took part in each (no amplification by sampling). Therefore
-    the number of clients in earlier releases does not matter.
+def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
+    """Shorten ``update`` - ``start`` to L2 norm ``norm`` where it is longer, in place.
 
     Parameters
     ----------
-    state : an earlier accountant's state, with all past releases.
+    update, start : floating-point arrays of the same names, types and shapes.
+    norm : C, above 0.
     """
-    accountant = RdpAccountant(
-        PrivacyConfig(
-            target_delta=settings.delta,
-            population_size=num_clients,
-            neighboring_relation=NeighboringRelation.ADD_OR_REMOVE_ONE,
-            sampling_method=SamplingMethod.NO_AMPLIFICATION,
-            max_epsilon=settings.max_epsilon or None,
-        )
-    )
-    for released in state["compositions"] if state else ():
-        noise_multiplier = released["event"]["noise_multiplier"]
-        accountant.compose(
-            GaussianPrivacyEvent(noise_multiplier, num_clients, num_clients), released["count"]
-        )
-    return accountant
+    length = update_norm(update, start)
+    if length <= norm:
+        return
+    for name, array in start.items():
+        before = array.numpy()
+        step = (update[name].numpy().astype(np.float64) - before) * (norm / length)
+        update[name] = PlainArray.of((before + step).astype(before.dtype))
+
+
+def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
+    """``arrays`` with Gaussian noise on every number.
+
+    Noise comes from ChaCha20 under a key of the operating system: from no seed, as the run's would
+    reveal it, and from no generator whose state follows from what it has drawn.
+    """
+    noisy = {}
+    for name, array in arrays.items():
+        values = array.numpy()
+        size = values.size + values.size % 2
+        noise = deviation * gaussians(fresh(8 * size).view(np.uint64))[: values.size]
+        noisy[name] = PlainArray.of((values + noise.reshape(values.shape)).astype(values.dtype))
+    return array_record(noisy)
 
 
 def refuse_no_release(base: Strategy) -> None:
@@ -203,7 +192,7 @@ def refuse_no_release(base: Strategy) -> None:
     UserError
         If ``base`` is private and has released nothing.
     """
-    if isinstance(base, PrivateMean) and base.accountant and not base.accountant.num_releases:
+    if isinstance(base, PrivateMean) and not base.releases:
         raise UserError(
             f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "
             "round, so nothing was released and the model is the one that the run began with."
@@ -212,13 +201,12 @@ def refuse_no_release(base: Strategy) -> None:
 
 def privacy_spent(base: Strategy) -> dict[str, Any]:
     """Entries about privacy for the run's summary; empty if ``base`` is not private."""
-    if not isinstance(base, PrivateMean) or base.accountant is None:
+    if not isinstance(base, PrivateMean) or not base.releases:
         return {}
-    spent = base.accountant.get_privacy_spent()
     return {
-        "epsilon": spent.epsilon,
-        "delta": spent.delta,
-        "releases": spent.num_releases,
+        "epsilon": base.epsilon,
+        "delta": base.settings.delta,
+        "releases": base.releases,
         "epsilon_covers": COVERS,
         "budget_exhausted": base.exhausted,
     }

@@ -232,6 +232,10 @@ class ClientRegistry:
             if client.node_id in phase.answers
         }
 
+    def fail(self, reasons: Mapping[ClientRef, str]) -> None:
+        """Count clients as failed, each for a reason that the server has found itself."""
+        self._rounds.fail({str(client): reason for client, reason in sorted(reasons.items())})
+
     def broadcast(self, grid: Grid, name: str, clients: Iterable[ClientRef]) -> None:
         """Send phase ``name`` to clients without waiting for answers; some may be disconnected."""
         nodes = [client.node_id for client in clients if client not in self._absent]

@@ -15,9 +15,11 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client_noise import ClientNoise, Store
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
-from fedul_flwr.propagation.partial_sums import label_part, own_rows, scores_of
+from fedul_flwr.propagation.partial_sums import check_counts, label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
+    AUDIT,
+    CHECKS,
     COLUMNS,
     COMPARE,
     END,
@@ -33,11 +35,15 @@ from fedul_flwr.propagation.phases import (
     WITHHELD,
 )
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.rowsums import open_rows, pair_masks, split_share
+from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
 
-PHASES = (COMPARE, SUM, END)
+PHASES = (COMPARE, SUM, AUDIT, END)
 """Phases that :class:`PropagationClient` answers."""
+
+RUN_SEED = "run-seed"
+"""Name of the secret seed of the codes, and name under which it is stored until the run ends: were
+the same features coded by a new seed in every round, each would tell the server more of them."""
 
 FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
 """Names of a client's stored arrays between phases: features until they are coded, points with
@@ -95,6 +101,8 @@ class PropagationClient:
             return self._compare(content)
         if name == SUM:
             return self._sum(content)
+        if name == AUDIT:
+            return self._audit()
         end_propagation(self._store)
         return Content()
 
@@ -102,11 +110,17 @@ class PropagationClient:
         """Labels and confidences of the points in the graph, from this client's rows.
 
         The label is -1 for points that no label reaches, and for points with given labels.
+
+        Raises
+        ------
+        WrongSumError
+            If a participant sent a wrong part of the sum.
         """
         stored = self._stored()
         if KEPT not in stored or ROWS not in received:
             raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
         rows = open_rows(stored[KEPT], received[ROWS])
+        check_counts(rows[-1])
         scores = scores_of(rows, class_scaling=self._options.class_scaling)
         if self._options.reweigh:
             scores = reweigh_by_prior(scores)
@@ -137,6 +151,8 @@ class PropagationClient:
             stored = self._stored()
 
         def codes(seed: bytes) -> Bytes:
+            if not self._options.seed_is_public:
+                self._store.set_ephemeral(RUN_SEED, {RUN_SEED: np.frombuffer(seed, np.uint8)})
             return encode(stored.pop(FEATURES), seed, self._options.num_bits)
 
         task = self._task(content, stored[PRESENT], codes)
@@ -178,8 +194,18 @@ class PropagationClient:
         mask = pair_masks(keys, self._client, part.shape)
         share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
         asked = stored[PRESENT] & (labels == UNLABELED)
-        self._store_arrays({PRESENT: stored[PRESENT], ASKED: asked, KEPT: share.kept}, backends)
-        return Content(arrays={SENT: share.sent})
+        words = check_words(keys, self._num_classes)
+        kept = {PRESENT: stored[PRESENT], ASKED: asked, KEPT: share.kept, CHECKS: words}
+        self._store_arrays(kept, backends)
+        row = check_row(words, self._client, keys)
+        return Content(arrays={SENT: np.concatenate([row, share.sent])})
+
+    def _audit(self) -> Content:
+        """Tell the words of the last sum's check row, which hide nothing."""
+        stored = self._stored()
+        if CHECKS not in stored:
+            raise UserError(f"{self._name} is asked about a sum that it has no part in.")
+        return Content(arrays={CHECKS: stored[CHECKS]})
 
     @property
     def _backend(self) -> SimilarityBackend:
@@ -193,8 +219,14 @@ class PropagationClient:
             num_bits=self._options.num_bits,
             min_labeled_clients=self._options.min_labeled_clients,
             seed_is_public=self._options.seed_is_public,
+            run_seed=self._run_seed(),
             encode=codes,
         )
+
+    def _run_seed(self) -> bytes:
+        """The seed of the codes of earlier propagations; empty before the first one."""
+        stored = self._store.ephemeral(RUN_SEED)
+        return stored[RUN_SEED].tobytes() if stored else b""
 
     def _stored(self) -> Arrays:
         """Stored arrays of the current propagation."""

@@ -1,11 +1,13 @@
 """Differential privacy of an XCLP client: noise on features before coding, randomized labels.
 
 Noise is drawn once and stored, because repeated draws would average out: once per round for
-features, once per run for labels. Only the noisy values are stored.
+features, once per run for labels. Only the noisy values are stored. A client counts its draws and
+refuses more than the run's plan has, whatever rounds the server asks for.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,7 +24,11 @@ NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
 """Names under which the client stores noisy features and randomized labels."""
 
 FEATURES, AT_ROUND, RELEASES, LABELS = "features", "round", "releases", "labels"
-"""Names of stored arrays: noisy features, their round, their number of releases; labels."""
+SIGMA, DRAWS = "sigma", "draws"
+"""Names of stored arrays: noisy features, their round, the plan's number of releases; labels; the
+plan's noise; how often features were drawn so far."""
+
+_ANY_ROUND = sys.maxsize
 
 
 class Store(Protocol):
@@ -74,26 +80,41 @@ class ClientNoise:
         Raises
         ------
         UserError
-            If the run's rounds or the client's points differ from those the noise was drawn for.
+            If the plan or the client's points differ from those the noise was drawn for, or all
+            draws of the plan were made.
         """
         plan = self.plan
         if not plan.codes_epsilon:
             return features
         stored = self._store.load(NOISY_FEATURES, server_round + 1)
+        latest = self._store.load(NOISY_FEATURES, _ANY_ROUND)
         if stored and stored[RELEASES] != plan.releases:
             raise UserError(
                 f"{self._name}: num-rounds has changed, and the noise of xclp.codes-epsilon is for "
                 f"{stored[RELEASES]} propagations, not {plan.releases}."
             )
+        if latest and latest[SIGMA] != plan.sigma:
+            raise UserError(
+                f"{self._name}: xclp.codes-epsilon or xclp.dp-delta has changed since noise was "
+                "drawn."
+            )
         if stored and stored[AT_ROUND] == server_round:
             self._refuse_change(len(stored[FEATURES]) == len(features))
             return stored[FEATURES]
+        draws = int(latest[DRAWS]) if latest else 0
+        if draws >= plan.releases:
+            raise UserError(
+                f"{self._name}: xclp.codes-epsilon is for {plan.releases} propagation(s) of the "
+                "run, and all of them have been; the server asked for one more."
+            )
         self._refuse_second_draw()
         noisy = noisy_directions(features, plan.sigma)
         drawn: Mapping[str, NDArray[Any]] = {
             FEATURES: noisy,
             AT_ROUND: np.array(server_round),
             RELEASES: np.array(plan.releases),
+            SIGMA: np.array(plan.sigma),
+            DRAWS: np.array(draws + 1),
         }
         self._store.save(NOISY_FEATURES, server_round, dict(drawn))
         return noisy
@@ -109,7 +130,7 @@ class ClientNoise:
         epsilon = self.plan.labels_epsilon
         if not epsilon:
             return labels
-        drawn = self._store.load(RANDOMISED_LABELS, server_round + 1).get(LABELS)
+        drawn = self._store.load(RANDOMISED_LABELS, _ANY_ROUND).get(LABELS)
         if drawn is None:
             self._refuse_second_draw()
             drawn = randomised_labels(labels, num_classes, epsilon)

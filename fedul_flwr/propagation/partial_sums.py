@@ -19,6 +19,7 @@ from scipy import sparse
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.solve import ALPHA, propagation_columns, scaled_by_class
+from fedul_flwr.secure.rowsums import WrongSumError
 
 Singles = NDArray[np.float32]
 
@@ -119,6 +120,18 @@ def label_part(
     ends = np.cumsum(unlabeled)
     scores = np.asarray(columns, dtype=np.float64) @ given
     return np.insert(scores, ends, counts, axis=0)
+
+
+def check_counts(counts: Floats) -> None:
+    """Refuse label counts ``(K,)`` that are not whole numbers from 0: what is random is not.
+
+    Raises
+    ------
+    WrongSumError
+        If they are not.
+    """
+    if (counts < 0).any() or (counts != np.rint(counts)).any():
+        raise WrongSumError("A sum of labels holds counts that are none: masks did not cancel.")
 
 
 def scores_of(rows: Floats, *, class_scaling: bool = True) -> Floats:

@@ -14,7 +14,7 @@ import os
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import erfcx
+from scipy.special import erfcx, ndtr
 
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
@@ -74,6 +74,30 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
         else:
             high = middle
     return sensitivity * math.sqrt(releases) / low
+
+
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """Least ε with which a Gaussian release is (ε, δ)-differentially private.
+
+    The inverse of :func:`gaussian_sigma`, by the same formula.
+
+    Parameters
+    ----------
+    mu : μ = sensitivity / standard deviation, or the root of the sum of several such squares; 0 or
+        more.
+    delta : δ, in (0, 1).
+    """
+    wanted, low, high = math.log(delta), 0.0, 1.0
+    if mu == 0 or 2 * ndtr(mu / 2) - 1 <= delta:  # δ(0) = Φ(μ/2) - Φ(-μ/2)
+        return 0.0
+    while _log_delta(high, mu) > wanted:
+        low, high = high, 2 * high
+    while low < (middle := (low + high) / 2) < high:
+        if _log_delta(middle, mu) > wanted:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _log_delta(epsilon: float, mu: float) -> float:

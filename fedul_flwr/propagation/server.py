@@ -20,6 +20,8 @@ from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
+    AUDIT,
+    CHECKS,
     COLUMNS,
     COMPARE,
     FIRST,
@@ -35,8 +37,14 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.propagation.privacy_plan import privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.rowsums import sum_shares
-from fedul_flwr.secure.similarity import SimilarityServer, TooFewClientsError
+from fedul_flwr.secure.complaints import exclude
+from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.rowsums import Words, check_holds, sum_shares, wrong_rows
+from fedul_flwr.secure.similarity import (
+    ExcludedClientsError,
+    SimilarityServer,
+    TooFewClientsError,
+)
 
 log = logging.getLogger("flwr").log
 
@@ -61,6 +69,8 @@ Ask = Callable[
 ]
 """``(phase, content for each member, check) -> answers``; a member without an answer, or with one
 that ``check`` refuses, has dropped out."""
+Fail = Callable[[Mapping[ClientT, str]], None]
+"""Counts members as failed, each with a reason."""
 
 
 LONGEST, LARGEST = 900.0, 2e9
@@ -80,6 +90,14 @@ def announce_privacy(settings: RunConfig) -> None:
     """Log the differential privacy that holds, if any."""
     for line in privacy_plan(settings).in_words():
         log(INFO, line)
+
+
+def wrong_sum(clients: int) -> str:
+    """Sentence for the log: so many clients got rows that are no sum."""
+    return (
+        f"{clients} client(s) got no labels: somebody's part of their sum was wrong, and nobody "
+        "can tell whose."
+    )
 
 
 def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: int) -> None:
@@ -127,16 +145,22 @@ class LabelPropagation(Generic[ClientT]):
     Parameters
     ----------
     ask : sends a phase and collects answers.
+    fail : is told who had to leave because of what it has sent.
     options : settings of the propagation.
     announced : largest number of points in the graph by client, as it said before the first round.
     server_round : identifies the propagation for clients.
     seed : 32 bytes for the codes, if their seed is not secret.
     num_classes : number of classes K.
+
+    Attributes
+    ----------
+    tied : members that had to leave, and of which half may be honest.
     """
 
     def __init__(
         self,
         ask: Ask[ClientT],
+        fail: Fail[ClientT],
         options: XCLPSettings,
         announced: Mapping[int, int],
         server_round: int,
@@ -146,6 +170,8 @@ class LabelPropagation(Generic[ClientT]):
         self._announced = announced
         self._num_classes = num_classes
         self._ask = ask
+        self._fail = fail
+        self.tied: set[ClientT] = set()
         self._options = options
         self._round = server_round
         self._seed = seed if options.seed_is_public else None
@@ -163,8 +189,38 @@ class LabelPropagation(Generic[ClientT]):
         Returns
         -------
         The remaining members, and the graph of their points.
+
+        Raises
+        ------
+        TooFewClientsError
+            If too few are left.
         """
-        by_id = {member.partition_id: member for member in sorted(members)}
+        left = sorted(members)
+        while True:
+            try:
+                return self._join(left, weights)
+            except ExcludedClientsError as error:  # nothing of the attempt is used
+                left = self._left_after(error, left)
+                if len(left) < self._backend.fewest:
+                    raise TooFewClientsError(
+                        f"{len(left)} client(s) were left to compare points; it needs "
+                        f"{self._backend.fewest} or more.",
+                        error.left,
+                    ) from error
+
+    def _left_after(self, error: ExcludedClientsError, members: Iterable[ClientT]) -> list[ClientT]:
+        """Count those that have to leave as failed; returns the others."""
+        by_id = {member.partition_id: member for member in members}
+        self.tied |= {by_id[client] for client in error.tied}
+        if error.excluded:
+            self._fail({by_id[client]: why for client, why in error.excluded.items()})
+        return [by_id[client] for client in error.left]
+
+    def _join(
+        self, members: Sequence[ClientT], weights: Arrays
+    ) -> tuple[list[ClientT], JointGraph]:
+        """One attempt at :meth:`join`."""
+        by_id = {member.partition_id: member for member in members}
         server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
         model = {MODEL + name: array for name, array in weights.items()}
         labeled: dict[int, NDArray[Any]] = {}
@@ -185,11 +241,7 @@ class LabelPropagation(Generic[ClientT]):
                 labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
-        try:
-            neighbours = server.neighbours(self._options.k)
-        except UserError as error:  # two clients' numbers do not match: either one may lie
-            raise TooFewClientsError(str(error), sizes) from error
-        graph = normalised_graph(neighbours, self._options.power)
+        graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
         joint = JointGraph(
             graph=graph,
             owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),
@@ -229,16 +281,42 @@ class LabelPropagation(Generic[ClientT]):
             self._attempt += 1
             rows = found.rows()
             answers = self._ask(SUM, contents, partial(self._check_share, rows))
-            if len(answers) == len(left):
-                sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
-                sums = sum_shares(sent, rows)
+            if len(answers) < len(left):
+                left = [member for member in left if member in answers]
+                continue
+            sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
+            checks = {client: share[0] for client, share in sent.items()}
+            if check_holds(checks):
+                sums = sum_shares({client: share[1:] for client, share in sent.items()}, rows)
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
-            left = [member for member in left if member in answers]
+            left = self._audit(left, checks)
         raise TooFewClientsError(
             f"{len(left)} client(s) were left for the sum of labels; it needs "
             f"{self._backend.fewest} or more{self._of_whom()}.",
             [member.partition_id for member in left],
         )
+
+    def _audit(self, members: Sequence[ClientT], rows: Mapping[int, Words]) -> list[ClientT]:
+        """Find out whose check row is wrong; returns the others. No rows of the sum are handed out.
+
+        A sum of wrong rows without a contradiction is impossible: the words of two clients cancel.
+        """
+        form = (len(members) - 1, self._num_classes)
+
+        def check(member: ClientT, answer: Content) -> None:
+            origin = f"Client {member.partition_id} sent about the sum of labels"
+            masked = form if self._options.secure != "plaintext" else (0, self._num_classes)
+            checked_array(origin, answer.arrays, CHECKS, np.uint64, masked)
+
+        answers = self._ask(AUDIT, {member: Content() for member in members}, check)
+        if len(answers) < len(members):
+            return [member for member in members if member in answers]
+        words = {member.partition_id: answers[member].arrays[CHECKS] for member in members}
+        try:
+            exclude(wrong_rows(rows, words), rows)
+        except ExcludedClientsError as error:
+            return self._left_after(error, members)
+        raise RuntimeError("check rows without a contradiction add up to 0")
 
     def _check_compared(
         self, server: SimilarityServer, first: bool, member: ClientT, answer: Content
@@ -263,7 +341,7 @@ class LabelPropagation(Generic[ClientT]):
         client, share = member.partition_id, answer.arrays.get(SENT)
         if share is None:
             raise BadMessageError(f"Client {client} sent no share of the sum of labels.")
-        shape = (sum(rows.values()) - rows[client], self._num_classes)
+        shape = (1 + sum(rows.values()) - rows[client], self._num_classes)
         if share.dtype != np.uint64 or share.shape != shape:
             raise BadMessageError(
                 f"Client {client} sent a share {share.dtype} {share.shape}; it must be uint64 "

@@ -29,6 +29,8 @@ from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
 from fedul_flwr.secure.similarity import Arrays
 
 NONCE_BYTES, TAG_BYTES = 12, 16
+FEWEST_BYTES = NONCE_BYTES + TAG_BYTES
+"""Length of a sealed message without content."""
 MOST_BYTES = 2**31 - 1
 """Largest message that the library can encrypt."""
 
@@ -89,6 +91,15 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
         raise UserError(f"Client {peer} sent a public key that is none of X25519.") from error
 
 
+def is_public_key(public: bytes) -> bool:
+    """Whether 32 bytes are a key of X25519 with which a secret is one: not of small order."""
+    try:
+        pair_secret(bytes(KEY_BYTES), public, 0)
+    except UserError:
+        return False
+    return True
+
+
 def derive(secret: bytes, info: bytes) -> bytes:
     """HKDF-SHA256 without salt: 32 bytes."""
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
@@ -130,7 +141,7 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
     who = f"Client {place.source}'s message of step {place.step!r}"
     if sealed is None:
         raise UserError(f"{who} is missing.")
-    if sealed.dtype != np.uint8 or sealed.ndim != 1 or len(sealed) < NONCE_BYTES + TAG_BYTES:
+    if sealed.dtype != np.uint8 or sealed.ndim != 1 or len(sealed) < FEWEST_BYTES:
         raise UserError(f"{who} is no sealed message.")
     cipher = AESGCM(derive(secret, place.info("key")))
     nonce, rest = sealed[:NONCE_BYTES].tobytes(), np.ascontiguousarray(sealed[NONCE_BYTES:])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,13 @@ from scipy import sparse
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_distance
+from fedul_flwr.secure.channels import FEWEST_BYTES, is_public_key
+from fedul_flwr.secure.complaints import exclude
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
+    COMMITMENT,
+    COMMITMENTS,
+    COMPLAINT,
     EVALUATORS,
     FROM,
     GROUP,
@@ -83,6 +89,7 @@ class DistanceServer:
         self._step = 0
         self._participants: list[int] = []
         self._public: dict[int, bytes] = {}
+        self._commitments: dict[int, NDArray[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._sent: dict[int, Sent] = {}
         self._own: dict[int, NDArray[Any]] = {}
@@ -101,6 +108,7 @@ class DistanceServer:
         if self._step == 1:
             self._participants = sorted(self._left)
             everybody = participants_message({c: self._public[c] for c in self._left}, self._sizes)
+            everybody[COMMITMENTS] = np.stack([self._commitments[c] for c in self._participants])
             return {client: {**step, **everybody} for client in self._left}
         messages = {client: {**step, **self._post(client)} for client in self._left}
         self._sent = {}
@@ -115,6 +123,8 @@ class DistanceServer:
             If fewer than three clients have answered.
         BadMessageError
             For a malformed answer, with client and step.
+        ExcludedClientsError
+            If clients have complained about others, or two have sent one public key.
         """
         self._left = [client for client in self._left if client in answers]
         if len(self._left) < FEWEST:
@@ -124,6 +134,9 @@ class DistanceServer:
                 self._left,
             )
         for client in self._left:
+            self.check(client, answers[client])
+        exclude(self._contradictions(answers), self._left)
+        for client in self._left:
             self._hear(client, dict(answers[client]))
         self._step += 1
 
@@ -132,11 +145,21 @@ class DistanceServer:
         step = STEPS[self._step]
         origin = f"Client {client} sent in step {step!r}"
         if step == KEYS:
-            checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            if not is_public_key(key.tobytes()):
+                raise BadMessageError(
+                    f"{origin} a public key of small order, with which nothing is secret."
+                )
+            checked_array(origin, answer, COMMITMENT, np.uint8, (KEY_BYTES,))
             size = int(checked_array(origin, answer, POINTS, np.int64, ()))
             if size < 0:
                 raise BadMessageError(f"{origin} a number of points below 0; it must be 0 or more.")
             return size
+        if COMPLAINT in answer:
+            subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
+            if len(answer) > 1 or subject == client or subject not in self._asked:
+                raise BadMessageError(f"{origin} a complaint that is none.")
+            return self._sizes[client]
         if step == OFFER:
             shape = (self._sizes[client], self._sizes[client])
             own = checked_array(origin, answer, OWN, np.uint16, shape)
@@ -160,20 +183,26 @@ class DistanceServer:
 
         Raises
         ------
-        UserError
-            If the answers of two clients do not match.
+        ExcludedClientsError
+            If the answers of two clients do not match: either one may lie.
         """
         sizes = self.sizes()
         ends = np.cumsum([0, *sizes.values()])
         place = {c: slice(ends[i], ends[i + 1]) for i, c in enumerate(sizes)}
         found = np.zeros((ends[-1], ends[-1]), dtype=np.uint16)
+        contradictions = []
         for owner in sizes:
             found[place[owner], place[owner]] = self._own[owner]
             for evaluator in pairs_of(owner, self._participants)[0]:
                 if evaluator in sizes:
-                    block = self._pair(owner, evaluator)
+                    try:
+                        block = self._pair(owner, evaluator)
+                    except UserError:
+                        contradictions.append((owner, evaluator))
+                        continue
                     found[place[owner], place[evaluator]] = block
                     found[place[evaluator], place[owner]] = block.T
+        exclude(contradictions, sizes)
         return found
 
     def neighbours(self, k: int) -> sparse.csr_array:
@@ -182,9 +211,11 @@ class DistanceServer:
 
     def _hear(self, client: int, answer: Sent) -> None:
         """Store a client's messages to the server and to other clients."""
-        step, size = STEPS[self._step], self.check(client, answer)
+        step = STEPS[self._step]
         if step == KEYS:
-            self._public[client], self._sizes[client] = answer[PUBLIC].tobytes(), size
+            self._public[client] = answer[PUBLIC].tobytes()
+            self._sizes[client] = int(answer[POINTS])
+            self._commitments[client] = answer[COMMITMENT]
             return
         if step == OFFER:
             self._own[client] = answer.pop(OWN)
@@ -209,16 +240,24 @@ class DistanceServer:
         return post
 
     def _pair(self, owner: int, evaluator: int) -> NDArray[np.int64]:
-        try:
-            return self._protocol.distances(
-                (self._sizes[owner], self._sizes[evaluator]),
-                self._num_bits,
-                self._told[owner, evaluator],
-                self._told[evaluator, owner],
-            )
-        except UserError as error:
-            pair = f"Comparing owner {owner} and evaluator {evaluator}"
-            raise UserError(f"{pair}: {error}") from error
+        return self._protocol.distances(
+            (self._sizes[owner], self._sizes[evaluator]),
+            self._num_bits,
+            self._told[owner, evaluator],
+            self._told[evaluator, owner],
+        )
+
+    def _contradictions(self, answers: Mapping[int, Arrays]) -> list[tuple[int, int]]:
+        """Complaints of those that are left, and pairs of them that have sent one public key."""
+        if STEPS[self._step] == KEYS:
+            keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
+            pairs = combinations(self._left, 2)
+            return [(one, other) for one, other in pairs if keys[one] == keys[other]]
+        return [
+            (client, int(answers[client][COMPLAINT]))
+            for client in self._left
+            if COMPLAINT in answers[client]
+        ]
 
     def _peers(self, client: int, role: str) -> list[int]:
         """Remaining peers of a client with a role in their pair."""
@@ -248,7 +287,10 @@ class DistanceServer:
             names[EVALUATORS if role == "evaluators" else OWNERS] = f"its {role}"
         for name, reader in names.items():
             sealed = answer.get(name)
-            if sealed is None or sealed.dtype != np.uint8 or sealed.ndim != 1:
+            if (
+                sealed is None or sealed.dtype != np.uint8
+                or sealed.ndim != 1 or len(sealed) < FEWEST_BYTES
+            ):  # fmt: skip
                 raise BadMessageError(f"Client {client} sent {reader} no message in step {step!r}.")
         # Messages to clients that have dropped out meanwhile are passed on to nobody.
         return names.keys() | {name for name in answer if name.startswith(TO)}

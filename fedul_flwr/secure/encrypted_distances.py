@@ -1,9 +1,11 @@
 """A client's side of encrypted distances between points: a protocol for two clients, among many.
 
 The server sends five messages, each with an answer. ``keys``: a public key. ``shares``: the
-participants are fixed, and every client sends all others its share of the seed. ``offer``,
+participants are fixed, and every client sends all others its share of the seed, to which it has
+committed itself with its key; or the seed that it has used before in this run. ``offer``,
 ``answer``, ``reveal``: clients compute codes and do the protocol's three steps. Messages between
 clients are encrypted (:mod:`fedul_flwr.secure.session`); the server gets only its own messages.
+A client that cannot use a message of another one answers with a complaint about its sender.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,7 +23,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     CONTENT_KEY,
@@ -48,12 +51,17 @@ TO, FROM, GROUP, TELL = "to/", "from/", "group/", "tell/"
 answer's number of points; distances within a client; what is sealed for several. Prefixes: sealed
 for a client, from a client, from a client for several, and what the server is told about a pair."""
 
-SHARE, CONFIRM, CODES, STATE = "share", "confirm", "codes", "state/"
+COMMITMENT, COMMITMENTS, COMPLAINT = "commitment", "commitments", "complaint"
+"""Arrays: a hash of a client's share and of its seed of before; those of all participants, in their
+order; and the only array of an answer that is a complaint: the number of its subject."""
+
+SHARE, RUN_SEED, CONFIRM, CODES, STATE = "share", "run-seed", "confirm", "codes", "state/"
 """Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
 
 SENDS: Mapping[str, tuple[str, str]] = {
     PUBLIC: ("a public key of this propagation", "the server and all clients"),
     POINTS: ("how many of its points are compared", "the server and all clients"),
+    COMMITMENT: ("a hash of its share of the seed", "the server and all clients"),
     OWN: ("Hamming distances between the codes of its own points", "the server"),
     "to[-/]*": (  # TO, EVALUATORS and OWNERS
         "shares of the seed, encrypted codes or what is made of them",
@@ -78,14 +86,17 @@ def respond(
     Raises
     ------
     UserError
-        If a message is malformed, was changed, or is not the expected one.
+        If the server's message is malformed, or is not the expected one.
     """
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
         raise UserError("The server sent no step of encrypted distances.")
     if remembered.get(STEP, 0) != step:
         raise UserError(f"The server asked for step {STEPS[int(step)]!r} out of turn.")
-    remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
+    try:
+        remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
+    except PeerError as error:  # this propagation has ended: nothing of it is needed any more
+        return {}, {COMPLAINT: np.array(error.peer, np.int64)}
     return {**remembered, STEP: np.array(step + 1, np.int64)}, reply
 
 
@@ -132,7 +143,14 @@ def _keys(
         raise UserError("The server and this client differ in whether the seed is a secret.")
     if task.seed_is_public:
         kept[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
-    return kept, {**public, POINTS: np.array(task.num_points, np.int64)}
+    kept[SHARE] = bytes_array(os.urandom(KEY_BYTES))
+    if task.run_seed and not task.seed_is_public:
+        kept[RUN_SEED] = bytes_array(task.run_seed)
+    reply: dict[str, NDArray[Any]] = {
+        POINTS: np.array(task.num_points, np.int64),
+        COMMITMENT: bytes_array(_commitment(_seeds(kept))),
+    }
+    return kept, {**public, **reply}
 
 
 def _shares(
@@ -140,11 +158,14 @@ def _shares(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
     session = join(task.own, task.server_round, private, nonce, message, task.num_points)
-    share = bytes_array(os.urandom(KEY_BYTES))
+    shape = (len(session.public), KEY_BYTES)
+    commitments = checked_array("The server sent", message, COMMITMENTS, np.uint8, shape)
     result = protocol.prepare(_party(session, session.peers, task))
-    reply = _post(session, SHARES, result, session.peers, {SHARE: share})
-    kept = {name: remembered[name] for name in (SEED,) if name in remembered}
-    return {**kept, **session.as_arrays(), SHARE: share, **_state(result)}, reply
+    seeds = _seeds(remembered)
+    reply = _post(session, SHARES, result, session.peers, seeds)
+    kept = {name: remembered[name] for name in (SEED,) if name in remembered} | seeds
+    kept[COMMITMENTS] = commitments
+    return {**kept, **session.as_arrays(), **_state(result)}, reply
 
 
 def _offer(
@@ -152,8 +173,14 @@ def _offer(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, SHARES, message)
-    shares = {peer: _pop_bytes(peer, SHARES, arrays, SHARE) for peer, arrays in inbox.items()}
-    seed = session.seed({**shares, task.own: remembered[SHARE].tobytes()})
+    commitments = dict(zip(session.public, remembered[COMMITMENTS], strict=True))
+    seeds = {task.own: _seeds(remembered)}
+    for peer, arrays in inbox.items():
+        with messages_from(peer):
+            seeds[peer] = _pop_seeds(peer, arrays)
+            if _commitment(seeds[peer]) != commitments[peer].tobytes():
+                raise UserError(f"Client {peer} sent another share than that of its commitment.")
+    seed = _seed(session, seeds)
     confirm = {CONFIRM: bytes_array(_confirmation(seed))}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
     result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
@@ -168,9 +195,10 @@ def _answer(
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, OFFER, message)
     for peer, arrays in inbox.items():
-        confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
-        if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
-            raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
+        with messages_from(peer):
+            confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
+            if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
+                raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
     codes = remembered[CODES]
     result = protocol.answer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
     reply = _post(session, ANSWER, result, inbox, {})
@@ -241,7 +269,8 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
             continue
         arrays = session.unseal(peer, step, sealed)
         if CONTENT_KEY in arrays:
-            key = _pop_bytes(peer, step, arrays, CONTENT_KEY)
+            with messages_from(peer):
+                key = _pop_bytes(peer, step, arrays, CONTENT_KEY)
             group = message.get(f"{GROUP}{peer}")
             arrays |= session.unseal_for_several(peer, step, group, key)
         inbox[peer] = arrays
@@ -251,6 +280,39 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
 
 def _state(result: StepResult) -> dict[str, NDArray[Any]]:
     return {STATE + name: array for name, array in result.state.items()}
+
+
+def _seeds(remembered: Arrays) -> dict[str, NDArray[Any]]:
+    """A client's share, and the seed that it has used before if there is one."""
+    return {name: remembered[name] for name in (SHARE, RUN_SEED) if name in remembered}
+
+
+def _pop_seeds(peer: int, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """Remove and return what :func:`_seeds` of a peer has sent."""
+    names = [SHARE, *([RUN_SEED] if RUN_SEED in arrays else [])]
+    return {name: bytes_array(_pop_bytes(peer, SHARES, arrays, name)) for name in names}
+
+
+def _commitment(seeds: Arrays) -> bytes:
+    """A hash of a share and of a seed, from which neither follows, as the share is random."""
+    whole = b"".join(seeds[name].tobytes() for name in (SHARE, RUN_SEED) if name in seeds)
+    return hashlib.sha256(b"fedul-flwr share 1" + whole).digest()
+
+
+def _seed(session: Session, seeds: Mapping[int, Arrays]) -> bytes:
+    """The seed that most of those have who have one, of several the one of the first client that
+    has one of these; where nobody has one, a new one from all shares.
+
+    So a run has one seed, though its rounds have other clients: more projections of the same
+    vectors would tell more of them.
+    """
+    before = [
+        seeds[client][RUN_SEED].tobytes() for client in sorted(seeds) if RUN_SEED in seeds[client]
+    ]
+    if before:
+        ((seed, _),) = Counter(before).most_common(1)  # of equal counts the first one
+        return seed
+    return session.seed({client: sent[SHARE].tobytes() for client, sent in seeds.items()})
 
 
 def _confirmation(seed: bytes) -> bytes:

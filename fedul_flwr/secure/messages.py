@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedul_flwr.errors import BadMessageError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.similarity import Arrays
+
+
+class PeerError(UserError):
+    """A client's message to another client that cannot be used.
+
+    Attributes
+    ----------
+    peer : its sender.
+    """
+
+    def __init__(self, peer: int, message: str) -> None:
+        super().__init__(message)
+        self.peer = peer
+
+
+@contextmanager
+def messages_from(peer: int) -> Iterator[None]:
+    """Errors in this block are about what client ``peer`` sent: they become a PeerError."""
+    try:
+        yield
+    except UserError as error:
+        raise PeerError(peer, str(error)) from None
 
 
 def checked_array(

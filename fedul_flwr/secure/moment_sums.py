@@ -2,9 +2,10 @@
 
 The server asks for new public keys, tells all participants those of all, and gets from each a
 masked vector: for every column the client's sum and its sum of squares. It learns their sums over
-all clients alone. Keys, masks and attempts are those of the sums of labels
-(:mod:`fedul_flwr.secure.session`), the numbers of :mod:`fedul_flwr.secure.wide_sums`. If a client
-does not answer, the sum begins anew without it, under new masks.
+all clients alone. Keys and masks are those of the sums of labels
+(:mod:`fedul_flwr.secure.session`), the numbers of :mod:`fedul_flwr.secure.wide_sums`. A client
+answers once in a run. A sum without those that did not answer would tell their parts as soon as
+their answers came late: both sums would be known. So there is none, and the run has to begin anew.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedul_flwr.data.standardize import Moments
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure.channels import is_public_key
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
-    ATTEMPT,
     FEWEST,
     NONCE,
-    PARTICIPANTS,
     PRIVATE,
     PUBLIC,
     attempt_keys,
@@ -40,10 +38,9 @@ from fedul_flwr.secure.wide_sums import DIGITS, FRACTION_BITS, masked, total
 PART = "masked-moments"
 """Array of a client's answer, ``(2 d, DIGITS)``: sums of d columns, then of their squares."""
 
-_ROUND, _SUMMANDS = 0, 1
-"""Before round 1; what every participant adds: one vector. The session's number has both."""
-
-Named = dict[str, NDArray[Any]]
+_ROUND, _SUMMANDS, _ATTEMPT = 0, 1, 0
+"""Before round 1; what every participant adds: one vector; there is one attempt. The session's
+number has the first two."""
 
 
 def moments_of(num_points: int, sums: list[int]) -> Moments:
@@ -83,12 +80,12 @@ def offer_key(message: Arrays) -> tuple[Arrays, Arrays]:
 
 def masked_moments(
     remembered: Arrays, message: Arrays, own: int, part: list[int], fewest: int
-) -> tuple[Arrays, Arrays]:
-    """A client's answer to the list of participants: ``(remembered, reply)``.
+) -> Arrays:
+    """A client's answer to the list of participants, after which it forgets its key.
 
     Parameters
     ----------
-    remembered : state after :func:`offer_key`, or after an earlier attempt.
+    remembered : state after :func:`offer_key`.
     own : the client's number.
     part : its :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
     fewest : fewest participants with which it answers.
@@ -96,17 +93,15 @@ def masked_moments(
     Raises
     ------
     UserError
-        With too few participants, others than in an earlier attempt, or a repeated attempt.
+        With too few participants, or without a key.
     """
-    attempt = int(checked_array("The server sent", message, ATTEMPT, np.int64, ()))
-    if PRIVATE in remembered:
-        private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
-        remembered = join(own, _ROUND, private, nonce, message, _SUMMANDS).mask_roots()
-    who = message.get(PARTICIPANTS)
-    if who is None or who.dtype != np.int64 or who.ndim != 1 or (np.diff(who) <= 0).any():
-        raise UserError("The server sent no list of participants.")
-    after, keys = attempt_keys(remembered, own, who.tolist(), attempt, "columns", fewest)
-    return after, {PART: masked(part, keys, own)}
+    if PRIVATE not in remembered:
+        raise UserError("The server asked for the sum of columns out of turn.")
+    private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
+    session = join(own, _ROUND, private, nonce, message, _SUMMANDS)
+    roots = session.mask_roots()
+    _, keys = attempt_keys(roots, own, session.public, _ATTEMPT, "columns", fewest)
+    return {PART: masked(part, keys, own)}
 
 
 # The server
@@ -116,8 +111,8 @@ class MomentServer:
     """The server's side of a masked sum of columns.
 
     The caller sends the messages from :meth:`ask`, passes the answers to :meth:`take`, and repeats
-    this until there are no more messages. A client without an answer has dropped out: its points
-    do not count.
+    this until there are no more messages. A client that sends no key has dropped out: its points
+    do not count. Once keys are known, all have to answer.
 
     Parameters
     ----------
@@ -135,7 +130,6 @@ class MomentServer:
         self._num_points, self._width, self._fewest = num_points, width, fewest
         self._left = sorted(client for client, count in num_points.items() if count)
         self._public: dict[int, bytes] = {}
-        self._attempt = 0
         self._sums: list[int] | None = None
         self._require_enough("have points")
 
@@ -146,11 +140,7 @@ class MomentServer:
         if not self._public:
             nonce = bytes_array(os.urandom(KEY_BYTES))
             return {client: {NONCE: nonce} for client in self._left}
-        keys = {client: self._public[client] for client in self._left}
-        everybody: Named = {
-            **participants_message(keys, dict.fromkeys(keys, _SUMMANDS)),
-            ATTEMPT: np.array(self._attempt, np.int64),
-        }
+        everybody = participants_message(self._public, dict.fromkeys(self._public, _SUMMANDS))
         return dict.fromkeys(self._left, everybody)
 
     def check(self, client: int, answer: Arrays) -> None:
@@ -163,7 +153,11 @@ class MomentServer:
         """
         origin = f"Client {client} sent for the sum of columns"
         if not self._public:
-            checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
+            if not is_public_key(key.tobytes()):
+                raise BadMessageError(
+                    f"{origin} a public key of small order, with which nothing is secret."
+                )
         else:
             checked_array(origin, answer, PART, np.uint32, (2 * self._width, DIGITS))
         if len(answer) > 1:
@@ -176,15 +170,22 @@ class MomentServer:
         ------
         TooFewClientsError
             If too few clients are left.
+        UserError
+            If a client that has sent a key does not answer.
         """
-        asked, self._left = self._left, [client for client in self._left if client in answers]
+        if self._public and (silent := [c for c in self._left if c not in answers]):
+            raise UserError(
+                "Setting standardize-sum = 'masked': no usable answer of client(s) "
+                f"{', '.join(map(str, silent))}, and the sum of columns is asked for once, as a "
+                "second one would tell the part of whoever is late. Begin the run anew, or choose "
+                "standardize = 'owner' or 'constants'."
+            )
+        self._left = [client for client in self._left if client in answers]
         self._require_enough("were left")
         if not self._public:
             self._public = {client: answers[client][PUBLIC].tobytes() for client in self._left}
-        elif len(self._left) == len(asked):
-            self._sums = total(answers[client][PART] for client in self._left)
         else:
-            self._attempt += 1
+            self._sums = total(answers[client][PART] for client in self._left)
 
     def moments(self) -> Moments:
         """Mean and variance of every column over the points of all clients that were left."""

@@ -4,11 +4,15 @@ Numbers are represented by integers modulo 2^64 that count multiples of 2^-40. S
 do not depend on their order, and masks M_i with sum 0 cancel. A client never sends its own rows:
 the server sums the other clients' values for them, and the client adds its own values to the
 result.
+
+Before its rows a client sends a check row: masks alone, which add up to 0 over all participants.
+If they do not, each tells the server the words of its check row for each other participant. These
+are used for nothing else, and show whose row is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from statistics import mode
 from typing import NamedTuple
 
@@ -17,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.secure.channels import derive
 from fedul_flwr.secure.randomness import keystream
 
 Words = NDArray[np.uint64]
@@ -26,6 +31,10 @@ FRACTION_BITS = 40
 
 LARGEST_SUM = 2.0**22
 """Bound on participants times largest entry, below 2^23, where sums would overflow."""
+
+
+class WrongSumError(UserError):
+    """Rows of a sum that no honest participants can have made: one of them sent something else."""
 
 
 class Share(NamedTuple):
@@ -80,6 +89,52 @@ def pair_masks(
     return mask
 
 
+def check_words(keys: Mapping[int, bytes], num_classes: int) -> Words:
+    """Words of this client's check row, ``(participants - 1, K)``, one row for each other client.
+
+    Parameters
+    ----------
+    keys : as for :func:`pair_masks`; rows are in ascending order of the clients.
+    """
+    streams = [keystream(derive(keys[peer], b"check"), 8 * num_classes) for peer in sorted(keys)]
+    words = np.array(streams, dtype=np.uint8).reshape(len(keys), 8 * num_classes)
+    return words.view("<u8").astype(np.uint64)
+
+
+def check_row(words: Words, own: int, peers: Iterable[int]) -> Words:
+    """The check row ``(1, K)`` that :func:`check_words` makes."""
+    row = np.zeros((1, words.shape[1]), dtype=np.uint64)
+    for peer, drawn in zip(sorted(peers), words, strict=True):
+        row = row + drawn if own < peer else row - drawn
+    return row
+
+
+def check_holds(rows: Mapping[int, Words]) -> bool:
+    """Whether the participants' check rows ``(K,)`` add up to 0."""
+    return not sum(rows.values(), np.zeros((), np.uint64)).any()
+
+
+def wrong_rows(rows: Mapping[int, Words], words: Mapping[int, Words]) -> Iterator[tuple[int, int]]:
+    """Contradictions of check rows: a client with itself, or two that have other words.
+
+    Parameters
+    ----------
+    rows : ``(K,)`` of every participant.
+    words : :func:`check_words` as each of them tells them now; all without rows if there are no
+        masks.
+    """
+    told = {
+        client: dict(zip(sorted(rows.keys() - {client}), words[client], strict=False))
+        for client in rows
+    }
+    for client, row in rows.items():
+        if (check_row(words[client], client, told[client])[0] != row).any():
+            yield client, client
+        for peer, drawn in told[client].items():
+            if (drawn != told[peer][client]).any():
+                yield client, peer
+
+
 def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int, Words]:
     """For every client, sum the others' values for its rows.
 
@@ -122,7 +177,9 @@ def open_rows(kept: Words, received: Words) -> Floats:
     Raises
     ------
     UserError
-        If rows have another shape than those that were kept, or an impossible value.
+        If rows have another shape than those that were kept.
+    WrongSumError
+        If they have an impossible value.
     """
     if received.dtype != np.uint64 or received.shape != kept.shape:
         raise UserError(
@@ -131,7 +188,7 @@ def open_rows(kept: Words, received: Words) -> Floats:
         )
     rows = from_words(kept + received)
     if np.abs(rows).max(initial=0) >= LARGEST_SUM:
-        raise UserError("Rows of a sum hold numbers that are too large: masks did not cancel.")
+        raise WrongSumError("Rows of a sum hold numbers that are too large: masks did not cancel.")
     return rows
 
 

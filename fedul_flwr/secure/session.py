@@ -21,6 +21,7 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure import channels
 from fedul_flwr.secure.channels import EVERYBODY, Place
+from fedul_flwr.secure.messages import messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
 from fedul_flwr.secure.similarity import Arrays
 
@@ -74,7 +75,8 @@ class Session:
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to this client only."""
-        return channels.unseal(sealed, self._secret(peer), self._place(step, peer, self.own))
+        with messages_from(peer):
+            return channels.unseal(sealed, self._secret(peer), self._place(step, peer, self.own))
 
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
         """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
@@ -85,7 +87,8 @@ class Session:
         self, peer: int, step: str, sealed: NDArray[Any] | None, key: bytes
     ) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to several clients, with the key that it sent them."""
-        return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
+        with messages_from(peer):
+            return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
     def mask_roots(self) -> dict[str, NDArray[Any]]:
         """State for a masked sum, without the private key.
@@ -143,7 +146,8 @@ class Session:
         }
 
     def _secret(self, peer: int) -> bytes:
-        return channels.pair_secret(self.private, self.public[peer], peer)
+        with messages_from(peer):
+            return channels.pair_secret(self.private, self.public[peer], peer)
 
     def _place(self, step: str, source: int, destination: int) -> Place:
         return Place(self.number, 0, step, source, destination)

@@ -9,7 +9,7 @@ with the neighbors of each point. Neither half depends on how messages are sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -37,6 +37,8 @@ class Task:
     num_bits : L.
     min_labeled_clients : fewest clients with labels in a masked sum.
     seed_is_public : whether the server chooses the seed of the codes, so that runs are repeatable.
+    run_seed : the secret seed with which this client has coded its points before in this run;
+        empty if it has not.
     encode : computes the codes; called once, when the seed is known.
     """
 
@@ -46,6 +48,7 @@ class Task:
     num_bits: int
     min_labeled_clients: int
     seed_is_public: bool
+    run_seed: bytes = field(repr=False)
     encode: Encode
 
 
@@ -67,6 +70,25 @@ class TooFewClientsError(UserError):
 
     def __init__(self, message: str, left: Iterable[int]) -> None:
         super().__init__(message)
+        self.left = tuple(left)
+
+
+class ExcludedClientsError(UserError):
+    """Messages between clients do not go together, and some of them have to leave a propagation.
+
+    Attributes
+    ----------
+    excluded : who has to leave, and why.
+    tied : those of them who may be honest: of two clients that contradict each other one lies.
+    left : numbers of the other clients that have answered.
+    """
+
+    def __init__(
+        self, excluded: Mapping[int, str], tied: Iterable[int], left: Iterable[int]
+    ) -> None:
+        super().__init__("; ".join(f"Client {client}: {why}" for client, why in excluded.items()))
+        self.excluded = dict(excluded)
+        self.tied = frozenset(tied)
         self.left = tuple(left)
 
 
@@ -98,7 +120,15 @@ class SimilarityServer(Protocol):
         """
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
-        """Process answers, by client."""
+        """Process answers, by client.
+
+        Raises
+        ------
+        TooFewClientsError
+            If too few clients are left.
+        ExcludedClientsError
+            If clients have complained about others: a new propagation has to begin without some.
+        """
 
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each remaining client, in the given order of clients."""
@@ -107,6 +137,11 @@ class SimilarityServer(Protocol):
         """The k most similar points of each point, ``(n, n)``, ordered as in :meth:`sizes`.
 
         See :func:`fedul_flwr.propagation.neighbours.neighbours_by_code`.
+
+        Raises
+        ------
+        ExcludedClientsError
+            If what two clients sent does not go together.
         """
 
 

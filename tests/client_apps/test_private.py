@@ -205,6 +205,32 @@ def test_a_device_draws_no_second_time(name: str) -> None:
     )
 
 
+def test_given_a_plan_of_some_draws_then_a_client_refuses_one_more() -> None:
+    """Asked again and again, with any numbers of rounds, it shows what it has drawn, or nothing."""
+    settings: Any = {"xclp.codes-epsilon": 1.0, "num-rounds": 2, "semi.labels-only-rounds": 0}
+    noise = parties(**settings).client(0).noise
+    assert noise.plan.releases == 2
+    points = np.random.default_rng(0).normal(size=(10, 4))
+    first, second = noise.features(points, 7), noise.features(points, 3)
+    assert (first != second).any()
+    np.testing.assert_array_equal(noise.features(points, 3), second)
+    for number in (4, 7, 1, 0, -1, 10**9):
+        with pytest.raises(UserError, match=r"^Client 0: xclp.codes-epsilon is for 2 propagation"):
+            noise.features(points, number)
+
+
+def test_given_another_noise_than_was_planned_then_a_client_refuses_it() -> None:
+    one, other = (
+        parties(**{"xclp.codes-epsilon": epsilon, "num-rounds": 3, "semi.labels-only-rounds": 0})
+        for epsilon in (1.0, 2.0)
+    )
+    points = np.random.default_rng(0).normal(size=(10, 4))
+    one.client(0).noise.features(points, 1)
+    other.states = one.states
+    with pytest.raises(UserError, match=r"epsilon or xclp\.dp-delta has changed since noise was"):
+        other.client(0).noise.features(points, 2)
+
+
 @pytest.mark.parametrize("name", ["codes", "labels"])
 def test_a_device_that_has_forgotten_its_noise_draws_none(name: str) -> None:
     """It is told that it was prepared before, and knows nothing of it: it may have drawn noise."""

@@ -24,6 +24,17 @@ def node(**limits: Any) -> NodeConfig:
     return NodeConfig.parse({"data": "/data", "partition-id": 2, **values})
 
 
+@pytest.mark.parametrize("secure", ["paillier", "ot"])
+@pytest.mark.parametrize("method", ["xclp", "xclp-predict"])
+def test_protocols_for_honest_clients_are_refused_whatever_an_owner_allows(
+    tmp_path: Path, method: str, secure: str
+) -> None:
+    run = settings({"method": method, "xclp.secure": secure}, tmp_path)
+    for owner in (node(), node(allow_plaintext=True, allow_known_seed=True)):
+        with pytest.raises(UserError, match=f"^Setting xclp.secure = '{secure}' is for simulation"):
+            owner.check_run(run)
+
+
 @pytest.mark.parametrize(
     ("limits", "run", "words"),
     [

@@ -90,6 +90,42 @@ def test_shells_can_read_them(secure: Path, plain: Path) -> None:
         subprocess.run(["sh", "-n", script], check=True)
 
 
+WRITING = """#!/bin/sh
+mkdir -p "$OUT" && echo secret > "$OUT/written"
+exit 7
+"""
+
+
+@pytest.mark.parametrize(
+    "script", ["server/start-superlink.sh", "owners/owner-1/start-supernode.sh"]
+)
+def test_given_any_umask_then_nobody_else_reads_what_scripts_and_their_programs_write(
+    written: Callable[..., Path], tmp_path: Path, programs: Path, script: str
+) -> None:
+    started = written() / script
+    folder = started.parent
+    (programs / "bin" / "fedul-flwr").write_text(WRITING)
+    before = {file: file.stat().st_mtime_ns for file in folder.rglob("*")}
+    if script.startswith("server"):
+        fill(folder / "server.env", VENV=programs)
+    else:
+        fill(folder / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
+    out = folder / "of-the-program"
+    done = subprocess.run(
+        [str(started)],
+        env={"PATH": os.environ["PATH"], "OUT": str(out)},
+        capture_output=True,
+        text=True,
+        check=False,
+        umask=0,
+    )
+    assert done.returncode == 7, done.stderr
+    made = [file for file in folder.rglob("*") if file not in before]
+    assert out / "written" in made
+    for file in made:
+        assert file.stat().st_mode & 0o077 == 0, file
+
+
 def test_the_superlink(secure: Path, programs: Path) -> None:
     server = secure / "server"
     fill(server / "server.env", VENV=programs)

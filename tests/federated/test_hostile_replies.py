@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.hostile_attacks import Attack
-from benchmarks.hostile_replies import FAMILIES, attacked, planned, table
+from benchmarks.hostile_replies import FAMILIES, attacked, forgeries, planned, table
 
 
 def some(plan: list[tuple[Attack, int]], first: int) -> list[tuple[Attack, int]]:
@@ -36,6 +36,16 @@ def test_given_hostile_replies_then_the_run_goes_on_and_their_client_alone_is_na
     assert unmet == []
     count = len(results)
     assert table({family: results}).endswith(f"| {family} | {count} | {count} | {count} | 0 | 0 |")
+
+
+def test_given_forged_messages_then_the_liar_leaves_alone_and_all_others_are_in_the_model() -> None:
+    family = FAMILIES["XCLP, secure"]
+    plan = forgeries(family)
+    results = attacked(family, plan)
+    assert len(results) >= 20
+    unmet = [(one.attack.phase, one.attack.name, one.in_words) for one in results if not one.sound]
+    assert unmet == []
+    assert {result.clients for result in results} == {family.clients - 1}
 
 
 def test_given_an_honest_reply_then_it_counts_as_accepted_and_nobody_is_named() -> None:

@@ -108,3 +108,26 @@ def test_as_many_known_vectors_as_there_are_features_give_all_others(
     # Without H, the mean direction of the known ones is a guess at all others.
     guess = vectors[known].mean(axis=0)
     assert (vectors[others] @ guess / np.linalg.norm(guess)).mean() < 0.78
+
+
+@pytest.mark.parametrize(("rounds", "mean"), [(1, 0.979), (10, 0.994)])
+def test_new_seeds_for_the_same_features_would_tell_directions_better(
+    rounds: int, mean: float
+) -> None:
+    """Why a run has one seed: distances of ten are as those of codes ten times as long."""
+    rng = np.random.default_rng(0)
+    train = load_source("digits").train
+    points = rng.permutation(len(train.labels))[:300]
+    features = pixel_features(train.inputs, points).astype(np.float64)
+    vectors = features / np.linalg.norm(features, axis=1, keepdims=True)
+    seeds = [rng.bytes(32) for _ in range(rounds)]
+    codes = np.concatenate([encode(features, seed, BITS) for seed in seeds], axis=1)
+    order = np.random.default_rng(2).permutation(len(points))
+    known, others = order[:64], order[64:]
+    distances = hamming(codes, codes)
+    products = cosine_from_hamming(distances[np.ix_(known, others)], rounds * BITS)
+    weight = 64 * np.pi**2 / (4 * rounds * BITS)
+    normal = vectors[known].T @ vectors[known] + weight * np.eye(64)
+    found = np.linalg.solve(normal, vectors[known].T @ products).T
+    cosines = (found * vectors[others]).sum(axis=1) / np.linalg.norm(found, axis=1)
+    assert cosines.mean() == pytest.approx(mean, abs=0.003)

@@ -125,7 +125,9 @@ def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
     options = clients.settings[XCLPSettings]
     careless = options.model_copy(update={"min_labeled_clients": 1})
     announced = {number: len(found) for number, found in enumerate(clients.labels)}
-    propagation = LabelPropagation(clients.ask, careless, announced, 1, SEED, clients.classes)
+    propagation = LabelPropagation(
+        clients.ask, clients.fail, careless, announced, 1, SEED, clients.classes
+    )
     left, joint = propagation.join(clients.members, {})
     with pytest.raises(
         UserError, match=r"labels of 3 client\(s\): xclp\.min-labeled-clients = 4\.$"

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.errors import UserError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
+    COMPLAINT,
     KEYS,
     OFFER,
     OWN,
@@ -20,6 +21,7 @@ from fedul_flwr.secure.encrypted_distances import (
     SHARES,
 )
 from fedul_flwr.secure.session import PUBLIC
+from fedul_flwr.secure.similarity import ExcludedClientsError
 from tests.support.toy_protocol import BITS, FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
@@ -103,17 +105,107 @@ def test_points_of_a_client_may_be_opposite() -> None:
         server.check(1, {**answer, OWN: opposite + (opposite == BITS)})
 
 
-def test_numbers_that_do_not_go_together_name_both_clients() -> None:
+def test_numbers_that_do_not_go_together_make_both_clients_leave() -> None:
     """Either one may lie: distances are differences of numbers that are random on their own."""
     played = group(FOUR)
     server = played.play(until=REVEAL)
     answers = played.answer(server.ask())
     answers[1]["tell/2/masked"] = answers[1]["tell/2/masked"] + np.uint16(30000)
     server.take(answers)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(ExcludedClientsError) as error:
         server.distances()
-    said = "Comparing owner 1 and evaluator 2: the owner sent a distance above L."
-    assert str(error.value) == said
+    assert ({*error.value.excluded}, error.value.tied, error.value.left) == ({1, 2}, {1, 2}, (4, 9))
+
+
+def test_given_numbers_of_one_client_that_fit_no_other_ones_then_it_leaves_alone() -> None:
+    played = group(FOUR)
+    server = played.play(until=REVEAL)
+    answers = played.answer(server.ask())
+    for peer in (2, 4):
+        name = f"tell/{peer}/masked"
+        answers[1][name] = answers[1][name] + np.uint16(30000)
+    server.take(answers)
+    with pytest.raises(ExcludedClientsError) as error:
+        server.distances()
+    assert ({*error.value.excluded}, error.value.tied, error.value.left) == ({1}, set(), (2, 4, 9))
+
+
+def complaints(**by_client: int) -> Any:
+    """What the server makes of answers that are complaints, the client's number first: ``c1=9``."""
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    answers = played.answer(server.ask())
+    for name, subject in by_client.items():
+        answers[int(name[1:])] = {COMPLAINT: np.array(subject)}
+    with pytest.raises(ExcludedClientsError) as error:
+        server.take(answers)
+    return {*error.value.excluded}, error.value.tied, error.value.left
+
+
+def test_who_is_complained_about_by_several_leaves_alone() -> None:
+    assert complaints(c1=9, c2=9, c4=9) == ({9}, set(), (1, 2, 4))
+    assert complaints(c1=9, c2=9) == ({9}, set(), (1, 2, 4))
+
+
+def test_of_a_single_complaint_both_leave() -> None:
+    assert complaints(c1=9) == ({1, 9}, {1, 9}, (2, 4))
+
+
+def test_given_two_that_complain_about_each_other_and_about_nobody_else_then_both_leave() -> None:
+    assert complaints(c1=9, c9=1) == ({1, 9}, {1, 9}, (2, 4))
+
+
+def test_who_complains_about_one_of_three_that_complain_about_it_leaves_alone() -> None:
+    assert complaints(c1=9, c2=9, c4=9, c9=1) == ({9}, set(), (1, 2, 4))
+
+
+def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_leaves() -> None:
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    answers = played.answer(server.ask())
+    del answers[9]
+    answers[1] = {COMPLAINT: np.array(9)}
+    with pytest.raises(ExcludedClientsError) as error:
+        server.take(answers)
+    assert (error.value.excluded, error.value.left) == ({}, (1, 2, 4))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {COMPLAINT: np.array(1)},  # itself
+        {COMPLAINT: np.array(7)},  # nobody
+        {COMPLAINT: np.array(2.0)},
+        {COMPLAINT: np.array([2])},
+        {COMPLAINT: np.array(2), OWN: OWN_DISTANCES},
+    ],
+)
+def test_a_complaint_that_is_none_is_refused(wrong: Any) -> None:
+    played = group(FOUR)
+    server = played.play(until=OFFER)
+    played.answer(server.ask())
+    with pytest.raises(BadMessageError, match=r"^Client 1 sent in step 'offer'"):
+        server.check(1, wrong)
+
+
+def test_of_two_clients_with_one_public_key_both_leave() -> None:
+    played = group(FOUR)
+    server = played.server()
+    answers = played.answer(server.ask())
+    answers[9][PUBLIC] = answers[2][PUBLIC]
+    with pytest.raises(ExcludedClientsError) as error:
+        server.take(answers)
+    assert {*error.value.excluded} == {2, 9}
+
+
+def test_an_empty_sealed_message_is_refused() -> None:
+    played = group(FOUR)
+    server = played.play(until=ANSWER)
+    answer = played.answer(server.ask())[1]
+    for size in (0, 27):
+        with pytest.raises(BadMessageError, match="sent client 2 no message"):
+            server.check(1, {**answer, "to/2": np.zeros(size, np.uint8)})
+    server.check(1, {**answer, "to/2": np.zeros(28, np.uint8)})
 
 
 def test_codes_too_long_for_their_distances_are_refused() -> None:

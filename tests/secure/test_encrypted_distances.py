@@ -70,6 +70,19 @@ def test_no_two_sessions_have_the_same_secret_seed() -> None:
     assert {*one.seeds.values()}.isdisjoint(other.seeds.values())
 
 
+def test_given_a_seed_of_before_then_those_without_one_take_it() -> None:
+    seed, other = bytes([1]) * 32, bytes([2]) * 32
+    for held, wanted in (
+        ({1: seed}, seed),
+        ({2: seed, 4: seed, 1: other}, seed),  # most
+        ({2: seed, 4: other}, seed),  # of as many, that of the first client
+    ):
+        played = group(FOUR, run_seeds=held)
+        server = played.play()
+        assert {*played.seeds.values()} == {wanted}
+        assert_is_h(server, played, list(FOUR))
+
+
 def test_the_server_lacks_the_seed_if_it_lacks_one_share_of_this_session() -> None:
     # All clients but one tell it their shares; of the last it knows those of other sessions, and
     # those of others in this one.
@@ -141,9 +154,9 @@ def test_the_server_sees_no_secret() -> None:
     played = group(FOUR)
     played.play()
     text, kept = shown(played), secrets(played)
-    # Of 4 clients: a seed; private keys after 4 steps, shares after 1, codes after 2, confirmations
+    # Of 4 clients: a seed; private keys after 4 steps, shares after 2, codes after 2, confirmations
     # after 1; 3 roots of masks after 1; codes of 18 points after 2; 3 keys of masks.
-    assert len(kept) == 4 + 4 * (4 + 1 + 2 + 1 + 3) + 18 * 2 + 4 * 3
+    assert len(kept) == 4 + 4 * (4 + 2 + 2 + 1 + 3) + 18 * 2 + 4 * 3
     for what, secret in kept.items():
         assert len(secret) >= BITS // 8
         assert secret not in text, what

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +19,9 @@ from fedul_flwr.secure.moment_sums import (
     moments_of,
     offer_key,
 )
-from fedul_flwr.secure.session import ATTEMPT, NONCE, PARTICIPANTS, PRIVATE, PUBLIC
+from fedul_flwr.secure.session import NONCE, PARTICIPANTS, PRIVATE, PUBLIC
 from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
-from fedul_flwr.secure.wide_sums import DIGITS, total
+from fedul_flwr.secure.wide_sums import DIGITS
 
 SIZES = {0: 7, 3: 1, 4: 20, 9: 13}
 RNG = np.random.default_rng(5)
@@ -48,9 +47,8 @@ class Clients:
             memory, reply = offer_key(message)
         else:
             part = exact_sums(self.rows[client], np.arange(len(self.rows[client])))
-            memory, reply = masked_moments(
-                self.memories[client], message, client, part, self.fewest
-            )
+            memory = {}
+            reply = masked_moments(self.memories[client], message, client, part, self.fewest)
         self.memories[client] = memory
         return reply
 
@@ -158,43 +156,26 @@ def test_clients_without_points_are_not_asked() -> None:
     assert_equal(Clients(rows).play(server).moments(), exact(ROWS, [*SIZES]))
 
 
-@pytest.mark.parametrize(("at", "steps"), [(0, 2), (1, 3)])
-def test_given_a_client_is_lost_then_the_moments_are_those_of_the_others(
-    at: int, steps: int
-) -> None:
+def test_given_a_client_sends_no_key_then_the_moments_are_those_of_the_others() -> None:
     clients = Clients(ROWS)
-    found = clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (at, 4)).moments()
-    assert len(clients.sent) == steps
+    found = clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (0, 4)).moments()
+    assert len(clients.sent) == 2
     assert_equal(found, exact(ROWS, [0, 3, 9]))
 
 
-def test_given_one_client_after_the_other_is_lost_then_each_sum_begins_anew() -> None:
-    rows = {**ROWS, 11: ROWS[3]}
-    lost = {1: 4, 2: 11}
-    server = MomentServer({client: len(points) for client, points in rows.items()}, 5)
-    clients = Clients(rows)
-    clients.play(server, lambda step, client: lost.get(step) == client)
-    assert len(clients.sent) == 4  # keys and three attempts
-    assert_equal(server.moments(), exact(rows, [0, 3, 9]))
-
-
-def test_given_a_second_attempt_then_nothing_of_the_first_can_be_told() -> None:
-    clients = Clients(ROWS)
-    clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (1, 4))
-    _, first, second = clients.sent
-    for client in (0, 3, 9):
-        assert (first[client][PART] != second[client][PART]).all()
-    # The parts of those who are left still hide masks with the lost one.
-    with pytest.raises(UserError, match="masks did not cancel"):
-        moments_of(21, total(first[client][PART] for client in (0, 3, 9)))
-
-
-def test_given_a_second_attempt_of_the_same_participants_then_every_mask_is_another() -> None:
+def test_given_a_client_is_late_with_its_part_then_there_is_no_other_sum() -> None:
+    """With one of the others alone the server would know the late part to the last bit."""
     clients, server = with_keys()
-    first = server.ask()[4]
-    before = clients.answer(4, first)[PART]
-    after = clients.answer(4, {**first, ATTEMPT: np.array(1, np.int64)})[PART]
-    assert (before != after).all()
+    asked = server.ask()
+    parts = {client: clients.answer(client, message) for client, message in asked.items()}
+    with pytest.raises(UserError, match=r"no usable answer of client\(s\) 4, and .* once") as error:
+        server.take({client: part for client, part in parts.items() if client != 4})
+    assert not isinstance(error.value, TooFewClientsError)
+    # A server that tries all the same gets nothing: nobody has a key left for others.
+    others = {name: array[[0, 1, 3]] for name, array in asked[0].items()}
+    for client in (0, 3, 9):
+        with pytest.raises(UserError, match="out of turn"):
+            clients.answer(client, others)
 
 
 def test_given_the_same_points_again_then_a_client_sends_something_else() -> None:
@@ -250,10 +231,9 @@ def test_two_clients_with_points_are_too_few() -> None:
     assert str(error.value) == TOO_FEW.format("2 client(s) have points", 3)
 
 
-@pytest.mark.parametrize("at", [0, 1])
-def test_two_clients_that_are_left_are_too_few(at: int) -> None:
+def test_two_clients_that_are_left_are_too_few() -> None:
     with pytest.raises(TooFewClientsError) as error:
-        Clients(ROWS).play(MomentServer(SIZES, 5), lambda step, c: step == at and c > 3)
+        Clients(ROWS).play(MomentServer(SIZES, 5), lambda step, c: step == 0 and c > 3)
     assert str(error.value) == TOO_FEW.format("2 client(s) were left", 3)
 
 
@@ -265,42 +245,17 @@ def test_given_more_are_wanted_then_server_and_client_refuse_fewer() -> None:
         Clients(ROWS, fewest=5).play(MomentServer(SIZES, 5))
 
 
-def listed(message: Arrays, **changes: Any) -> Arrays:
-    return {**message, **{name.replace("_", "-"): array for name, array in changes.items()}}
-
-
-def ids(*clients: int) -> NDArray[np.int64]:
-    return np.array(clients, np.int64)
-
-
-TURN = "The server asked for the sum of columns out of turn."
-OTHERS = "The server named others for the sum of columns than before."
 NO_LIST = "The server sent no list of participants."
 
 
-@pytest.mark.parametrize(
-    ("participants", "attempt", "message"),
-    [
-        (ids(0, 3, 4, 9), 0, TURN),
-        (ids(0, 3, 4, 9), -1, TURN),
-        (ids(0, 3), 1, "2 client(s) cannot hide from each other what they add up: it takes 3 or "
-         "more."),
-        (ids(3, 4, 9), 1, OTHERS),
-        (ids(0, 3, 4, 8), 1, OTHERS),
-        (ids(0, 3, 3, 4), 1, NO_LIST),
-        (ids(0, 3, 4, 9).astype(float), 1, NO_LIST),
-    ],
-)  # fmt: skip
-def test_given_another_attempt_that_is_not_sound_then_a_client_refuses_it(
-    participants: NDArray[Any], attempt: int, message: str
-) -> None:
+@pytest.mark.parametrize("client", [0, 9])
+def test_given_a_list_that_is_none_then_a_client_refuses_it(client: int) -> None:
     clients, server = with_keys()
-    first = server.ask()[0]
-    clients.answer(0, first)
-    again = {**first, PARTICIPANTS: participants, ATTEMPT: np.array(attempt, np.int64)}
-    with pytest.raises(UserError) as error:
-        clients.answer(0, again)
-    assert str(error.value) == message
+    message = server.ask()[client]
+    for wrong in (message[PARTICIPANTS][::-1], message[PARTICIPANTS].astype(float)):
+        with pytest.raises(UserError) as error:
+            clients.answer(client, {**message, PARTICIPANTS: wrong})
+        assert str(error.value) == NO_LIST
 
 
 def test_a_client_that_has_no_key_answers_no_sum() -> None:
@@ -310,13 +265,9 @@ def test_a_client_that_has_no_key_answers_no_sum() -> None:
         clients.answer(3, server.ask()[3])
 
 
-def test_a_client_refuses_what_is_no_nonce_and_no_attempt() -> None:
+def test_a_client_refuses_what_is_no_nonce() -> None:
     with pytest.raises(UserError, match=r"^The server sent uint8 \(31,\) as 'nonce'; it must be "):
         offer_key({NONCE: np.zeros(31, np.uint8)})
-    clients, server = with_keys()
-    odd = {**server.ask()[3], ATTEMPT: np.array([0])}
-    with pytest.raises(UserError, match=r"^The server sent int64 \(1,\) as 'attempt'; it must be "):
-        clients.answer(3, odd)
 
 
 def test_a_client_whose_key_was_replaced_refuses() -> None:
@@ -364,6 +315,11 @@ def test_a_malformed_part_is_refused_with_its_client(
     reply = clients.answer(4, server.ask()[4])
     with pytest.raises(BadMessageError, match=f"^Client 4 sent for the sum of columns {words}"):
         server.check(4, change(reply))
+
+
+def test_a_key_of_small_order_is_refused_with_its_client() -> None:
+    with pytest.raises(BadMessageError, match=r"^Client 4 sent .* a public key of small"):
+        MomentServer(SIZES, 5).check(4, {PUBLIC: np.zeros(32, np.uint8)})
 
 
 def test_a_malformed_key_is_refused_with_its_client() -> None:

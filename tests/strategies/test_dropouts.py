@@ -265,8 +265,8 @@ def test_messages_hold_what_they_must_and_no_more() -> None:
                 **{"server-round": 1, "unlabeled": unlabeled},
                 **{"participants": [0, 1, 2, 3], "attempt": 0, "withheld": False},
             }
-            # Rows of the others' unlabeled points, and of the counts for each other.
-            rows = sum(unlabeled) - unlabeled[client] + 3
+            # Rows of the others' unlabeled points, of the counts for each other, and for a check.
+            rows = sum(unlabeled) - unlabeled[client] + 3 + 1
             assert {name: array.shape for name, array in answer.arrays.items()} == {
                 "sent": (rows, 5)
             }

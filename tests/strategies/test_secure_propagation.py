@@ -69,6 +69,31 @@ def test_with_a_secret_seed_they_are_those_in_the_clear_with_that_seed(
             assert all(seed not in array.tobytes() for array in content.arrays.values())
 
 
+def test_given_the_same_features_in_several_rounds_then_their_codes_are_the_same(
+    toy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With new projections in each round the server would know angles better and better."""
+    seeds, encode = [], fedul_flwr.propagation.client.encode
+
+    def noted(features: Any, seed: bytes, num_bits: int) -> Any:
+        seeds.append(seed)
+        return encode(features, seed, num_bits)
+
+    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", noted)
+    played = parties(toy, options={"xclp.codes-seed": "secret"})
+    graphs = []
+    for number in range(4):
+        gone = number - 1  # nobody, then one after the other
+        played.lost = lambda *asked, gone=gone: asked[2] == gone
+        left, joint = played.propagation(number + 1).join(played.members, {})
+        assert len(left) == 4 - (gone >= 0)
+        graphs.append(joint.graph)
+    assert len({*seeds}) == 1
+    played.lost = lambda *asked: False
+    _, joint = played.propagation(9).join(played.members, {})
+    assert (joint.graph != graphs[0]).nnz == 0
+
+
 # Losses
 
 LOST = 2

@@ -18,10 +18,10 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import NUM_POINTS, payload_parts
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.propagation.phases import END, LAST, OWN_LABELS, ROWS, SENT
+from fedul_flwr.propagation.phases import END, LAST, OWN_LABELS, ROWS, SENT, UNOPENED
 from fedul_flwr.propagation.server import (
     LARGEST,
     LONGEST,
@@ -45,6 +45,7 @@ class Propagation:
     made: list[tuple[Any, ...]]
     left: set[int]
     fails: Exception | None
+    tied: set[ClientRef]
 
     def __init__(self, *given: Any) -> None:
         type(self).made.append(given)
@@ -61,7 +62,9 @@ class Propagation:
 
 @pytest.fixture
 def propagation(monkeypatch: pytest.MonkeyPatch) -> type[Propagation]:
-    kind = type("Fake", (Propagation,), {"made": [], "left": {0, 1, 2, 3}, "fails": None})
+    kind = type(
+        "Fake", (Propagation,), {"made": [], "left": {0, 1, 2, 3}, "fails": None, "tied": set()}
+    )
     for module in (xclp, xclp_predict):
         monkeypatch.setattr(module, "LabelPropagation", kind)
     return cast(type[Propagation], kind)
@@ -110,29 +113,37 @@ def test_given_rounds_of_each_stage_then_the_second_ones_propagate(
     assert sent == []
     propagation.left = {0, 1, 3}
     assert strategy.before_train(5, ArrayRecord(), GRID) == [CLIENTS[0], CLIENTS[1], CLIENTS[3]]
-    ((query, options, sizes, number, seed, classes),) = propagation.made
+    ((query, fail, options, sizes, number, seed, classes),) = propagation.made
+    assert fail == strategy.registry.fail
     assert (query.func, query.args) == (strategy.registry.query, (GRID,))
     assert options is strategy.settings[type(options)]
     assert sizes == {0: 30, 1: 31, 2: 32, 3: 33}
     assert (number, classes) == (5, 2)
-    assert seed == stream(6, "codes", 5).bytes(32)
+    assert seed == stream(6, "codes").bytes(32)  # that of all rounds
     assert sent == [(END, [2])]
 
 
-def test_given_too_few_clients_then_those_left_train_on_labels_alone(
+def test_given_too_few_clients_then_all_that_were_chosen_train_on_labels_alone(
     server: Server, propagation: type[Propagation], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
     strategy, sent = server(XCLP, **TRAIN)
     strategy._rows = {}
     propagation.fails = TooFewClientsError("2 clients are too few.", [1, 2])
-    assert strategy.before_train(5, ArrayRecord(), GRID) == [CLIENTS[1]]  # 2 has no label
+    labeled = [CLIENTS[0], CLIENTS[1]]
+    assert strategy.before_train(5, ArrayRecord(), GRID) == labeled
+    # But for those that have failed; two that contradict each other have labels, whoever lies.
+    strategy.record.failed = {str(CLIENTS[0]): "gone"}
+    assert strategy.before_train(5, ArrayRecord(), GRID) == [CLIENTS[1]]
+    propagation.tied = {CLIENTS[0]}
+    assert strategy.before_train(5, ArrayRecord(), GRID) == labeled
     assert "Round 5: 2 clients are too few. Its clients train on labels alone." in caplog.text
-    assert sent == [(END, [0, 1, 2, 3])]
-    propagation.fails = TooFewClientsError("1 client is too few.", [3])
+    assert sent == 3 * [(END, [0, 1, 2, 3])]
+    propagation.tied = set()
+    strategy.record.failed = {str(client): "gone" for client in CLIENTS[:2]}
     with pytest.raises(TooFewClientsError):
         strategy.before_train(6, ArrayRecord(), GRID)
-    assert len(sent) == 2
+    assert len(sent) == 4
 
 
 @pytest.mark.usefixtures("identity")
@@ -188,22 +199,25 @@ def test_a_propagation_may_be_as_large_as_the_limits(
 @pytest.mark.parametrize(
     ("share", "named"),
     [
-        (np.zeros((5, 2), np.int64), r"int64 \(5, 2\)"),
-        (np.zeros((4, 2), np.uint64), r"uint64 \(4, 2\)"),
-        (np.zeros((5, 3), np.uint64), r"uint64 \(5, 3\)"),
-        (np.zeros((5, 2), np.uint64), ""),
+        (np.zeros((6, 2), np.int64), r"int64 \(6, 2\)"),
+        (np.zeros((5, 2), np.uint64), r"uint64 \(5, 2\)"),
+        (np.zeros((6, 3), np.uint64), r"uint64 \(6, 3\)"),
+        (np.zeros((6, 2), np.uint64), ""),
     ],
 )
 def test_a_share_has_the_type_and_the_rows_of_the_others(
     settings: Settings, share: Any, named: str
 ) -> None:
     options = settings(method="xclp")[XCLPSettings]
-    propagation: Any = LabelPropagation(lambda *_: {}, options, {}, 1, bytes(32), 2)
-    answer, rows = Content({SENT: share}), {0: 3, 1: 1, 2: 4}  # 3 + 4 + 1 - 3 rows of others
+    propagation: Any = LabelPropagation(lambda *_: {}, lambda _: None, options, {}, 1, bytes(32), 2)
+    answer, rows = (
+        Content({SENT: share}),
+        {0: 3, 1: 1, 2: 4},
+    )  # 1 + 4 rows, and a check row
     if not named:
         propagation._check_share(rows, CLIENTS[0], answer)
         return
-    with pytest.raises(BadMessageError, match=rf"a share {named}; it must be uint64 \(5, 2\)\.$"):
+    with pytest.raises(BadMessageError, match=rf"a share {named}; it must be uint64 \(6, 2\)\.$"):
         propagation._check_share(rows, CLIENTS[0], answer)
 
 
@@ -221,12 +235,21 @@ def predicting(server: Server, monkeypatch: pytest.MonkeyPatch, **options: Any) 
     strategy._compared = {client.partition_id: 20 for client in CLIENTS}
     told: list[Any] = []
 
-    def query(grid: Any, name: str, contents: Mapping[ClientRef, Content]) -> Any:
+    def query(
+        grid: Any, name: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
+    ) -> Any:
         assert grid is GRID
         for client, content in contents.items():
             values = content.values
             told.append((client.partition_id, values[OWN_LABELS], values[LAST]))
-        return {client: Content() for client in contents if client.partition_id != 3}
+        answers = {
+            client: Content(values={UNOPENED: False})
+            for client in contents
+            if client.partition_id != 3
+        }
+        for client, answer in answers.items():
+            check(client, answer)
+        return answers
 
     monkeypatch.setattr(strategy.registry, "query", query)
     return SimpleNamespace(strategy=strategy, sent=sent, before=before, told=told)
@@ -251,8 +274,8 @@ def test_given_a_propagation_then_clients_are_told_and_the_others_leave_it(
     assert found.sent == [(END, [0, 1, 2, 3] if left_out else [2, 3])]
     assert found.strategy.record.clients == 2
     (made,) = propagation.made
-    assert made[3] == 1
-    assert made[4] == stream(6, "codes", 0).bytes(32)
+    assert made[4] == 1
+    assert made[5] == stream(6, "codes", 0).bytes(32)
 
 
 def test_given_as_many_groups_as_clients_then_each_is_alone(server: Server) -> None:

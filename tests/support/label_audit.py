@@ -178,7 +178,13 @@ class Federation:
         options = self.settings[XCLPSettings]
         num_classes = len(self.client(0, kind).setup["class-names"])
         propagation = LabelPropagation(
-            ask, options, dict.fromkeys(CLIENTS, 10**6), SECOND_STAGE, bytes(32), num_classes
+            ask,
+            lambda _: None,
+            options,
+            dict.fromkeys(CLIENTS, 10**6),
+            SECOND_STAGE,
+            bytes(32),
+            num_classes,
         )
         left, joint = propagation.join(
             [ClientRef(number, number) for number in CLIENTS], self.weights()

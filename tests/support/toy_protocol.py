@@ -99,6 +99,7 @@ class Group:
     lost : ``(step, client) -> whether it does not answer``.
     memories : what each client remembers.
     seeds : seed with which each client made its codes.
+    run_seeds : seeds that clients have from earlier propagations.
     past : every state that a client was in.
     heard : ``(step, client, message, reply)``.
     """
@@ -108,6 +109,7 @@ class Group:
     lost: Callable[[str, int], bool] = lambda step, client: False
     memories: dict[int, Arrays] = field(default_factory=dict)
     seeds: dict[int, bytes] = field(default_factory=dict)
+    run_seeds: dict[int, bytes] = field(default_factory=dict)
     past: list[Arrays] = field(default_factory=list)
     heard: list[tuple[str, int, Arrays, Arrays]] = field(default_factory=list)
 
@@ -118,7 +120,8 @@ class Group:
             self.seeds[client] = seed
             return encode(points, seed, BITS)
 
-        return Task(client, 7, len(points), BITS, 1, self.seed is not None, codes)
+        seed = self.run_seeds.get(client, b"")
+        return Task(client, 7, len(points), BITS, 1, self.seed is not None, seed, codes)
 
     def server(self) -> DistanceServer:
         return DistanceServer(Toy(), list(self.features), BITS, self.seed)

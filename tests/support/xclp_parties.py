@@ -68,6 +68,7 @@ class Parties:
     lost: Callable[[str, int, int], bool] = lambda phase, number, client: False
     classes: int = 5
     heard: list[tuple[str, int, Content, Content]] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         flat = {"method": "xclp", "xclp.num-bits": BITS, "xclp.secure": "plaintext", **self.options}
@@ -125,7 +126,13 @@ class Parties:
     def propagation(self, server_round: int = 1) -> LabelPropagation:
         options = self.settings[XCLPSettings]
         announced = {number: len(found) for number, found in enumerate(self.labels)}
-        return LabelPropagation(self.ask, options, announced, server_round, SEED, self.classes)
+        return LabelPropagation(
+            self.ask, self.fail, options, announced, server_round, SEED, self.classes
+        )
+
+    def fail(self, reasons: Mapping[ClientRef, str]) -> None:
+        """Who had to leave, and why."""
+        self.failed |= {member.partition_id: reason for member, reason in reasons.items()}
 
     def propagate(self, *, withheld: int | None = None) -> dict[int, Propagated]:
         """Labels and confidences of all points of every client that is left."""

@@ -36,7 +36,7 @@ from fedul_flwr.secure.hamming.extension import (
     rows_of,
 )
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 LARGEST_NUM_BITS = 2**16 - 1
@@ -86,8 +86,8 @@ class ObliviousTransfer:
         for owner in (peer for peer in party.owners if peer in inbox):
             origin = f"Client {owner} sent in step 'prepare'"
             shape = (SECURITY_BITS, POINT_BYTES)
-            points = checked_array(origin, inbox[owner], POINTS, np.uint8, shape)
-            with _points_checked(origin):
+            with messages_from(owner), _points_checked(origin):
+                points = checked_array(origin, inbox[owner], POINTS, np.uint8, shape)
                 point, keys = sender_keys(
                     _context("base", party, owner, party.own), points, party.entropy
                 )
@@ -102,10 +102,10 @@ class ObliviousTransfer:
         for peer in (peer for peer in party.evaluators if peer in inbox):
             origin = f"Client {peer} sent in step 'offer'"
             shape = (SECURITY_BITS, party.sizes[peer] * codes.shape[1])
-            choices = checked_array(origin, inbox[peer], CHOICES, np.uint8, shape)
-            point = checked_array(origin, inbox[peer], POINT, np.uint8, (POINT_BYTES,))
             secret, seeds, points = (state[_of(name, peer)] for name in (SECRET, SEEDS, POINTS))
-            with _points_checked(origin):
+            with messages_from(peer), _points_checked(origin):
+                choices = checked_array(origin, inbox[peer], CHOICES, np.uint8, shape)
+                point = checked_array(origin, inbox[peer], POINT, np.uint8, (POINT_BYTES,))
                 keys = receiver_keys(_context("base", party, party.own, peer), seeds, points, point)
             corrections, sums = _correct(
                 _context("pads", party, party.own, peer),
@@ -124,7 +124,8 @@ class ObliviousTransfer:
         for owner in (peer for peer in party.owners if peer in inbox and _of(KEYS, peer) in state):
             origin = f"Client {owner} sent in step 'answer'"
             shape = (len(codes) * party.num_bits, party.sizes[owner])
-            corrections = checked_array(origin, inbox[owner], CORRECTIONS, np.uint16, shape)
+            with messages_from(owner):
+                corrections = checked_array(origin, inbox[owner], CORRECTIONS, np.uint16, shape)
             streams = columns(state[_of(KEYS, owner)], codes.size)
             context = _context("pads", party, owner, party.own)
             to_server[owner] = {SUMS: _receive(context, streams, codes, corrections)}

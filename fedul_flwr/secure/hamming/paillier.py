@@ -39,7 +39,7 @@ from fedul_flwr.secure.hamming.paillier_scheme import (
     uniform_below,
 )
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 SLOT_BITS = 13
@@ -133,7 +133,9 @@ class Paillier:
                 continue
             message = _Message(f"Client {evaluator} sent in step 'answer'", inbox[evaluator])
             shape = (chunks, party.sizes[evaluator], 2 * self._width)
-            sums = [key.decrypt(c) for c in message.ciphertexts(shape, key.n)]
+            with messages_from(evaluator):
+                ciphertexts = message.ciphertexts(shape, key.n)
+            sums = [key.decrypt(c) for c in ciphertexts]
             told[evaluator] = {
                 MODULUS: to_bytes([key.n], self._width)[0],
                 SUMS: to_bytes(sums, self._width).reshape(*shape[:2], self._width),
@@ -192,8 +194,9 @@ class Paillier:
         """The ciphertexts for one owner and the masks for the server."""
         message = _Message(f"Client {owner} sent in step 'offer'", arrays)
         chunks = self._chunks(party.sizes[owner])
-        n = message.modulus(self.modulus_bits)
-        offered = message.ciphertexts((len(chunks), party.num_bits, 2 * self._width), n)
+        with messages_from(owner):
+            n = message.modulus(self.modulus_bits)
+            offered = message.ciphertexts((len(chunks), party.num_bits, 2 * self._width), n)
         weights = bits.sum(axis=1, dtype=np.int64).tolist()
         sent, masks = [], []
         for chunk, points in enumerate(chunks):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import prod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
@@ -17,18 +15,19 @@ from fedul_flwr.secure.hamming.ring import DIGITS, N
 from fedul_flwr.secure.hamming.rlwe_scheme import (
     Offer,
     Packing,
-    T,
     decrypt,
     encrypt,
     evaluate,
+    mask,
     packing,
+    rounded,
 )
-from fedul_flwr.secure.messages import checked_array
-from fedul_flwr.secure.randomness import Entropy, fresh
+from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 SECRETS, KEYS, BITS, A, B = "secrets", "keys", "bits", "a", "b"
-MASKS, REVEALED = "masks", "revealed"
+MASK_KEY, REVEALED = "mask-key", "revealed"
 
 _ROWS = 512  # of an evaluator at a time, for memory
 
@@ -46,10 +45,10 @@ class RingLWE:
     groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators", "answer": "owners"}
 
     def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
-        """The evaluator's masks, then what the owner decrypts."""
+        """The key of the evaluator's masks, then what the owner decrypts."""
         if step == "answer":
-            return "owners", {MASKS: (np.uint16, (own, peer))}
-        return "evaluators", {REVEALED: (np.uint16, (peer, own))}
+            return "owners", {MASK_KEY: (np.uint8, (KEY_BYTES,))}
+        return "evaluators", {REVEALED: (np.uint32, (peer, own))}
 
     def prepare(self, party: Party) -> StepResult:
         """Check L; send nothing."""
@@ -72,7 +71,7 @@ class RingLWE:
         """The evaluator computes encrypted distances and masks them.
 
         All owners get ``a`` ``(n_own, N)``, each owner ``b`` ``(n_own, n_owner)``, uint32; the
-        server gets ``masks`` ``(n_own, n_owner)``, uint16 below t.
+        server gets ``mask-key``, 32 bytes from which it makes the words that were added to ``b``.
         """
         layout = packing(party.sizes, party.num_bits)
         offers = {
@@ -81,45 +80,49 @@ class RingLWE:
             if owner in inbox
         }
         sizes = {owner: (len(codes), offer.bits.shape[1]) for owner, offer in offers.items()}
-        masks = {owner: _masks(shape, party.entropy) for owner, shape in sizes.items()}
+        keys = {owner: party.entropy(KEY_BYTES) for owner in offers}
         a = np.empty((len(codes), N), dtype=np.uint32)
         b = {owner: np.empty(shape, dtype=np.uint32) for owner, shape in sizes.items()}
         for rows in blocks(len(codes), _ROWS) if offers else ():
-            ones = np.unpackbits(codes[rows], axis=1).astype(np.float64)
-            number = ones.sum(axis=1, keepdims=True)
-            added = [number + masks[owner][rows] for owner in offers]
-            a[rows], found = evaluate(
-                list(offers.values()), party.session, 1 - 2 * ones, added, party.entropy
-            )
+            weights = 1 - 2 * np.unpackbits(codes[rows], axis=1).astype(np.float64)
+            a[rows], found = evaluate(list(offers.values()), party.session, weights, party.entropy)
             for owner, digits in zip(offers, found, strict=True):
                 b[owner][rows] = digits
+        for owner, shape in sizes.items():
+            # Last of all, and modulo 2^32: a lying owner's numbers are hidden as any others.
+            b[owner] += mask(keys[owner], shape)
         return StepResult(
             state,
             to_peers={owner: {B: b[owner]} for owner in offers},
             to_owners={A: a} if offers else {},
-            to_server={owner: {MASKS: masks[owner]} for owner in offers},
+            to_server={
+                owner: {MASK_KEY: np.frombuffer(key, np.uint8)} for owner, key in keys.items()
+            },
         )
 
     def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
-        """The owner decrypts distances + masks: ``revealed`` ``(n_evaluator, n_own)``, uint16."""
+        """The owner decrypts masked digits: ``revealed`` ``(n_evaluator, n_own)``, uint32."""
         layout = packing(party.sizes, party.num_bits)
         to_server = {}
         for peer in party.evaluators:
             if peer in inbox:
                 num_rows = party.sizes[peer]
                 origin = f"Client {peer} sent in step 'answer'"
-                a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
-                b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
+                with messages_from(peer):
+                    a = checked_array(origin, inbox[peer], A, np.uint32, (num_rows, N))
+                    b = checked_array(origin, inbox[peer], B, np.uint32, (num_rows, len(codes)))
                 to_server[peer] = {REVEALED: decrypt(layout, state[SECRETS], a, b)}
         return StepResult(to_server=to_server)
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
-        """Subtract the masks; both messages are uint16 ``(n_evaluator, n_owner)``."""
-        revealed = _checked_residues("The owner sent in step 'reveal'", by_owner, REVEALED, sizes)
-        masks = _checked_residues("The evaluator sent in step 'answer'", by_evaluator, MASKS, sizes)
-        distances = (revealed - masks) & np.uint16(T - 1)  # t divides 2^16
+        """Subtract the masks, then round."""
+        shape = (sizes[1], sizes[0])
+        owner, evaluator = "The owner sent in step 'reveal'", "The evaluator sent in step 'answer'"
+        revealed = checked_array(owner, by_owner, REVEALED, np.uint32, shape)
+        key = checked_array(evaluator, by_evaluator, MASK_KEY, np.uint8, (KEY_BYTES,))
+        distances = rounded(revealed - mask(key.tobytes(), shape))
         if distances.max(initial=0) > num_bits:
             raise UserError(
                 "The owner sent in step 'reveal' and the evaluator in step 'answer' numbers of a "
@@ -143,6 +146,7 @@ class RingLWE:
             4 * DIGITS * (owning * num_points * num_bits + keys * N)
             + 4 * owning * num_points * N
             + 8 * compared
+            + KEY_BYTES * len(sizes) * (len(sizes) - 1) / 2
         )
         polynomials = rows + keys * layout.ciphertexts
         weighted = num_points + _ROWS_FOR_TRANSFORMS * sum(size > 0 for size in sizes)
@@ -156,21 +160,7 @@ RLWE = RingLWE()
 def _checked_offer(layout: Packing, size: int, owner: int, message: Arrays) -> Offer:
     origin = f"Client {owner} sent in step 'offer'"
     num_chunks = len(layout.chunks(size))
-    keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
-    bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
+    with messages_from(owner):
+        keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
+        bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
     return Offer(layout, keys, bits)
-
-
-def _checked_residues(
-    origin: str, message: Arrays, name: str, sizes: tuple[int, int]
-) -> NDArray[np.uint16]:
-    residues = checked_array(origin, message, name, np.uint16, (sizes[1], sizes[0]))
-    if residues.max(initial=0) >= T:
-        raise UserError(f"{origin} numbers as {name!r} that are too large; they must be below {T}.")
-    return residues
-
-
-def _masks(shape: tuple[int, int], entropy: Entropy) -> NDArray[np.uint16]:
-    """Uniform modulo t."""
-    words = fresh(2 * prod(shape), entropy).view(np.uint16).reshape(shape)
-    return words & np.uint16(T - 1)

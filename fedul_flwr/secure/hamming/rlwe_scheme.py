@@ -19,14 +19,20 @@ owner sends the coefficients that exist.
 A_c with secrets of their own. Samples (A, A s_i + e_i) of several i are pseudo-random together: one
 i after the other can be replaced by random ones, as the others are made from A alone.
 
-**Hiding the evaluator's bits from the owner.** The owner knows every e_c, so noise that depends on
-w would reveal bits. The evaluator adds encryptions of zero, new for every row, because
-a' = sum_c w_c A_c alone would reveal w: one (u a_0 + e_1, u b_0 + e_2) under the b_0 of all owners
-and chunks together, with the same a' for all (Peikert, Vaikuntanathan and Waters 2008: a_0 and all
-b_0 are one pseudo-random public key, so with a secret u the encryptions are pseudo-random, too). It
-also adds flooding noise uniform on ±2^79, so that noise below 2^19 changes the distribution by a
-statistical distance of at most 2^-61. Only then digits are dropped: the result is a function of
-numbers that reveal nothing.
+**Hiding the evaluator's bits from the owner.** The owner gets a' and b'. a' = sum_c w_c A_c alone
+would reveal w, so the evaluator adds u a_0 + e_1 with u and e_1 new for every row: a' is then a
+sample of ring-LWE, whatever the owner sent, as A_c and a_0 are expanded from the session and not
+chosen by it. (The same a' serves all owners: Peikert, Vaikuntanathan and Waters 2008.) b' is a
+function of what the owner sent, which may be anything: an owner that adds c to a ciphertext of bit
+k finds w_k c in b'. So to every number of b' that is sent, after all else, the evaluator adds a
+word that is uniform on all 2^32 values and independent of everything (:func:`mask`). What an owner
+sees is a' and uniform words.
+
+**Hiding them from the server as well.** The server takes the words off, and has distances with
+noise. The owner knows every e_c, so noise that depends on w would tell both together more than
+distances. The evaluator adds u b_0 + e_2, which makes its part with a' an encryption of zero, and
+flooding noise uniform on ±2^79, so that noise below 2^19 changes the distribution by a statistical
+distance of at most 2^-61. Only then digits are dropped.
 """
 
 from __future__ import annotations
@@ -37,7 +43,6 @@ from functools import reduce
 from math import prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import UserError
@@ -57,7 +62,7 @@ from fedul_flwr.secure.hamming.ring import (
     ternary,
     weighted_sums,
 )
-from fedul_flwr.secure.randomness import Entropy, fresh
+from fedul_flwr.secure.randomness import Entropy, fresh, keystream
 
 T = 2**13
 """Plaintexts are integers modulo t."""
@@ -194,7 +199,6 @@ def evaluate(
     offers: Sequence[Offer],
     session: bytes,
     weights: Floats,
-    added: Sequence[Floats],
     entropy: Entropy,
 ) -> tuple[Words, list[Words]]:
     """Encrypted distances of some points of the evaluator to all points of several owners.
@@ -203,12 +207,12 @@ def evaluate(
     ----------
     offers : ciphertexts of the owners, with the same layout.
     weights : 1 - 2 y, ``(r, L)``.
-    added : integers ``(r, n_owner)`` for each owner, added to sum_k w_k b_k.
 
     Returns
     -------
     Highest digits of a', ``(r, N)``, the same for all owners, and those of the used coefficients
-    of b' for each owner, ``(r, n_owner)``.
+    of b' for each owner, ``(r, n_owner)``. The latter depend on what the owner sent, and must be
+    masked before it gets them.
     """
     masked = public_sums(offers[0].layout, session, weights)
     digits = [_sums_of_bits(weights, offer.bits) for offer in offers]
@@ -222,10 +226,11 @@ def evaluate(
             for chunk, key in zip(offer.chunks, own, strict=True):
                 zeros = coefficients(hidden * key, offer.layout.beta)
                 target[:, rows, chunk] += zeros[..., : chunk.stop - chunk.start]
-    for target, plain in zip(digits, added, strict=True):
-        target[0] += binomial(plain.shape, entropy)
-        target[2] += DELTA * plain
-        np.add(target, flood(plain.shape, entropy), out=target)
+    num_ones = (1 - weights).sum(axis=1, keepdims=True) / 2
+    for target in digits:
+        target[0] += binomial(target[0].shape, entropy)
+        target[2] += DELTA * num_ones
+        np.add(target, flood(target[0].shape, entropy), out=target)
     return carry(masked)[2], [carry(target)[2] for target in digits]
 
 
@@ -236,17 +241,30 @@ def _sums_of_bits(weights: Floats, bits: Words) -> Floats:
     return np.ascontiguousarray(sums.swapaxes(1, 2))
 
 
-def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> NDArray[np.uint16]:
-    """Plaintexts modulo t, ``(r, n_owner)``, from the result of :func:`evaluate`."""
-    plain = np.empty(b.shape, dtype=np.uint16)
+def mask(key: bytes, shape: tuple[int, int]) -> Words:
+    """Uniform words ``(r, n_owner)`` that hide b' from its owner: ChaCha20's stream under a key."""
+    return keystream(key, 4 * prod(shape)).view("<u4").reshape(shape)
+
+
+def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> Words:
+    """b' - a' s as it is, ``(r, n_owner)``, from the result of :func:`evaluate`, masked or not.
+
+    Nothing is rounded, so that a mask of any size can be taken off later.
+    """
+    plain = np.empty(b.shape, dtype=np.uint32)
     hidden = spectrum(secrets)
     for rows in blocks(len(b), _CACHED):
         received = spectrum(a[rows])
         for chunk, secret in zip(layout.chunks(b.shape[1]), hidden, strict=True):
             known = coefficients(received * secret, layout.beta)
             noisy = b[rows, chunk] - known[:, : chunk.stop - chunk.start]
-            plain[rows, chunk] = np.rint(noisy / DELTA).astype(np.int64) & (T - 1)
+            plain[rows, chunk] = np.rint(noisy).astype(np.int64) & (2**32 - 1)
     return plain
+
+
+def rounded(digits: Words) -> Words:
+    """Plaintexts modulo t from decrypted digits without a mask, of the same shape."""
+    return (digits + np.uint32(DELTA / 2)) // np.uint32(DELTA)
 
 
 def flood(shape: tuple[int, ...], entropy: Entropy) -> Floats:

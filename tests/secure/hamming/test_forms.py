@@ -22,8 +22,8 @@ OWN, PEER = 3, 5
         (ObliviousTransfer(), "answer", "evaluators", {"sums": (np.uint16, (3, 5))}),
         (ObliviousTransfer(), "reveal", "owners", {"sums": (np.uint16, (5, 3))}),
         # The evaluator answers with a mask for each pair, then the owner with what it decrypts.
-        (RingLWE(), "answer", "owners", {"masks": (np.uint16, (3, 5))}),
-        (RingLWE(), "reveal", "evaluators", {"revealed": (np.uint16, (5, 3))}),
+        (RingLWE(), "answer", "owners", {"mask-key": (np.uint8, (32,))}),
+        (RingLWE(), "reveal", "evaluators", {"revealed": (np.uint32, (5, 3))}),
         # 31 bits hold two distances of 13 bits: 5 points of an owner are 3 chunks, 3 are 2, each of
         # them a number of 4 bytes.
         (Paillier(32), "answer", "owners", {"masks": (np.uint8, (3, 3, 4))}),

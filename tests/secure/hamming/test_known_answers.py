@@ -19,7 +19,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming import rlwe_scheme
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.ring import N, carry
-from fedul_flwr.secure.hamming.rlwe_scheme import Packing, T
+from fedul_flwr.secure.hamming.rlwe_scheme import Packing
 from fedul_flwr.secure.randomness import Entropy
 from tests.support.hamming.pairs import plain_distances, play
 from tests.support.hamming.reference import Ints, Q, chacha, integers, product, public, words
@@ -57,7 +57,7 @@ def digest(array: NDArray[Any]) -> str:
 
 LAYOUT = Packing(8, 16)
 OWNERS, EVALUATORS = codes_of("owner", 513, 2), codes_of("evaluator", 3, 2)
-MASKS = np.arange(3 * 513).reshape(3, 513) * 5 % T
+MASK_KEY = bytes(range(100, 132))
 
 
 def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
@@ -70,9 +70,10 @@ def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
 
     secrets, offer = rlwe_scheme.encrypt(LAYOUT, SESSION, OWNERS, counted("encrypt"))
     ones = np.unpackbits(EVALUATORS, axis=1).astype(float)
-    added = ones.sum(axis=1, keepdims=True) + MASKS
     patch.setattr(rlwe_scheme, "carry", recorded)
-    a, (b,) = rlwe_scheme.evaluate([offer], SESSION, 1 - 2 * ones, [added], counted("evaluate"))
+    a, (b,) = rlwe_scheme.evaluate([offer], SESSION, 1 - 2 * ones, counted("evaluate"))
+    masked = b + rlwe_scheme.mask(MASK_KEY, b.shape)
+    digits = rlwe_scheme.decrypt(LAYOUT, secrets, a, masked)
     return {
         "secrets": secrets,
         "keys": offer.keys,
@@ -81,7 +82,9 @@ def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
         "b": b,
         "whole a": whole[0],
         "whole b": whole[1],
-        "plaintexts": rlwe_scheme.decrypt(LAYOUT, secrets, a, b),
+        "masked b": masked,
+        "digits": digits,
+        "distances": rlwe_scheme.rounded(digits - rlwe_scheme.mask(MASK_KEY, b.shape)),
     }
 
 
@@ -139,19 +142,22 @@ def slowly_made() -> dict[str, NDArray[Any]]:
             for slot, point in enumerate(range(chunk.start, chunk.stop)):
                 number = sum((1 - 2 * y[k]) * bits[point, k] for k in range(16))
                 number += zeros[8 * slot] + second[row][point]
-                number += (sum(y) + int(MASKS[row, point])) << 83
+                number += sum(y) << 83
                 flood = low[0][row][point] + (low[1][row][point] << 32) + (high[row][point] << 64)
                 whole_b[row, point] = (number + flood - 2**79) % Q
 
     a = np.array([number >> 64 for number in whole_a]).reshape(3, N)
     b = (whole_b >> 64).astype(np.int64)
-    opened = np.zeros((3, 513), np.uint16)
+    masks = np.frombuffer(chacha(MASK_KEY, 4 * 3 * 513), "<u4").reshape(3, 513).astype(np.int64)
+    masked = (b + masks) % 2**32
+    digits, distances = np.zeros((2, 3, 513), np.int64)
     for row in range(3):
         for chunk, secret in zip(chunks, secrets, strict=True):
             known = product(a[row], secret)[::8]
             for slot, point in enumerate(range(chunk.start, chunk.stop)):
-                rest = int(b[row, point]) - int(known[slot])
-                opened[row, point] = (rest + 2**18 >> 19) % T
+                digits[row, point] = (masked[row, point] - known[slot]) % 2**32
+                rest = (digits[row, point] - masks[row, point]) % 2**32
+                distances[row, point] = (rest + 2**18 >> 19) % 2**13
     return {
         "secrets": secrets.astype(np.int8),
         "keys": words(keys, (2, N)),
@@ -160,7 +166,9 @@ def slowly_made() -> dict[str, NDArray[Any]]:
         "b": b.astype(np.uint32),
         "whole a": words(whole_a, (3, N)),
         "whole b": words(whole_b.ravel().tolist(), (3, 513)),
-        "plaintexts": opened,
+        "masked b": masked.astype(np.uint32),
+        "digits": digits.astype(np.uint32),
+        "distances": distances.astype(np.uint32),
     }
 
 
@@ -170,22 +178,21 @@ def shown(found: dict[str, NDArray[Any]]) -> dict[str, Any]:
     for name in ("keys", "bits", "whole a", "whole b"):
         numbers = integers(found[name])
         stored[f"ends of {name}"] = [f"{numbers[0]:024x}", f"{numbers[-1]:024x}"]
-    for name in ("secrets", "a", "b", "plaintexts"):
+    for name in ("secrets", "a", "b", "masked b", "digits", "distances"):
         stored[f"ends of {name}"] = found[name].ravel()[[0, -1]].tolist()
     return stored
 
 
-def test_ring_lwe_gives_the_stored_key_ciphertexts_answers_and_plaintexts(
+def test_ring_lwe_gives_the_stored_key_ciphertexts_answers_and_distances(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert shown(made(monkeypatch)) == STORED["rlwe"]
 
 
-def test_schoolbook_arithmetic_gives_the_same_key_ciphertexts_answers_and_plaintexts() -> None:
+def test_schoolbook_arithmetic_gives_the_same_key_ciphertexts_answers_and_distances() -> None:
     found = slowly_made()
     assert shown(found) == STORED["rlwe"]
-    distances = (found["plaintexts"].astype(int) - MASKS) % T
-    np.testing.assert_array_equal(distances.T, plain_distances(OWNERS, EVALUATORS))
+    np.testing.assert_array_equal(found["distances"].T, plain_distances(OWNERS, EVALUATORS))
 
 
 # Oblivious transfer

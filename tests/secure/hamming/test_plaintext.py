@@ -36,7 +36,7 @@ def answer(server: PlaintextServer, parts: dict[int, slice]) -> dict[int, dict[s
             return encode(own, seed, BITS)
 
         remembered, reply = PLAINTEXT.respond(
-            {}, message, Task(client, 1, len(own), BITS, 1, True, own_codes)
+            {}, message, Task(client, 1, len(own), BITS, 1, True, b"", own_codes)
         )
         assert remembered == {}
         answers[client] = dict(reply)

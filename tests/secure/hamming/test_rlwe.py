@@ -13,7 +13,7 @@ from fedul_flwr.secure.hamming import rlwe, rlwe_scheme
 from fedul_flwr.secure.hamming.pairwise import Arrays
 from fedul_flwr.secure.hamming.ring import N, carry, coefficients, public_polynomials, spectrum
 from fedul_flwr.secure.hamming.rlwe import RLWE
-from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Packing, T, packing
+from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Packing, packing
 from tests.support.hamming.pairs import (
     SESSION,
     Played,
@@ -139,13 +139,10 @@ def centred(words: Any) -> Floats:
 
 
 def decryption_noise(played: Played, owner: int, evaluator: int) -> Floats:
-    """b' - a' s less the nearest multiple of Delta, in units of 2^64."""
-    party = played.parties[owner]
-    layout = packing(party.sizes, party.num_bits)
-    message = played.inboxes["reveal"][owner][evaluator]
-    secret = played.turns["offer"][owner].state["secrets"][0]
-    product = np.rint(coefficients(spectrum(message["a"]) * spectrum(secret), layout.beta))
-    noisy = message["b"] - product[:, : party.sizes[owner]]
+    """What the server finds beside multiples of Delta, in units of 2^64."""
+    said = played.server[owner, evaluator]
+    revealed, key = said[owner]["revealed"], said[evaluator]["mask-key"].tobytes()
+    noisy = (revealed - rlwe_scheme.mask(key, revealed.shape)).astype(np.float64)
     return noisy - DELTA * np.rint(noisy / DELTA)
 
 
@@ -182,21 +179,29 @@ class TestTranscript:
     ) -> None:
         codes = some_codes([5, 6], 64)
         others = {**codes, 4: some_codes([5, 6], 64, seed=1)[4]}
-        masks = np.random.default_rng(0).integers(0, T, (6, 5))
+        words = np.random.default_rng(0).integers(0, 2**32, (6, 5), dtype=np.uint32)
         differ = plain_distances(codes[4], codes[3]) - plain_distances(others[4], codes[3])
+        moved = words + (differ * int(DELTA)).astype(np.uint32)
         revealed = []
-        for held, used in ((codes, masks), (others, (masks + differ) % T)):
-            monkeypatch.setattr(rlwe, "_masks", lambda *_, used=used: used.astype(np.uint16))
-            revealed.append(play(RLWE, held).server[3, 4][3]["revealed"])
-        assert (revealed[0] == revealed[1]).all()
+        for held, used in ((codes, words), (others, moved)):
+            # Flood and encryptions of zero hide what they hide; without the former, it is exact.
+            monkeypatch.setattr(rlwe, "mask", lambda *_, used=used: used)
+            revealed.append(play(RLWE, held).server[3, 4][3]["revealed"].astype(np.int64))
+        difference = (revealed[0] - revealed[1] + 2**31) % 2**32 - 2**31
+        assert np.abs(difference).max() <= 2 * (FLOOD + N + 2)
 
-    def test_of_the_server_is_two_uniform_matrices(self) -> None:
+    def test_of_the_server_is_uniform_words_and_a_key(self) -> None:
         same = np.zeros((64, 8), dtype=np.uint8)
         played = play(RLWE, {0: same, 1: same}, entropy=seeded(1))
         said = played.server[0, 1]
-        assert {name for message in said.values() for name in message} == {"masks", "revealed"}
-        for numbers in (said[0]["revealed"], said[1]["masks"]):
-            assert chisquare(np.bincount(numbers.ravel() >> 7, minlength=64)).pvalue > 1e-3
+        assert {name for message in said.values() for name in message} == {"mask-key", "revealed"}
+        revealed = said[0]["revealed"].ravel()
+        for shift in range(0, 32, 8):
+            seen = np.bincount(revealed >> shift & 255, minlength=256)
+            assert chisquare(seen).pvalue > 1e-3
+        # Without the masks: distance 0, and the flood.
+        noise = revealed - rlwe_scheme.mask(said[1]["mask-key"].tobytes(), (64, 64)).ravel()
+        assert np.abs(noise.view(np.int32)).max() <= FLOOD + N + 2
 
     def test_of_the_evaluator_is_uniform(self) -> None:
         same = np.zeros((4, 64), dtype=np.uint8)
@@ -232,8 +237,7 @@ class TestWhatTheOwnerCouldLearn:
             patch.setattr(
                 rlwe_scheme, "carry", lambda digits: whole.append(carry(digits)) or [0] * 3
             )
-            added = np.zeros((len(ones), len(codes)))
-            rlwe_scheme.evaluate([offer], SESSION, 1.0 - 2 * ones, [added], entropy)
+            rlwe_scheme.evaluate([offer], SESSION, 1.0 - 2 * ones, entropy)
         return secrets, offer, whole
 
     def guessed_bits(self, monkeypatch: pytest.MonkeyPatch, ones: Ints) -> float:
@@ -292,6 +296,10 @@ CODES = some_codes([5, 6], 64)
 """Client 3 owns the pair, client 4 is the evaluator; beta = 512."""
 
 
+MASK_KEY = np.arange(32, dtype=np.uint8)
+MASK = rlwe_scheme.mask(MASK_KEY.tobytes(), (2, 1))
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         ("step", "name", "change", "reason"),
@@ -318,27 +326,16 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("by_owner", "by_evaluator", "reason"),
         [
-            ({}, {}, r"The owner sent in step 'reveal' nothing as 'revealed'; it must be uint16 "),
+            ({}, {}, r"The owner sent in step 'reveal' nothing as 'revealed'; it must be uint32 "),
             (
-                {"revealed": np.zeros((2, 1), np.uint16)},
-                {"masks": np.zeros((1, 2), np.uint16)},
-                r"The evaluator sent in step 'answer' uint16 \(1, 2\) as 'masks'; it must be "
-                r"uint16 \(2, 1\)",
+                {"revealed": np.zeros((2, 1), np.uint32)},
+                {"mask-key": np.zeros(31, np.uint8)},
+                r"The evaluator sent in step 'answer' uint8 \(31,\) as 'mask-key'; it must be "
+                r"uint8 \(32,\)",
             ),
             (
-                {"revealed": np.full((2, 1), 8192, np.uint16)},
-                {"masks": np.zeros((2, 1), np.uint16)},
-                "The owner sent in step 'reveal' numbers as 'revealed' that are too large; they "
-                "must be below 8192",
-            ),
-            (
-                {"revealed": np.full((2, 1), 41, np.uint16)},
-                {"masks": np.full((2, 1), 8192, np.uint16)},
-                "The evaluator sent in step 'answer' numbers as 'masks' that are too large",
-            ),
-            (
-                {"revealed": np.full((2, 1), 41, np.uint16)},
-                {"masks": np.full((2, 1), 24, np.uint16)},
+                {"revealed": np.full((2, 1), 17, np.uint32) * np.uint32(DELTA) + MASK},
+                {"mask-key": MASK_KEY},
                 "a distance above 16 bits",
             ),
         ],
@@ -346,12 +343,16 @@ class TestRefusals:
     def test_at_the_server(self, by_owner: Arrays, by_evaluator: Arrays, reason: str) -> None:
         with pytest.raises(UserError, match=reason) as refusal:
             RLWE.distances((1, 2), 16, by_owner, by_evaluator)
-        assert not any(value in str(refusal.value) for value in ("41", "24", "17"))
+        assert "17" not in str(refusal.value)
 
-    def test_of_a_distance_modulo_t(self) -> None:
-        # 3 - 8190 = -8187 = 5 modulo 8192.
-        told = {"revealed": np.array([[3]], np.uint16)}, {"masks": np.array([[8190]], np.uint16)}
-        assert RLWE.distances((1, 1), 8, *told).tolist() == [[5]]
+    @pytest.mark.parametrize(
+        ("digit", "distance"),
+        # Nearest multiples of 2^19, modulo 2^32.
+        [(0, 0), (2**18 - 1, 0), (2**18, 1), (2**32 - 2**18, 0), (8 * 2**19 - 2**18, 8)],
+    )
+    def test_of_a_digit_beside_its_multiple_of_delta(self, digit: int, distance: int) -> None:
+        told = {"revealed": np.full((2, 1), digit, np.uint32) + MASK}, {"mask-key": MASK_KEY}
+        assert RLWE.distances((1, 2), 8, *told).tolist() == [[distance, distance]]
 
 
 class TestCost:
@@ -362,8 +363,8 @@ class TestCost:
 
     def test_of_a_pair_of_the_paper(self) -> None:
         # 500 x 500 points of 4096 bits: offer 12 · 500 · 4096 + 12 · 4096 bytes, and 4 · 500 · 4096
-        # + 8 · 500 · 500 for the distances. One of the two clients offers: 34.8 MB.
-        assert RLWE.cost([500, 500], 4096).traffic == 24_625_152 + 8_192_000 + 2_000_000
+        # + 8 · 500 · 500 for the distances and 32 for masks. One of the two offers: 34.8 MB.
+        assert RLWE.cost([500, 500], 4096).traffic == 24_625_152 + 8_192_000 + 2_000_032
 
     @pytest.mark.parametrize(
         ("sizes", "num_bits", "polynomials", "products"),
@@ -382,4 +383,4 @@ class TestCost:
         assert seconds == pytest.approx(2e-4 * polynomials + 3.5e-11 * products)
 
     def test_of_nobody(self) -> None:
-        assert RLWE.cost([0, 0], 8) == (0, 0)
+        assert RLWE.cost([0, 0], 8) == (0, 32)  # a key of masks

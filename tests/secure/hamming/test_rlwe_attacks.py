@@ -140,8 +140,7 @@ def answered(patch: pytest.MonkeyPatch, ones: Ints) -> Ints:
     whole: list[Any] = []
     with patch.context() as some:
         some.setattr(rlwe_scheme, "carry", lambda digits: whole.append(carry(digits)) or [0] * 3)
-        added = np.zeros((len(ones), 1))
-        rlwe_scheme.evaluate([offer], SESSION, 1.0 - 2 * ones, [added], seeded(2))
+        rlwe_scheme.evaluate([offer], SESSION, 1.0 - 2 * ones, seeded(2))
     return np.asarray(whole[0], dtype=np.int64)
 
 
@@ -205,10 +204,11 @@ class TestTheAnswer:
         # Equal codes everywhere: every number that is revealed is a mask.
         same = np.zeros((12, 8), np.uint8)
         played = play(RLWE, dict.fromkeys(range(4), same), entropy=seeded(1))
-        masks = [
-            said[evaluator]["masks"].astype(int) for (_, evaluator), said in played.server.items()
-        ]
-        assert len(masks) == 6
+        keys = {
+            said[evaluator]["mask-key"].tobytes() for (_, evaluator), said in played.server.items()
+        }
+        masks = [said[owner]["revealed"] for (owner, _), said in played.server.items()]
+        assert len(keys) == len(masks) == 6
         for one, other in itertools.combinations(masks, 2):
             assert (one == other).mean() < 0.1
         for mask in masks:
@@ -217,13 +217,130 @@ class TestTheAnswer:
                     assert (one == other).mean() < 0.5
 
 
+# A client that lies
+
+LIAR, VICTIM = 0, 1
+"""The first owns their pair."""
+
+
+def agreement(words: NDArray[np.uint32], bits: Ints) -> NDArray[np.float64]:
+    """For each bit of ``words`` ``(r, n)``, how often it is that of ``bits``: ``(32, n)``, in
+    [0.5, 1], as always and never tell as much."""
+    found = [((words >> np.uint32(k) & 1) == bits).mean(axis=0) for k in range(32)]
+    return 0.5 + np.abs(np.array(found) - 0.5)
+
+
+def decrypted_by_a_liar(
+    patch: pytest.MonkeyPatch, added: Callable[[NDArray[np.uint32]], None], codes: Any
+) -> tuple[NDArray[np.uint32], Any]:
+    """What the owner finds in numbers of its pair after ``added`` has changed its ciphertexts."""
+    offer = RLWE.offer
+
+    def lying(party: Any, *arguments: Any) -> Any:
+        found = offer(party, *arguments)
+        if party.own == LIAR:
+            added(found.to_evaluators["bits"])
+        return found
+
+    patch.setattr(RLWE, "offer", lying)
+    patch.setattr(RLWE, "distances", lambda *_: None)  # some are impossible
+    played = play(RLWE, codes, entropy=seeded(7))
+    return played.server[LIAR, VICTIM][LIAR]["revealed"], played
+
+
+def masked_as_before(patch: pytest.MonkeyPatch) -> None:
+    """Masks that are multiples of Delta, which leave what is below it as it is."""
+    masks = rlwe_scheme.mask
+    for module in (rlwe, rlwe_scheme):
+        patch.setattr(module, "mask", lambda *given: masks(*given) & np.uint32(2**32 - 2**19))
+
+
+class TestAnOwnerThatLies:
+    """It adds to its ciphertexts, and looks for the evaluator's bits in what it decrypts."""
+
+    @pytest.mark.parametrize("masked", [True, False])
+    def test_learns_nothing_at_any_digit_and_bit(
+        self, monkeypatch: pytest.MonkeyPatch, masked: bool
+    ) -> None:
+        # Point p adds 2^(p modulo 32) in digit p / 32 to its bit p modulo 64, whose weight is what
+        # an evaluator's bit says. Of 1,000 points chance finds 0.5 ± 0.016 of the bits.
+        if not masked:
+            masked_as_before(monkeypatch)
+        points = np.arange(96)
+
+        def added(bits: NDArray[np.uint32]) -> None:
+            bits[points // 32, points, points % 64] += np.uint32(1) << (points % 32).astype("u4")
+
+        codes = {LIAR: random_codes(96, 64), VICTIM: random_codes(1000, 64, 1)}
+        revealed, _ = decrypted_by_a_liar(monkeypatch, added, codes)
+        read = agreement(revealed, np.unpackbits(codes[VICTIM], axis=1)[:, points % 64])
+        if masked:
+            assert read.max() < 0.5 + 6 * 0.016
+        else:
+            assert (read.max(axis=0) > 0.99).nonzero()[0].tolist() == [64 + 15, 64 + 16, 64 + 17]
+
+    @pytest.mark.parametrize("masked", [True, False])
+    def test_reads_no_three_bits_for_each_of_its_points(
+        self, monkeypatch: pytest.MonkeyPatch, masked: bool
+    ) -> None:
+        # What it adds to bits 3 p to 3 p + 2 makes ±2^15 ± 2^16 ± 2^17, and the flood is narrower
+        # than the steps of that sum; the server still finds exact distances.
+        if not masked:
+            masked_as_before(monkeypatch)
+        points = np.arange(80)
+
+        def added(bits: NDArray[np.uint32]) -> None:
+            for place in range(3):
+                bits[2, points, 3 * points + place] += np.uint32(2 ** (15 + place))
+
+        codes = {LIAR: random_codes(80, 240), VICTIM: random_codes(40, 240, 1)}
+        revealed, _ = decrypted_by_a_liar(monkeypatch, added, codes)
+        sums = ((revealed + np.uint32(2**18)) % np.uint32(DELTA)).astype(np.int64) - 2**18
+        # Sums are odd multiples of 2^15: -7, -5, … 7, which stand for three bits, 1 as minus.
+        ones = 7 - np.clip((np.floor(sums / 2**16) + 4).astype(np.int64), 0, 7)
+        found = np.stack([ones >> place & 1 for place in range(3)], axis=-1).reshape(40, 240)
+        right = (found == np.unpackbits(codes[VICTIM], axis=1)).mean()
+        assert right < 0.53 if masked else right > 0.95
+
+    def test_sees_uniform_words_whatever_it_sends(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def added(bits: NDArray[np.uint32]) -> None:
+            bits[...] = 0
+
+        codes = {LIAR: random_codes(100, 64), VICTIM: random_codes(200, 64, 1)}
+        revealed, played = decrypted_by_a_liar(monkeypatch, added, codes)
+        for words in (revealed, played.inboxes["reveal"][LIAR][VICTIM]["b"]):
+            for shift in (0, 8, 16, 24):
+                seen = np.bincount((words >> np.uint32(shift) & 255).ravel(), minlength=256)
+                assert chisquare(seen).pvalue > 1e-3
+
+
+class TestAnEvaluatorThatLies:
+    @pytest.mark.parametrize("fill", [0, 2**31, 2**32 - 1, None])
+    def test_gets_no_answer_to_what_it_sends(self, fill: int | None) -> None:
+        """What it sends is decrypted for the server alone, and no value makes the owner fail."""
+        codes = {LIAR: random_codes(5, 64), VICTIM: random_codes(6, 64, 1)}
+        played = play(RLWE, codes)
+        honest = played.inboxes["reveal"][LIAR][VICTIM]
+        random = np.random.default_rng(3)
+        lie = {
+            name: random.integers(0, 2**32, words.shape, np.uint32)
+            if fill is None
+            else np.full_like(words, fill)
+            for name, words in honest.items()
+        }
+        result = played.turn("reveal", LIAR, {VICTIM: lie})
+        assert (result.to_peers, result.to_evaluators, result.to_owners) == ({}, {}, {})
+        assert {*result.to_server} == {VICTIM}
+        assert result.to_server[VICTIM]["revealed"].shape == (6, 5)
+
+
 class TestMasksAndFlood:
-    def test_masks_are_uniform_modulo_t(self) -> None:
-        masks = rlwe._masks((512, 512), seeded(3))
-        assert masks.max() < T
-        # They are made of the entropy that is given, and of nothing else.
-        assert (masks == rlwe._masks((512, 512), seeded(3))).all()
-        assert chisquare(np.bincount(masks.ravel(), minlength=T)).pvalue > 1e-3
+    def test_masks_are_uniform_words_of_their_key_alone(self) -> None:
+        masks = rlwe_scheme.mask(bytes(32), (512, 512))
+        assert (masks == rlwe_scheme.mask(bytes(32), (512, 512))).all()
+        for shift in (0, 8, 16, 24):
+            seen = np.bincount((masks >> shift & 255).ravel(), minlength=256)
+            assert chisquare(seen).pvalue > 1e-3
 
     def test_the_flood_is_uniform_in_every_bit_of_80(self) -> None:
         low, middle, high = rlwe_scheme.flood((300, 100), seeded(4))
