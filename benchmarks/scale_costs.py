@@ -90,10 +90,11 @@ class Group:
     def up(self) -> dict[str, int]:
         """Bytes from clients: codes, flags of labeled points, and shares of the sum.
 
-        n (L / 8 + 1) + 256 P; 8 K (P - 1)(Σ u + P) + 128 P: each sends all rows but its own.
+        n (L / 8 + 1) + 256 P; 8 K ((P - 1)(Σ u + P) + P) + 128 P: each sends a check row and all rows but
+        its own.
         """
         members = len(self.labeled)
-        shares = (members - 1) * (sum(self.unlabeled) + members)
+        shares = (members - 1) * (sum(self.unlabeled) + members) + members  # and check rows
         return {
             COMPARE: self.points * (self.num_bits // 8 + 1) + 2 * HEADER * members,
             SUM: WORD * self.num_classes * shares + HEADER * members,

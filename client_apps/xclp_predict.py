@@ -19,10 +19,15 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
 from fedul_flwr.federated.messages import SETUP
-from fedul_flwr.propagation.client import PHASES, PropagationClient, end_propagation
+from fedul_flwr.propagation.client import (
+    PHASES,
+    PropagationClient,
+    end_propagation,
+    end_propagations,
+)
 from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.labels import labels_from_scores
-from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, UNOPENED
+from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
 from fedul_flwr.results.label_files import write_labels
 from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
 from fedul_flwr.secure.rowsums import WrongSumError
@@ -72,17 +77,20 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer phases of the propagation, and the last one: write the propagated labels."""
+        if name == END:
+            end_propagations(self.state)
+            return Content()
         if name in PHASES:
             return self.propagation.on_phase(name, content)
         if name == LABEL:
             try:
                 found = self.propagation.open(content.arrays)
             except WrongSumError:  # somebody's part of the sum: there are no labels to write
-                end_propagation(self.state)
+                end_propagations(self.state)
                 return Content(values={UNOPENED: True})
             self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
             if content.values[LAST]:
-                end_propagation(self.state)
+                end_propagations(self.state)
             return Content(values={UNOPENED: False})
         if name == SETUP:  # a client that starts again leaves a running propagation
             end_propagation(self.state)

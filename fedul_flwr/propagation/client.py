@@ -62,6 +62,12 @@ def end_propagation(store: Store) -> None:
     store.set_ephemeral(STORED, {})
 
 
+def end_propagations(store: Store) -> None:
+    """Also delete the seed of the codes: no other propagation of the run follows."""
+    end_propagation(store)
+    store.set_ephemeral(RUN_SEED, {})
+
+
 class PropagationClient:
     """One client's part in propagations: codes its points, sums its labels, reads its own rows.
 

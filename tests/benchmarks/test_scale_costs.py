@@ -86,8 +86,8 @@ def test_a_group_by_hand() -> None:
     # 2 (100 + 32 + 28 + 128); columns 4 · 4 · 2 and 2 (2 · 16 + 32 + 128); rows 8 · 3 · (4 + 2).
     group = Group((1, 1), (2, 2), num_bits=8, num_classes=3)
     assert group.down(100) == {COMPARE: 576, SUM: 32 + 384, ROWS: 144 + 256}
-    # Codes 6 · (1 + 1); each sends the three rows of the other: 8 · 3 · 1 · 6.
-    assert group.up() == {COMPARE: 12 + 512, SUM: 144 + 256}
+    # Codes 6 · (1 + 1); each sends a check row and the three rows of the other: 8 · 3 · (6 + 2).
+    assert group.up() == {COMPARE: 12 + 512, SUM: 192 + 256}
 
 
 def test_sparse_differences_by_hand() -> None:
