@@ -29,7 +29,8 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
             "Each owner gets parts of other owners' models, which were trained on these owners' "
             "points alone."
         )
-    if settings[AdmissionSettings].share_priors:
+    tables = settings.sections.values()
+    if any(isinstance(one, AdmissionSettings) and one.share_priors for one in tables):
         yield "The server gets the class shares of every set."
     if settings.standardize_sum == "plaintext":
         yield "The server gets mean and variance of every column of each owner's points."

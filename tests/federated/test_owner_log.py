@@ -20,6 +20,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.arrays import num_bytes
+from fedul_flwr.federated.disclosure import disclosures
 from fedul_flwr.federated.grid import PackingGrid
 from fedul_flwr.federated.messages import (
     PHASE,
@@ -82,6 +83,11 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
     run = owners.run(message_log=tmp_path / "messages")
     sent = [m for m in read_message_log(tmp_path / "messages") if m.direction == TO_SERVER]
     flat = json.loads((run / "config.json").read_text())["settings"]
+    disclosed = json.loads((run / "disclosures.json").read_text())
+    assert disclosed["settings"] == settings_digest(flat)
+    assert [entry["what"] for entry in disclosed["sent"]] == [
+        entry.what for entry in disclosures(resolve({**flat, "output": "elsewhere"}, tmp_path))
+    ]
     for client in range(2):
         lines = read_log(owners.log(client))
         assert tuple(lines[0]) == COLUMNS
@@ -89,7 +95,7 @@ def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_
         assert [line["message"] for line in lines] == [m.phase or m.type for m in mine]
         trained = [line for line in lines if line["message"] == "train"]
         assert [line["round"] for line in trained] == ["1 of 2", "2 of 2"]
-        assert {line["settings"] for line in lines[1:]} == {settings_digest(flat)}
+        assert {line["settings"] for line in lines[1:]} == {disclosed["settings"]}
         assert {line["outcome"] for line in lines} == {"answered"}
         assert {line["method"] for line in lines} == {"fedul"}
         sizes = [sum(len(a.travelled()) for a in m.arrays) for m in mine if m.type == "train"]
