@@ -143,8 +143,8 @@ COLUMNS = {
 def hospital_settings(place: Path) -> str:
     return (
         'method="fedul" dataset="none" class-names="yes,no" model="linear" num-rounds=2 '
-        f'selection="last" columns="{place / "columns.json"}" standardize="constants" learning-rate=0.05 '
-        "local-epochs=15 batch-size=20 seed=1"
+        f'selection="last" columns="{place / "columns.json"}" standardize="constants" '
+        "learning-rate=0.05 local-epochs=15 batch-size=20 seed=1"
     )
 
 
