@@ -35,7 +35,7 @@ def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
     rows = 0
     for path in _tables(folder):
         with own_data():
-            table = open_table(path)
+            table = open_table(path, options)
             features = _features(table, options)
             for batch in table.batches(features):
                 for name, column in zip(features, batch.columns, strict=True):

@@ -24,7 +24,6 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.safe_files import refuse_strange
 from fedul_flwr.errors import OwnDataError, UserError
@@ -83,31 +82,33 @@ def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallab
     path = context.node_config.get("log")
     if not isinstance(path, str) or not path:
         return call_next(message, context)
-    line, settings = _asked(message, context)
+    line, flat = _asked(message, context)
     try:
         reply = call_next(message, context)
     except Exception as error:
         _add(Path(path), {**line, "outcome": f"not answered: {printable(str(error))}"})
         raise
     phase = str(line["message"])
-    sent = disclosures(settings) if settings is not None else []
+    # Now that the client has answered, the owner's limits allow the modules that these name.
+    sent = disclosures(settings_from(json.dumps(flat, sort_keys=True)))
     content = reply.content if reply.has_content() else RecordDict()
     line |= {"bytes_sent": payload_bytes(content), "outcome": line["outcome"] or ANSWERED}
     _add(Path(path), {**line, "sent": "; ".join(_in_words(content, phase, sent))})
     return reply
 
 
-def _asked(message: Message, context: Context) -> tuple[dict[str, object], RunConfig | None]:
-    """The line of a message before it is answered, and the settings that it is answered by."""
+def _asked(message: Message, context: Context) -> tuple[dict[str, object], dict[str, Any]]:
+    """The line of a message before it is answered, and the flat settings of the run.
+
+    Nothing that these name is imported here: the client checks first whether its owner allows it.
+    """
     config = dict(message.content.config_records.get(CONFIG) or {})
     kind = phase_of(message) or message.metadata.message_type
     told = ClientState(context.state).values(SETUP).get(SETTINGS)
     text = config.get(SETTINGS) if kind == SETUP else told
     flat: dict[str, Any] = {} if text else dict(context.run_config)
-    settings = None
-    with contextlib.suppress(UserError, ValueError, TypeError):  # the client refuses them
+    with contextlib.suppress(ValueError, TypeError):  # the client refuses what cannot be read
         flat = flat or dict(json.loads(str(text)))
-        settings = settings_from(json.dumps(flat, sort_keys=True))
     number, end = config.get("server-round", ""), str(config.get(END, "ended"))
     line: dict[str, object] = {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -122,7 +123,7 @@ def _asked(message: Message, context: Context) -> tuple[dict[str, object], RunCo
         "sent": "",
         "outcome": f"the run has {end}" if kind == END else "",
     }
-    return line, settings
+    return line, flat
 
 
 def _in_words(content: RecordDict, phase: str, declared: list[Sent]) -> Iterator[str]:

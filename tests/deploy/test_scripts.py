@@ -141,7 +141,7 @@ def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     assert not parsed.insecure
     assert parse_config_args([parsed.node_config]) == {
         **{"data": str(data), "labels": str(tmp_path / "l.csv")},
-        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log.csv")},
+        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
     }
     assert "bytecode yes; " in done.stdout
     assert "every 0.2\n" in done.stdout
@@ -160,7 +160,7 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     assert checked[:3] == ["deploy", "check", "--node-config"]
     assert parse_config_args([checked[3]]) == {
         **{"data": str(tmp_path), "format": "files", "known-labels": str(known)},
-        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log.csv")},
+        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
     }
     used = all_arguments(run(owner / "start-supernode.sh"))[-1]
     assert used == checked[3]
@@ -184,7 +184,7 @@ def test_a_folder_may_be_moved(
     fill(owner / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
     called = arguments(run(owner / "start-supernode.sh"), "supernode")
     assert str(owner / "node.key") in called
-    log = f'log="{owner}/log.csv"'
+    log = f'log="{owner}/log/messages.csv"'
     assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2 {log}'
 
 
@@ -350,7 +350,10 @@ def test_given_no_file_named_then_the_owners_log_lies_in_its_folder(
     secure: Path, programs: Path
 ) -> None:
     owner = secure / "owners" / "owner-0"
-    for value, expected in (("", owner / "log.csv"), ("/srv/audit/fl.csv", "/srv/audit/fl.csv")):
+    for value, expected in (
+        ("", owner / "log" / "messages.csv"),
+        ("/srv/audit/fl.csv", "/srv/audit/fl.csv"),
+    ):
         fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG=value)
         said = run(owner / "start-supernode.sh").stdout
         [config] = re.findall(r"<(data=.*)>", said)

@@ -33,6 +33,8 @@ from tests.support.patience import PATIENCE, wait_until
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
+LOG = "log/messages.csv"
+"""The owner's log, in its folder."""
 MINUTES = 10
 """A walk takes at most so long."""
 
@@ -168,7 +170,7 @@ def test_given_csv_files_of_three_hospitals_then_their_model_predicts_at_one_of_
         assert said.endswith("Ready.\n")
         assert "columns used: age, lactate, sex" in said
         assert "columns left out: patient" in said
-        (folder / "log.csv").unlink(missing_ok=True)
+        (folder / LOG).unlink(missing_ok=True)
         deployment.start_node(owner, tmp_path / f"hospital-{owner}")
     for owner in range(3):
         deployment.node_id(owner)
@@ -192,7 +194,7 @@ def test_given_csv_files_of_three_hospitals_then_their_model_predicts_at_one_of_
     # Each owner's log has the whole run, and the report names the same settings.
     disclosed = json.loads((run / "disclosures.json").read_text())
     for owner in range(3):
-        lines = read_log(deployment.owner(owner) / "log.csv")
+        lines = read_log(deployment.owner(owner) / LOG)
         assert len({line["run"] for line in lines}) == 1
         trained = [line["round"] for line in lines if line["message"] == "train"]
         assert trained == [f"{number} of 2" for number in (1, 2)]
@@ -204,7 +206,7 @@ def test_given_csv_files_of_three_hospitals_then_their_model_predicts_at_one_of_
             what.startswith("the model after local training, to the server") for what in sent
         )
         assert (lines[-1]["message"], lines[-1]["outcome"]) == ("end", "the run has finished")
-        content = (deployment.owner(owner) / "log.csv").read_text()
+        content = (deployment.owner(owner) / LOG).read_text()
         assert "january" not in content
         assert str(tmp_path) not in content
     told([program, "report", run], tmp_path, env)

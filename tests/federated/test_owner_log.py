@@ -191,6 +191,24 @@ def test_given_settings_that_cannot_be_read_then_the_client_refuses_and_the_log_
 
 
 @pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("phase", ["describe", "setup"])
+def test_given_a_module_that_the_owner_has_not_allowed_then_the_log_does_not_import_it(
+    owners: Owners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    (tmp_path / "strangers.py").write_text("open('it-ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    named = {**SETTINGS, "method": "strangers:METHOD"}
+    told = {"phase": phase, "settings": json.dumps(named)}
+    context = Context(7, 1, {"partition-id": 0}, RecordDict(), named)
+    with pytest.raises(UserError):
+        owners.app()(Message(RecordDict({"config": ConfigRecord(told)}), 1, PHASE), context)
+    [line] = read_log(owners.log(0))
+    assert line["outcome"].startswith("not answered: ")
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.usefixtures("identity")
 @pytest.mark.parametrize("how", ["finished", "failed"])
 def test_given_the_end_of_a_run_when_announced_then_it_is_in_the_log(
     owners: Owners, how: str
