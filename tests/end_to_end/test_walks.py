@@ -234,7 +234,7 @@ def flower_of_ones_own(tmp_path: Path) -> Iterator[dict[str, str]]:
         **{key: os.environ[key] for key in os.environ if not key.startswith("FLWR_")},
         **{MARK: str(home), "FLWR_HOME": str(home), "FLWR_LOCAL_CONTROL_API_PORT": str(control)},
         **{"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http), "NO_PROXY": "127.0.0.1"},
-        **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
+        **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "COLUMNS": "250"},
         **{"PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"},
     }
     yield environment
