@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         make_client_app,
     )
     from fedul_flwr.api.own_server import XCLP, FedMatch, FedUL
-    from fedul_flwr.api.result import Result
+    from fedul_flwr.api.result import Result, TrainedModel
     from fedul_flwr.api.runs import load, simulate
     from fedul_flwr.api.set_classifier import FedULClassifier
     from fedul_flwr.errors import UserError
@@ -39,6 +39,7 @@ __all__ = [
     "Labels",
     "Result",
     "SurrogateLoss",
+    "TrainedModel",
     "UserError",
     "XCLPClient",
     "compare",
@@ -60,6 +61,7 @@ _MODULES = {
     "Labels": "api.labels",
     "Result": "api.result",
     "SurrogateLoss": "surrogate",
+    "TrainedModel": "api.result",
     "UserError": "errors",
     "XCLP": "api.own_server",
     "XCLPClient": "api.own_client",

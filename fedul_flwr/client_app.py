@@ -21,6 +21,7 @@ from fedul_flwr.federated.client import (
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
+from fedul_flwr.federated.owner_log import owner_log_mod
 from fedul_flwr.methods import find_method
 
 
@@ -68,4 +69,4 @@ def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig
     return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
 
 
-app = make_client_app(build_client, clip)
+app = make_client_app(build_client, clip, mods=[owner_log_mod])

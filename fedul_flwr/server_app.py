@@ -13,6 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import for_devices
+from fedul_flwr.federated.phases import announce_end
 from fedul_flwr.learning.device import keep_freed_memory, set_threads
 from fedul_flwr.methods import find_method
 from fedul_flwr.results import store
@@ -60,18 +61,21 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         directory.forget_unfinished()
         set_threads(settings.client_threads)
         keep_freed_memory()
+        grid = for_devices(grid)
         try:
             with tracked(settings.tracking, directory) as add_round:
                 if find_method(settings.method).trains:
-                    train(for_devices(grid), settings, directory, add_round, watch)
+                    train(grid, settings, directory, add_round, watch)
                 else:
-                    label(for_devices(grid), settings, directory)
+                    label(grid, settings, directory)
+            announce_end(grid, "finished")
             for name, value in summary_rows(directory.path).items():
                 log(INFO, "%-12s %s", name, value)
         except Exception as err:
             sentence = in_one_sentence(err)
             if sentence is None:
                 raise
+            announce_end(grid, "failed")
             end = _with_remedy(sentence, directory.path)
             with suppress(StorageError):
                 check()

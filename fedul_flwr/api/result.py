@@ -1,4 +1,4 @@
-"""A run's directory as an object: its model, metrics and figures."""
+"""A trained model, and a run's directory, as objects: predictions, metrics and figures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,78 @@ if TYPE_CHECKING:
     from fedul_flwr.results.predict import Predictor
 
 
-class Result:
-    """A run, finished or not, as it lies in its directory.
+class TrainedModel:
+    """A trained model, in a file that ``fedul-flwr pack`` wrote or in a run's directory.
+
+    Parameters
+    ----------
+    path : the file, or the directory.
+    trust_modules : whether a module of somebody's own that the run's settings name may be imported,
+        and so run, even if no run of this user on this machine has named it.
+    """
+
+    def __init__(self, path: str | Path, *, trust_modules: bool = False) -> None:
+        self.path = user_path(path)
+        """The file, or the run's directory."""
+        self._trusts = trust_modules
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """The model with all that its predictions need."""
+        from fedul_flwr.results.predict import load_model
+
+        return load_model(self.path, trust_modules=self._trusts)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """K names; label ``k`` is ``class_names[k]``."""
+        return self.predictor.class_names
+
+    @property
+    def model(self) -> nn.Module:
+        """The model, of a run the best one, in evaluation mode.
+
+        It maps float images ``(n, c, h, w)`` in [-1, 1], or standardized vectors ``(n, d)``, to
+        logits ``(n, K)``; :meth:`predict` takes points as they are.
+        """
+        return self.predictor.model
+
+    def predict(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.int64]:
+        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
+        labels: NDArray[np.int64] = self.predict_proba(x, priors=priors).argmax(axis=1)
+        return labels
+
+    def predict_proba(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Class probabilities ``(n, K)`` of points.
+
+        Parameters
+        ----------
+        x : images, uint8 or floats in [0, 1], ``(n, h, w)``, ``(n, h, w, c)`` or ``(n, c, h, w)``;
+            vectors ``(n, d)``; or a DataFrame with the columns of the training data.
+        priors : ``(K,)``, class priors of these points if they are others than in training.
+
+        Raises
+        ------
+        UserError
+            If the run has no model yet, or the points do not fit it.
+        """
+        from fedul_flwr.api.points import stored_points
+
+        predictor = self.predictor
+        points = stored_points(x, predictor.input_shape, predictor.table)
+        return predictor.predict_proba(points, priors=priors)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.path}>"
+
+
+class Result(TrainedModel):
+    """A run, finished or not, as it lies in its directory, with its best model.
 
     Parameters
     ----------
     directory : output directory of the run.
-    trust_modules : whether a module of somebody's own that the run's settings name may be imported,
-        and so run, even if no run of this user on this machine has named it.
+    trust_modules : as for :class:`TrainedModel`.
 
     Raises
     ------
@@ -40,9 +104,9 @@ class Result:
     """
 
     def __init__(self, directory: str | Path, *, trust_modules: bool = False) -> None:
-        self.directory = user_path(directory)
+        super().__init__(directory, trust_modules=trust_modules)
+        self.directory = self.path
         """Directory of the run."""
-        self._trusts = trust_modules
         self._read()
 
     def _read(self) -> Run:
@@ -75,47 +139,6 @@ class Result:
     def class_names(self) -> tuple[str, ...]:
         """K names; label ``k`` is ``class_names[k]``."""
         return tuple(map(str, self._read().data.get("class_names") or ()))
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        """The best model with all that its predictions need."""
-        from fedul_flwr.results.predict import load_model
-
-        return load_model(self.directory, trust_modules=self._trusts)
-
-    @property
-    def model(self) -> nn.Module:
-        """The best model, in evaluation mode.
-
-        It maps float images ``(n, c, h, w)`` in [-1, 1], or standardized vectors ``(n, d)``, to
-        logits ``(n, K)``; :meth:`predict` takes points as they are.
-        """
-        return self.predictor.model
-
-    def predict(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
-        labels: NDArray[np.int64] = self.predict_proba(x, priors=priors).argmax(axis=1)
-        return labels
-
-    def predict_proba(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Class probabilities ``(n, K)`` of points.
-
-        Parameters
-        ----------
-        x : images, uint8 or floats in [0, 1], ``(n, h, w)``, ``(n, h, w, c)`` or ``(n, c, h, w)``;
-            vectors ``(n, d)``; or a DataFrame with the columns of the training data.
-        priors : ``(K,)``, class priors of these points if they are others than in training.
-
-        Raises
-        ------
-        UserError
-            If the run has no model yet, or the points do not fit it.
-        """
-        from fedul_flwr.api.points import stored_points
-
-        predictor = self.predictor
-        points = stored_points(x, predictor.input_shape, predictor.table)
-        return predictor.predict_proba(points, priors=priors)
 
     def plot(self, name: str = "") -> Figure:
         """One of the run's figures.

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from fedul_flwr.api.keywords import settings_of_call
-from fedul_flwr.api.result import Result
+from fedul_flwr.api.result import Result, TrainedModel
 from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 
@@ -110,17 +111,26 @@ def _say_how_to_go_on(directory: Path) -> None:
         )
 
 
-def load(directory: str | Path, *, trust_modules: bool = False) -> Result:
-    """Open the directory of a run, finished or not.
+def load(path: str | Path, *, trust_modules: bool = False) -> Any:
+    """Open the directory of a run, finished or not, or a model that ``fedul-flwr pack`` wrote.
 
     Parameters
     ----------
-    directory : output directory of a run, from Python or the command line.
+    path : output directory of a run, from Python or the command line, or the file of a model.
     trust_modules : whether modules of somebody's own that the run's settings name may be run.
+
+    Returns
+    -------
+    Result or TrainedModel
+        The run, or of a file the model alone.
 
     Raises
     ------
     UserError
-        If it is not the directory of a run.
+        If it is neither.
     """
-    return Result(directory, trust_modules=trust_modules)
+    if user_path(path).is_file():
+        found = TrainedModel(path, trust_modules=trust_modules)
+        _ = found.predictor  # what is no model is refused here
+        return found
+    return Result(path, trust_modules=trust_modules)

@@ -18,11 +18,10 @@ import typer
 from fedul_flwr import __version__
 from fedul_flwr.cli.compare import compare
 from fedul_flwr.cli.deploy import deploy
-from fedul_flwr.cli.export_model import export
+from fedul_flwr.cli.finished_model import export, pack, predict
 from fedul_flwr.cli.help import Group, with_examples, with_way_out
 from fedul_flwr.cli.label import label
 from fedul_flwr.cli.lists import datasets, methods, settings
-from fedul_flwr.cli.options import TrustModules
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.simulated_run import demo, run
 from fedul_flwr.cli.tune import tune
@@ -121,39 +120,19 @@ app.command(
 app.command(**with_examples("fedul-flwr datasets"))(datasets)
 
 
-@app.command(
+app.command(
+    **with_examples(
+        "fedul-flwr pack runs/first",
+        "fedul-flwr pack runs/first -o ward.zip",
+    )
+)(pack)
+app.command(
     **with_examples(
         "fedul-flwr predict --model runs/first --input my_images/",
+        "fedul-flwr predict --model model.zip --input patients.csv --id-column patient -o out.csv",
         "fedul-flwr predict --model runs/first --input my_images/ --priors estimate",
     )
-)
-def predict(
-    model: Annotated[
-        Path, typer.Option(exists=True, file_okay=False, help="Directory of a finished run.")
-    ],
-    input_path: Annotated[
-        Path, typer.Option("--input", exists=True, help="Images: a file or a folder.")
-    ],
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="CSV file to write.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at a time.")] = 256,
-    priors: Annotated[
-        str | None,
-        typer.Option(
-            metavar="P1,P2,…|estimate",
-            help="Class priors of these images: re-weigh for K numbers, or for an estimate.",
-        ),
-    ] = None,
-    trust_modules: TrustModules = False,
-) -> None:
-    """Label images with a trained model."""
-    from fedul_flwr.results.prediction_file import write_predictions
-
-    path = write_predictions(
-        model, input_path, output, batch_size, priors, trust_modules=trust_modules
-    )
-    typer.echo(f"Predictions: {path}")
-
-
+)(predict)
 app.command(
     **with_examples(
         "fedul-flwr export runs/first",

@@ -21,6 +21,7 @@ from fedul_flwr.data.local_files import (
     own_data,
     refuse_empty,
 )
+from fedul_flwr.data.table_files import read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE, read_told_priors
@@ -153,9 +154,16 @@ def load_points(
 
 
 def open_points(
-    path: str | Path, input_shape: InputShape | None = None, table: TableOptions = NO_OPTIONS
+    path: str | Path,
+    input_shape: InputShape | None = None,
+    table: TableOptions = NO_OPTIONS,
+    id_column: str = "",
 ) -> tuple[list[str], Images | Table | Texts]:
     """The same points before they are decoded or encoded, and their names.
+
+    Parameters
+    ----------
+    id_column : the column of a table that has their names; without it they are numbers of rows.
 
     Raises
     ------
@@ -170,6 +178,11 @@ def open_points(
         kinds = "an image, a folder of images, " if single else ""
         raise UserError(f"{path} does not exist; give {kinds}a {_either(tables)} file.")
     found: Images | Table | Texts
+    if id_column and single:
+        raise UserError(
+            f"--id-column {id_column!r} is for tables in .csv and .parquet files; images are named "
+            "by their files."
+        )
     if root.is_dir() and single:
         files = list_images(root)
         names = [file.relative_to(root).as_posix() for file in files]
@@ -177,8 +190,11 @@ def open_points(
     elif root.suffix.lower() in single:
         names, found = [root.name], file_images(str(root), [root])
     elif root.suffix.lower() in tables and root.is_file():
-        found = open_file(root, shape, table)
-        names = [str(row) for row in range(len(found))]
+        if id_column:
+            names, found = read_with_ids(root, table, id_column)
+        else:
+            found = open_file(root, shape, table)
+            names = [str(row) for row in range(len(found))]
     else:
         raise UserError(f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.")
     refuse_empty(found)

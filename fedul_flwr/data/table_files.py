@@ -39,16 +39,60 @@ def read_table(path: Path, options: TableOptions) -> Table | Texts:
     if path.suffix.lower() == ".npz":
         refuse_texts_in_npz(path, options)
         return npz_table(path)
-    table = open_table(path, options)
+    return _points(open_table(path, options), options)
+
+
+def read_with_ids(
+    path: Path, options: TableOptions, id_column: str
+) -> tuple[list[str], Table | Texts]:
+    """The texts in a column of identifiers, which is never a feature, and the points.
+
+    A missing identifier is an empty text.
+
+    Raises
+    ------
+    UserError
+        As :func:`read_table`, and if there is no such column, or the model takes it.
+    """
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    if path.suffix.lower() == ".npz":
+        raise UserError(f"--id-column {id_column!r}: {path} has no columns with names.")
+    table = open_table(path, options, id_column)
+    table.refuse_twice(id_column)
+    if id_column not in table.names:
+        raise table.refuse(f"no column {id_column!r}, which --id-column names")
+    if id_column == options.text or (options.columns and id_column in options.columns.names):
+        raise UserError(
+            f"--id-column {id_column!r}: the model takes this column, so it is no identifier."
+        )
+    try:
+        ids = [
+            "" if cell is None else cell
+            for batch in table.batches([id_column])
+            for cell in batch.column(0).cast(pa.string()).to_pylist()
+        ]
+    except pa.ArrowException:
+        kind = table.schema.field(id_column).type
+        raise UserError(
+            f"--id-column {id_column!r} of {path} has the type {kind}; texts or numbers are needed."
+        ) from None
+    rest = table.schema.remove(table.schema.get_field_index(id_column))
+    return ids, _points(replace(table, schema=rest), options)
+
+
+def _points(table: ArrowTable, options: TableOptions) -> Table | Texts:
     if options.text:
         return arrow_texts(table, options.text)
     label = options.label or next((name for name in LABEL_NAMES if name in table.names), "")
     return arrow_features(table, options, label)
 
 
-def open_table(path: Path, options: TableOptions) -> ArrowTable:
+def open_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTable:
     """Open a CSV or a parquet file; errors as :func:`csv_table` and :func:`open_parquet`."""
-    return csv_table(path, options) if path.suffix.lower() == ".csv" else open_parquet(path)
+    if path.suffix.lower() == ".csv":
+        return csv_table(path, options, id_column)
+    return open_parquet(path)
 
 
 def refuse_texts_in_npz(path: Path, options: TableOptions) -> None:
@@ -80,12 +124,16 @@ def has_vectors(path: Path) -> bool:
     return "vectors" in names
 
 
-def csv_table(path: Path, options: TableOptions) -> ArrowTable:
+def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTable:
     """Open a CSV file as a table: columns of numbers are numbers, and those that ``options`` call
     categories or texts are texts.
 
     Numbers of columns that do not become features are not looked at, so that none makes the file
     unreadable.
+
+    Parameters
+    ----------
+    id_column : a column whose cells stay as they are written, and that is no feature.
 
     Raises
     ------
@@ -94,7 +142,7 @@ def csv_table(path: Path, options: TableOptions) -> ArrowTable:
     """
     file = open_csv(path)
     names, known = file.cells.column_names, options.columns
-    texts = {options.text}
+    texts = {options.text, id_column}
     label = options.label or next((name for name in LABEL_NAMES if name in names), "")
     wanted = [] if options.text else [name for name in names if name != label]
     if known is not None:
@@ -134,7 +182,7 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
     UserError
         If there is no such column of texts, or a text is missing or too long.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     table.refuse_twice(name)
     if name not in table.names:

@@ -23,6 +23,7 @@ from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.content import Content, Value
+from fedul_flwr.data.table_survey import survey_tables
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
@@ -30,6 +31,7 @@ from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
+from fedul_flwr.federated.owner_log import refuse_unwritable
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.named_data import named_shape
@@ -76,8 +78,14 @@ def check_owner(
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
+    node = NodeConfig.parse(where)
+    if len(shape.input_shape) < 2:
+        yield from (f"  {line}" for line in survey_tables(Path(node.data), client.data.table))
     yield "Limits of this node:"
-    yield from (f"  {key} = {value!r}" for key, value in NodeConfig.parse(where).limits.items())
+    yield from (f"  {key} = {value!r}" for key, value in node.limits.items())
+    if node.log:
+        refuse_unwritable(Path(node.log))
+        yield f"Log of what leaves this machine: {node.log}"
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
     yield from _outgoing(_declared(settings, otherwise), answer, client)

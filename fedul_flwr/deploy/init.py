@@ -146,7 +146,7 @@ def describe(
         yield "Keep ca/ca.key offline; each node.key is its owner's secret."
     yield "Runs start on the server alone, by the user who runs the SuperLink (see README.md)."
     entry = shlex.quote(str(directory / "server" / "connection.sh"))
-    yield f'For flwr run: {entry} >>"${{FLWR_HOME:-$HOME/.flwr}}/config.toml"'
+    yield f"For Flower's commands: mkdir -p ~/.flwr && {entry} >>~/.flwr/config.toml"
 
 
 def _write(root: Path, file: File) -> None:

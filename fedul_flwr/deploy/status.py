@@ -105,14 +105,14 @@ def _listed(server: Path) -> list[Mapping[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="fedul-status-") as place:
         home = Path(place)
         script = [str(server / "connection.sh"), _CONNECTION]
-        entry = subprocess.run(script, capture_output=True, text=True, check=False)
+        # Whatever the user's settings of Flower have.
+        environment = {**os.environ, "FLWR_HOME": place}
+        entry = subprocess.run(script, capture_output=True, text=True, check=False, env=environment)
         if entry.returncode:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        flower = FlowerProgram.start(
-            {**without_proxy(os.environ), **quiet, "FLWR_HOME": place}, home / "flwr.log"
-        )
+        flower = FlowerProgram.start({**without_proxy(environment), **quiet}, home / "flwr.log")
         try:
             found: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
         finally:

@@ -107,8 +107,8 @@ class MethodClient(NumPyClient, Generic[D]):
         return self.data.register()
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer phase ``name``: ``describe``, ``setup`` (with registration), ``columns-sum`` or
-        ``columns``."""
+        """Answer phase ``name``: ``describe``, ``setup`` (with registration), ``columns-sum``,
+        ``columns`` or ``end``."""
         partition: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
@@ -129,6 +129,8 @@ class MethodClient(NumPyClient, Generic[D]):
                 forget_column_sum(self.state)
                 scaling = received_scaling(content, self.setup)
                 self.state.set_values(messages.SETUP, {**self.setup, **scaling})
+                return Content()
+            case messages.END:
                 return Content()
             case _:
                 raise UserError(f"Method {self.settings.method!r} has no phase {name!r}.")

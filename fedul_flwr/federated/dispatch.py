@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, cast
 
@@ -36,7 +36,7 @@ SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
 """The only keys that Flower's simulation puts into a node config."""
 
 
-def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
+def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] = ()) -> ClientApp:
     """Flower's ClientApp; ``build`` creates a client for every message.
 
     On a data owner's device the server gets the text of an error only if it is a
@@ -45,8 +45,9 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod) -> ClientApp:
     Parameters
     ----------
     train_mods : Flower's mods around training.
+    mods : those around every message, which see it before it is packed.
     """
-    app = ClientApp(mods=[packing_mod])
+    app = ClientApp(mods=[packing_mod, *mods])
 
     @app.train(mods=list(train_mods))
     @_discreetly

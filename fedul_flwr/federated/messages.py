@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
@@ -25,6 +25,10 @@ WEIGHT, NORMALIZER = "num-examples", "normalizer"
 
 NUM_POINTS = "num-points"
 """Value of a client's answer to phase ``setup``: its number of points. No later count is above."""
+
+END = "end"
+"""Phase after the last round, on devices: a client gets, under this name, how the run has ended. It
+sends nothing and stores nothing; the owner's log has it."""
 
 DESCRIBE, SETUP, COLUMN_SUM, COLUMNS = "describe", "setup", "columns-sum", "columns"
 """Phases before round 1: a client says which one it is; it gets the setup and registers; if the
@@ -134,16 +138,27 @@ def payload_parts(records: RecordDict) -> Counter[str]:
     ``other``.
     """
     parts: Counter[str] = Counter()
-    for name, record in records.array_records.items():
-        if name == ARRAYS and not record:
-            continue  # the model travels as something else
-        parts[MODEL if name == ARRAYS else name] += sum(map(num_bytes, record.values()))
-    tables: list[Mapping[str, object]] = [
-        *records.metric_records.values(),
-        *records.config_records.values(),
-    ]
-    parts[OTHER] += sum(_value_bytes(value) for table in tables for value in table.values())
+    arrays = records.array_records
+    for name in arrays:
+        if name != ARRAYS or arrays[name]:  # else the model travels as something else
+            parts[MODEL if name == ARRAYS else name] = 0
+    parts[OTHER] = 0
+    for record, _, size in item_sizes(records):
+        part = (MODEL if record == ARRAYS else record) if record in arrays else OTHER
+        parts[part] += size
     return parts
+
+
+def item_sizes(records: RecordDict) -> Iterator[tuple[str, str, int]]:
+    """Record, name and bytes of every array and value of a message's content."""
+    for record, arrays in records.array_records.items():
+        yield from ((record, name, num_bytes(array)) for name, array in arrays.items())
+    tables: list[tuple[str, Mapping[str, object]]] = [
+        *records.metric_records.items(),
+        *records.config_records.items(),
+    ]
+    for record, table in tables:
+        yield from ((record, name, _value_bytes(value)) for name, value in table.items())
 
 
 def payload_bytes(records: RecordDict) -> int:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from logging import WARNING
 
 from flwr.app import Message, Metadata
+from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.blame import failure_reason, printable
-from fedul_flwr.federated.messages import from_records, payload_bytes, phase_messages
+from fedul_flwr.federated.grid import PackingGrid
+from fedul_flwr.federated.messages import END, from_records, payload_bytes, phase_messages
 
 Check = Callable[[int, Content], None]
 """``(node, its answer)``: raises a :class:`~fedul_flwr.errors.BadMessageError` to refuse it."""
 
 
+_PATIENCE = 10.0
+"""Seconds that nodes have to note the end of a run."""
 NO_ANSWER = "no answer"
 """Reason of failure for a node that did not answer in time."""
 
@@ -90,3 +95,19 @@ def run_phase(
     heard = phase.answers.keys() | phase.failures.keys() | phase.refusals.keys()
     phase.failures |= {node: NO_ANSWER for node in contents if node not in heard}
     return phase
+
+
+def announce_end(grid: Grid, how: str) -> None:
+    """Tell the owners' devices, for their logs, how a run has ended.
+
+    Parameters
+    ----------
+    how : ``"finished"`` or ``"failed"``: what the reason says is not for everybody.
+    """
+    if not isinstance(grid, PackingGrid):  # a simulation has no owners
+        return
+    try:
+        nodes = dict.fromkeys(grid.get_node_ids(), Content(values={END: how}))
+        run_phase(grid, nodes, END, _PATIENCE)
+    except Exception as error:  # the run itself is over
+        log(WARNING, "Owners were not told that the run has %s: %s", how, error)

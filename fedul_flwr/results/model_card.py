@@ -6,8 +6,9 @@ It is made from the run's own files at the server, and has no point, label, key 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from fedul_flwr.config.features import RUN
@@ -20,7 +21,11 @@ from fedul_flwr.results.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirect
 
 MODEL_CARD = "model-card.md"
 _PATHS = {"dataset", "server.dataset", "client-data", "columns", "labels.split", "start-from"}
-"""Settings that may be paths, as may `features` with ``run:``: the card has the last part."""
+"""Settings that may be relative paths, as may `features` with ``run:``."""
+_FOLDERS = re.compile(
+    r"(?<![^\s\"'=:,])(?:~|[A-Za-z]:)?[/\\](?:[^\s\"',;]*[/\\])?(?=[^\s\"',;/\\])"
+)
+"""The folders of an absolute path within a text."""
 
 
 def write_model_card(directory: RunDirectory) -> None:
@@ -94,13 +99,25 @@ def _training(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterat
     yield "seed", str(summary["seed"])
 
 
+def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings without those of a run's place and machine; of a path, the last part."""
+    return {
+        key: _last_part(key, value) if isinstance(value, str) else value
+        for key, value in settings.items()
+        if key not in PLACE_SETTINGS
+    }
+
+
+def _last_part(key: str, value: str) -> str:
+    is_path = key in _PATHS or value.startswith(RUN)
+    return PurePath(value).name if is_path else _FOLDERS.sub("", value)
+
+
 def _changed(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     defaults = default_flat()
-    for key, value in settings.items():
-        if key in PLACE_SETTINGS or value == defaults.get(key):
-            continue
-        is_path = key in _PATHS or str(value).startswith(RUN)
-        yield f"`{key}`", Path(str(value)).name if is_path else str(value)
+    for key, value in without_places(settings).items():
+        if settings[key] != defaults.get(key):
+            yield f"`{key}`", str(value)
 
 
 def _measures(summary: Mapping[str, Any]) -> list[str]:
@@ -144,8 +161,13 @@ def _limits(summary: Mapping[str, Any]) -> Iterator[str]:
             "It was trained without differential privacy: who has it may find out something about "
             "its training points."
         )
+    if summary.get("test_error") is None and summary.get("validation_error") is None:
+        yield (
+            "No labels have checked its probabilities: they are not calibrated. A confidence of "
+            "90 % does not mean that nine of ten are right."
+        )
     if warnings := summary.get("warnings"):
-        yield f"The run had {len(warnings)} warning(s): see `{SUMMARY}`."
+        yield f"The run had {len(warnings)} warning(s): its `{SUMMARY}` has them."
 
 
 def _software(directory: Path) -> str:

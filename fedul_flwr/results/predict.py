@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.features import RUN
 from fedul_flwr.config.model import recorded_options
 from fedul_flwr.config.own_modules import require_trusted_modules
 from fedul_flwr.config.references import modules_from
@@ -30,6 +31,7 @@ from fedul_flwr.extractors.find import Extractor, find_extractor
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
+from fedul_flwr.results.model_file import unpacked
 from fedul_flwr.results.records import number, read_config, read_summary, saved_model
 from fedul_flwr.results.store import TEMPERATURE
 
@@ -176,24 +178,38 @@ class Predictor:
         return scaled(inputs, scaling)
 
 
-def load_model(model_dir: str | Path, *, trust_modules: bool = False) -> Predictor:
-    """Load the best model of the run in ``model_dir``: ``load_model(d).predict(images)``.
+def load_model(model: str | Path, *, trust_modules: bool = False) -> Predictor:
+    """Load a trained model: ``load_model(d).predict(images)``.
 
     Parameters
     ----------
-    model_dir : output directory of a run.
-    trust_modules : whether a module that the directory's settings name may be imported, and so run,
-        even if no run of this user on this machine has named it.
+    model : output directory of a run, whose best model it is, or a file that ``fedul-flwr pack``
+        wrote.
+    trust_modules : whether a module that its settings name may be imported, and so run, even if no
+        run of this user on this machine has named it.
 
     Raises
     ------
     UserError
-        If the directory has no model, or one that does not match its ``config.json``.
+        If there is no model, or one that does not match its ``config.json``.
     """
-    directory = Path(model_dir)
+    path = Path(model)
+    if path.is_file():
+        with unpacked(path) as directory:
+            settings, _ = read_config(directory)
+            if str(settings.get("features") or "").startswith(RUN):
+                raise UserError(f"{path} needs another run's model (setting features).")
+            return _load_directory(directory, trust_modules)
+    if not path.is_dir():
+        raise UserError(
+            f"{path} is not there: name the output directory of a run, or a file that fedul-flwr "
+            "pack wrote."
+        )
+    return _load_directory(path, trust_modules)
+
+
+def _load_directory(directory: Path, trust_modules: bool) -> Predictor:
     weights = directory / MODEL_FILE
-    if not directory.is_dir():
-        raise UserError(f"{directory} is not a directory; name the output directory of a run.")
     settings, data = read_config(directory)
     if not weights.is_file():
         raise UserError(f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.")

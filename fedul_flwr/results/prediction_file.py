@@ -27,41 +27,45 @@ from fedul_flwr.learning.class_priors import reweigh
 from fedul_flwr.results.predict import Predictor, load_model
 
 ESTIMATE = "estimate"
+NAME = "name"
+"""First column of the CSV where no column of the table has identifiers."""
 
 
 def write_predictions(
-    model_dir: Path,
+    model: Path,
     input_path: Path,
     output: Path | None = None,
     batch_size: int = 256,
     priors: str | None = None,
     *,
+    id_column: str = "",
     trust_modules: bool = False,
 ) -> Path:
-    """Label the points at ``input_path`` with the model of a run, and write a CSV file.
+    """Label the points at ``input_path`` with a trained model, and write a CSV file.
 
     Parameters
     ----------
-    model_dir : output directory of a run.
+    model : output directory of a run, or a file that ``fedul-flwr pack`` wrote.
     input_path : an image, a folder of images, a ``.parquet`` or an ``.npz`` file; for vectors a
         ``.parquet``, ``.npz`` or ``.csv`` file.
     output : the CSV to write, by default ``<input>-predictions.csv`` in the working directory.
         An existing one is replaced only after all predictions succeeded.
     batch_size : number of points that the model processes at once.
     priors : class priors of these points, by which probabilities are re-weighed: K numbers
-        separated by commas, or ``estimate`` to estimate them from the images and print them.
+        separated by commas, or ``estimate`` to estimate them from the points and print them.
+    id_column : column of a table whose texts name the points in the CSV; it is no feature.
     trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
 
     Returns
     -------
-    The CSV: ``name,label,class,confidence,p_<class>…``, one line per image; confidence is the
-    probability of the label.
+    The CSV: ``name,label,class,confidence,p_<class>…``, one line per point; confidence is the
+    probability of the label. With ``id_column`` the first column has its name.
 
     Raises
     ------
     UserError
-        If there is no usable model, images are missing or unreadable, priors do not fit the model,
-        or the output cannot be written.
+        If there is no usable model, points are missing or unreadable, priors do not fit the model,
+        the identifiers cannot be used, or the output cannot be written.
     """
     if output is None:
         # The folder "." has no name until it is resolved.
@@ -70,10 +74,11 @@ def write_predictions(
         output = Path(f"{stem or 'images'}-predictions.csv")
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
-    predictor = load_model(model_dir, trust_modules=trust_modules)
+    predictor = load_model(model, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
     shape = predictor.input_shape
-    names, opened = open_points(input_path, shape, predictor.table)
+    header = _header(id_column or NAME, predictor.class_names)
+    names, opened = open_points(input_path, shape, predictor.table, id_column)
     for note in reading_notes([opened]):
         print(f"Note: {note}.", file=sys.stderr)
     if not isinstance(opened, Table | Texts):
@@ -91,8 +96,17 @@ def write_predictions(
             "Estimated class priors: "
             + ", ".join(f"{printable(name)} {share:.4f}" for name, share in shares)
         )
-    write_atomically(output, _table(names, probabilities, predictor.class_names))
+    write_atomically(output, _table(header, names, probabilities, predictor.class_names))
     return output
+
+
+def _header(first: str, classes: tuple[str, ...]) -> list[str]:
+    rest = ["label", "class", "confidence", *(f"p_{name}" for name in classes)]
+    if first in rest:
+        raise UserError(
+            f"--id-column {first!r} is the name of a column of predictions: rename it in the table."
+        )
+    return [write_cell(first), *rest]
 
 
 def _differences(survey: Survey, shape: InputShape) -> Iterator[str]:
@@ -113,10 +127,15 @@ def _differences(survey: Survey, shape: InputShape) -> Iterator[str]:
         )
 
 
-def _table(names: list[str], probabilities: NDArray[np.float64], classes: tuple[str, ...]) -> str:
+def _table(
+    header: list[str],
+    names: list[str],
+    probabilities: NDArray[np.float64],
+    classes: tuple[str, ...],
+) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["name", "label", "class", "confidence", *(f"p_{name}" for name in classes)])
+    writer.writerow(header)
     for name, row in zip(names, probabilities, strict=True):
         label = int(row.argmax())
         numbers = (f"{value:.6g}" for value in (row[label], *row))

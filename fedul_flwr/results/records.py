@@ -87,6 +87,7 @@ class Run:
     error : why the run ended early, ``error.txt``; None if it did not.
     labels : scores of labels that clients gave their points, ``labels.json``; None without any.
     measures : all measures on the test set, ``measures.json``; None without any.
+    disclosures : of a run among owners, ``disclosures.json``; None in a simulation.
     """
 
     directory: Path
@@ -100,6 +101,7 @@ class Run:
     error: str | None = None
     labels: dict[str, Any] | None = None
     measures: dict[str, Any] | None = None
+    disclosures: dict[str, Any] | None = None
 
     @property
     def trains(self) -> bool:
@@ -163,6 +165,7 @@ def read_run(directory: Path) -> Run:
         error=(read_text(directory / "error.txt", errors="replace") or "").strip() or None,
         labels=read_object(directory / "labels.json"),
         measures=read_object(directory / "measures.json"),
+        disclosures=read_object(directory / "disclosures.json"),
     )
 
 

@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedul_flwr.config.method_notes import METHOD_NOTES
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
+from fedul_flwr.errors import UserError
 from fedul_flwr.results.client_accuracy import client_accuracies
 from fedul_flwr.results.incidents import incidents, incidents_in_words
 from fedul_flwr.results.label_names import scored_sources, source_in_words
@@ -168,6 +170,49 @@ def tables_of(run: Run) -> dict[str, Any]:
         "incidents": incidents_in_words(incidents(run.metrics) | (run.summary or {})),
         "dropped": [row for row, one in enumerate(clients) if one.status == "dropped"],
         "environment": _flat(run.environment or {}),
+        "owners": _owners(run, clients),
+    }
+
+
+def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
+    """What a run among owners asked of them, and who saw what; None for a simulation.
+
+    Raises
+    ------
+    UserError
+        If ``disclosures.json`` is not as a run writes it.
+    """
+    if run.disclosures is None:
+        return None
+    note = METHOD_NOTES.get(str(run.settings.get("method")))
+    try:
+        sent = [
+            {
+                "what left each owner": str(entry["what"]),
+                "who sees it": str(entry["reader"]),
+                "when": str(entry["often"]),
+            }
+            for entry in run.disclosures["sent"]
+        ]
+        unprotected = [str(sentence) for sentence in run.disclosures["unprotected"]]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{run.directory / 'disclosures.json'} is damaged: {error}.") from None
+    return {
+        "method": str(run.settings.get("method")),
+        "line": note.line if note else "",
+        "needs": note.needs if note else "",
+        "names": [
+            {
+                "owner": client.name or f"client {client.id}",
+                "client": str(client.id),
+                "points": _text(client.num_points),
+                "status": client.status,
+            }
+            for client in clients
+        ],
+        "sent": sent,
+        "unprotected": unprotected,
+        "settings": str(run.disclosures.get("settings", "")),
     }
 
 

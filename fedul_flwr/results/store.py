@@ -31,6 +31,8 @@ HAS_STATE = "has_state"
 """Key in the header of ``last.safetensors``: whether a state of the strategy lies beside it."""
 TEMPERATURE = "temperature"
 """Key in the header of ``model.safetensors``: by what predictions divide its logits."""
+DISCLOSURES = "disclosures.json"
+"""File of a run among owners: what left each of them, who sees it, and what is not protected."""
 SPLIT, LABELS, MEASURES = "split.npz", "labels.json", "measures.json"
 
 

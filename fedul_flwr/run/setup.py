@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from logging import INFO
 from pathlib import Path
+from typing import Any
 
 import torch
 from flwr.common import log
@@ -12,6 +13,7 @@ from flwr.serverapp import Grid
 from torch import nn
 
 from fedul_flwr.config.own_modules import remember_run
+from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
@@ -21,7 +23,9 @@ from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.standardize import Scaling, SharedScaling
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.disclosure import disclosures
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
+from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.methods import find_method
@@ -95,9 +99,12 @@ def describe(
     prior: Floats | None,
     model: nn.Module | None,
 ) -> None:
-    """Write ``config.json`` and ``environment.json``; ``prior`` ``(K,)``: test class priors."""
+    """Write ``config.json`` and ``environment.json``, and of a run among owners
+    ``disclosures.json``; ``prior`` ``(K,)``: test class priors."""
     flat = settings.to_flat()
     del flat["resume"]
+    if data.split is None and not data.client_data:
+        directory.write_json(store.DISCLOSURES, _disclosed(settings))
     names, columns = list(data.shape.class_names), data.shape.columns
     if columns is not None and not (directory.path / COLUMNS_FILE).exists():
         (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
@@ -118,6 +125,18 @@ def describe(
     remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
+
+
+def _disclosed(settings: RunConfig) -> dict[str, Any]:
+    sent = [
+        {"what": entry.what, "reader": entry.reader, "often": entry.often}
+        for entry in disclosures(settings)
+    ]
+    return {
+        "settings": settings_digest(settings.to_flat()),
+        "sent": sent,
+        "unprotected": list(unprotected(settings)),
+    }
 
 
 def keep_scaling(

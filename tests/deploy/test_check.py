@@ -191,3 +191,30 @@ def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> N
         "The node's owner does not allow xclp.min-labeled-clients = 3: its node config has "
         "min-labeled-clients = 4."
     )
+
+
+def test_given_tables_then_the_columns_that_are_used_and_the_cells_that_are_filled_are_listed(
+    here: Path,
+) -> None:
+    ward = here / "ward"
+    ward.mkdir()
+    (ward / "patients.csv").write_text(
+        "patient,age,sex,diagnosis,lactate\n007,61,f,x,1.5\n008,,m,y,\n009,44,,x,\n010,50,f,y,2\n"
+    )
+    (ward / "labels.csv").write_text("name,label\n0,sound\n3,ill\n")
+    (here / "columns.json").write_text(
+        '{"columns": [{"name": "age"}, {"name": "sex", "categories": ["f", "m"]},'
+        ' {"name": "lactate"}]}'
+    )
+    where = WHERE + ' allow-column-means=true log="log.csv"'
+    settings = {"columns": "columns.json", "input-shape": "", "missing": "mean"}
+    lines = ready("labels-only", where, **settings)
+    assert "columns used: age, sex, lactate" in lines
+    assert "columns left out: patient, diagnosis" in lines
+    assert "missing cells filled (missing = 'mean'), of 4 rows: age 1, sex 1, lactate 2" in lines
+    assert "Log of what leaves this machine: log.csv" in lines
+    assert not (here / "log.csv").exists()
+    (here / "log.csv").mkdir()
+    assert "log = 'log.csv' cannot be written" in refused(
+        "settings", "labels-only", where, **settings
+    )

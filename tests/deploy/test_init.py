@@ -89,7 +89,7 @@ def test_what_is_printed(tmp_path: Path) -> None:
     )
     # A day, and the hour before for clocks that are late.
     assert (end - begin).total_seconds() == 25 * 3600
-    assert f"For flwr run: '{tmp_path}/c d/server/connection.sh' >>" in done.output
+    assert f"mkdir -p ~/.flwr && '{tmp_path}/c d/server/connection.sh' >>~/.flwr/" in done.output
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["fl.example.org", "localhost"]
     found = list(map(str, names.get_values_for_type(x509.IPAddress)))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from flwr.cli.flower_config import read_superlink_connection
+from flwr.cli.flower_config import init_flwr_config, read_superlink_connection
 from flwr.common.config import parse_config_args
 from flwr.superlink.cli.flower_superlink import _parse_args_run_superlink
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
@@ -178,7 +178,7 @@ def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     assert not parsed.insecure
     assert parse_config_args([parsed.node_config]) == {
         **{"data": str(data), "labels": str(tmp_path / "l.csv")},
-        **{"partition-id": 1, "num-partitions": 2},
+        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
     }
     assert "bytecode yes; " in done.stdout
     assert "every 0.2\n" in done.stdout
@@ -209,7 +209,7 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     assert checked[:3] == ["deploy", "check", "--node-config"]
     assert parse_config_args([checked[3]]) == {
         **{"data": str(tmp_path), "format": "files", "known-labels": str(known)},
-        **{"partition-id": 1, "num-partitions": 2},
+        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
     }
     used = all_arguments(run(owner / "start-supernode.sh"))[-1]
     assert used == checked[3]
@@ -233,7 +233,8 @@ def test_a_folder_may_be_moved(
     fill(owner / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
     called = arguments(run(owner / "start-supernode.sh"), "supernode")
     assert str(owner / "node.key") in called
-    assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2'
+    log = f'log="{owner}/log/messages.csv"'
+    assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2 {log}'
 
 
 def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
@@ -337,19 +338,26 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     assert failed.stderr.startswith("no connection\nError: owner-1 could not be registered")
 
 
-def test_flower_reads_the_connections(
+def test_given_any_order_then_flower_reads_the_connections_and_its_own_defaults(
     written: Callable[..., Path], plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = tmp_path / "it's $elsewhere"
     (written() / "server").rename(server)
-    # One after the other, to a file whose last line may lack its end.
-    entries = [run(server / "connection.sh"), run(plain / "server/connection.sh", "a-2")]
-    (tmp_path / "config.toml").write_text("#" + "".join(done.stdout for done in entries))
-    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    found = read_superlink_connection("consortium")
-    assert (found.address, found.insecure) == ("127.0.0.1:9123", False)
-    assert found.root_certificates == str(server / "ca.pem")
-    assert read_superlink_connection("a-2").insecure
+    scripts = ((server / "connection.sh", ()), (plain / "server/connection.sh", ("a-2",)))
+    for order in ("flower first", "we first"):
+        home = tmp_path / order
+        home.mkdir()
+        monkeypatch.setenv("FLWR_HOME", str(home))
+        if order == "flower first":
+            init_flwr_config()
+        for script, words in (*scripts, *scripts):  # to repeat it changes nothing
+            with (home / "config.toml").open("a") as file:  # as >> does, which makes the file
+                file.write(run(script, *words, FLWR_HOME=str(home)).stdout)
+        found = read_superlink_connection("consortium")
+        assert (found.address, found.insecure) == ("127.0.0.1:9123", False)
+        assert found.root_certificates == str(server / "ca.pem")
+        assert read_superlink_connection("a-2").insecure
+        assert read_superlink_connection().name == "local"  # `flwr run .` simulates, as before
     assert "a.b is no name of a connection" in refused(server / "connection.sh", "a.b")
 
 
@@ -375,6 +383,32 @@ def test_given_the_address_of_a_server_when_written_then_a_unit_reaches_it_alone
         "IPAddressDeny=any",
         f"IPAddressAllow={reached}",
     ]
+
+
+def test_given_another_connection_of_the_name_then_it_is_not_hidden(
+    secure: Path, tmp_path: Path
+) -> None:
+    config = '[superlink.consortium]\naddress = "127.0.0.1:1"\ninsecure = true\n'
+    (tmp_path / "config.toml").write_text(config)
+    said = refused(secure / "server/connection.sh", FLWR_HOME=str(tmp_path))
+    assert f"{tmp_path}/config.toml has another connection consortium" in said
+    assert run(secure / "server/connection.sh", "two", FLWR_HOME=str(tmp_path)).returncode == 0
+
+
+def test_given_no_file_named_then_the_owners_log_lies_in_its_folder(
+    secure: Path, programs: Path
+) -> None:
+    owner = secure / "owners" / "owner-0"
+    for value, expected in (
+        ("", owner / "log" / "messages.csv"),
+        ("/srv/audit/fl.csv", "/srv/audit/fl.csv"),
+    ):
+        fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG=value)
+        said = run(owner / "start-supernode.sh").stdout
+        [config] = re.findall(r"<(data=.*)>", said)
+        assert parse_config_args([config])["log"] == str(expected)
+    fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG="log.csv")
+    assert "log.csv in " in refused(owner / "start-supernode.sh")
 
 
 def test_units_and_containers(secure: Path, plain: Path) -> None:

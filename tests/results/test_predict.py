@@ -240,7 +240,7 @@ def test_directory_without_model(run: Path, tmp_path: Path) -> None:
     (run / "model.safetensors").unlink()
     with pytest.raises(UserError, match=r"holds no model\.safetensors"):
         load_model(run)
-    with pytest.raises(UserError, match="is not a directory"):
+    with pytest.raises(UserError, match="is not there"):
         load_model(tmp_path / "missing")
     with pytest.raises(UserError, match=r"holds no config\.json"):
         load_model(tmp_path)

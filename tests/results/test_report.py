@@ -479,3 +479,40 @@ def test_given_vectors_then_the_page_does_not_call_them_images(tmp_path: Path) -
     config["data"]["input_shape"] = [13]
     write_json(directory / "config.json", config)
     assert "Data: vectors of length 13, 10 classes" in _Page(report([directory])).text
+
+
+@TEXT
+def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_sees_it(
+    tmp_path: Path,
+) -> None:
+    run = write_run(tmp_path / "run", clients=2, rounds=2)
+    federation = json.loads((run / "federation.json").read_text())
+    for client, name in zip(federation["clients"], ("north", HOSTILE[0]), strict=True):
+        client["name"] = name
+    write_json(run / "federation.json", federation)
+    sent = [{"what": "the model", "reader": "the server; all clients", "often": "every round"}]
+    disclosed = {"settings": "ab" * 32, "sent": sent, "unprotected": ["It sees a <model>."]}
+    write_json(run / "disclosures.json", disclosed)
+    page = _Page(report([run]))
+    assert ["the model", "the server; all clients", "every round"] in page.rows
+    assert [row[0] for row in page.rows if row[1:2] in (["0"], ["1"])][:2] == ["north", HOSTILE[0]]
+    for text in ("What is not protected", "It sees a <model>.", "ab" * 32):
+        assert text in page.text
+    assert "FedUL: trains to predict" in page.text
+
+
+@TEXT
+def test_given_a_simulation_then_its_report_has_no_owners(tmp_path: Path) -> None:
+    page = _Page(report([write_run(tmp_path / "run", rounds=2)]))
+    assert "left each owner" not in page.text
+
+
+@TEXT
+@pytest.mark.parametrize("content", [{}, {"sent": [{}], "unprotected": []}, {"sent": 7}])
+def test_given_damaged_disclosures_then_the_report_names_the_file(
+    tmp_path: Path, content: dict[str, Any]
+) -> None:
+    run = write_run(tmp_path / "run", rounds=2)
+    write_json(run / "disclosures.json", content)
+    with pytest.raises(UserError, match=r"disclosures\.json is damaged"):
+        report([run])

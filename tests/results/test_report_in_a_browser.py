@@ -14,16 +14,16 @@ import pytest
 
 from fedul_flwr.results.report import report
 from tests.results.test_report import HOSTILE, write_comparison, write_measures
-from tests.support.synthetic_results import write_label_run, write_run
+from tests.support.synthetic_results import write_json, write_label_run, write_run
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 WIDTHS = (400, 800, 1600)
 LONG = "n" * 150
 Seen = tuple[str, list[dict[str, Any]]]
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --hide-scrollbars --enable-logging=stderr "
-    "--dump-dom"
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync --hide-scrollbars "
+    "--enable-logging=stderr --dump-dom"
 )
 PROBE = """<!DOCTYPE html><meta name="color-scheme" content="light dark"><body>{frames}<pre></pre>
 <script>
@@ -64,7 +64,14 @@ addEventListener("load", () => {{
       width: page.documentElement.scrollWidth,
       images: page.images.length,
       missing: [...page.images].filter((image) => !image.naturalWidth).length,
-      smallest: Math.min(...[...page.images].map((one) => one.width / one.getAttribute("width"))),
+      cut: [...page.images].filter((one) => {{
+        const box = one.parentElement;
+        return box.scrollWidth > box.clientWidth;
+      }}).length,
+      smallest: Math.min(...[...page.images].map((one) => {{
+        one.parentElement.focus();
+        return one.width / one.getAttribute("width");
+      }})),
       filters: [...new Set([...page.images].map((image) => getComputedStyle(image).filter))],
       words: words(page),
       faint: written.filter((one) => contrast(one) < 4.5).map((one) => one.outerHTML),
@@ -85,12 +92,19 @@ def browser() -> str:
     return found
 
 
+def disclosed() -> dict[str, Any]:
+    """What a run among owners says of what left them, with long names."""
+    sent = [{"what": what, "reader": "the server", "often": "once"} for what in (LONG, "the model")]
+    return {"settings": "0" * 64, "sent": sent, "unprotected": ["The server sees it.", LONG]}
+
+
 @pytest.fixture(scope="module")
 def pages(browser: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A report on runs of all kinds with long and hostile names, and one on a comparison."""
     place = tmp_path_factory.mktemp("pages")
     few = write_run(place / "a", sets=1, dataset=LONG, finished=False, with_counts=True)
     write_measures(few, 10)
+    write_json(few / "disclosures.json", disclosed())
     runs = [
         few,
         write_run(place / "b", sets=1, rounds=2, class_names=(*HOSTILE, LONG), momentum=0.9),
@@ -149,8 +163,11 @@ def test_given_any_width_then_no_word_of_a_table_is_broken(seen: Seen) -> None:
     assert [page["words"] for page in pages] == [[]] * len(pages)
 
 
-def test_given_a_phone_then_pictures_scroll_instead_of_becoming_unreadable(seen: Seen) -> None:
+def test_given_any_width_then_no_picture_is_cut_and_a_tap_makes_a_small_one_readable(
+    seen: Seen,
+) -> None:
     _, pages = seen
+    assert [page["cut"] for page in pages] == [0] * len(pages)
     assert all(page["smallest"] > 0.7 for page in pages)
 
 

@@ -148,7 +148,8 @@ def consortium(place: Path, owners: int) -> Iterator[Deployment]:
     write_settings(files / "server" / "server.env", {"VENV": PROGRAMS.parent})
     home = place / f"{PREFIX}home"
     home.mkdir()
-    entry = subprocess.run([files / "server" / "connection.sh"], capture_output=True, check=True)
+    script, settings = files / "server" / "connection.sh", {**os.environ, "FLWR_HOME": str(home)}
+    entry = subprocess.run([script], capture_output=True, check=True, env=settings)
     (home / "config.toml").write_bytes(entry.stdout)
     environment = {
         **os.environ,

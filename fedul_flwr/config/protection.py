@@ -1,0 +1,83 @@
+"""What a run's settings do not protect, in sentences for data owners and ethics boards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.methods import METHODS, find_method
+
+_COMPARES = ("xclp", "xclp-predict")
+
+
+def unprotected(settings: RunConfig) -> Iterator[str]:
+    """One sentence for each thing that somebody other than the owner can learn or do.
+
+    Parameters
+    ----------
+    settings : all settings of the run, with those that depend on the data resolved.
+    """
+    if find_method(settings.method).trains and find_method(settings.method).asks_clients:
+        yield from _of_updates(settings)
+    if settings.method in _COMPARES:
+        yield from _of_comparisons(settings)
+    if settings.method == "fedmatch":
+        yield (
+            "Each owner gets parts of other owners' models, which were trained on these owners' "
+            "points alone."
+        )
+    tables = settings.sections.values()
+    if any(isinstance(one, AdmissionSettings) and one.share_priors for one in tables):
+        yield "The server gets the class shares of every set."
+    if settings.standardize_sum == "plaintext":
+        yield "The server gets mean and variance of every column of each owner's points."
+    elif settings.standardize_sum == "masked":
+        yield "The server gets mean and variance of every column of all owners' points together."
+    if settings.method not in METHODS:
+        yield (
+            "The method is somebody's own: what its program sends beyond this list, nobody has "
+            "checked here."
+        )
+    yield "The server sees how many points an owner has, and when and how much its machine sends."
+    yield (
+        "Owners' machines run the program that the server sends. Whoever runs the server can send "
+        "another one, which can read what the user of the SuperNode can read."
+    )
+
+
+def _of_updates(settings: RunConfig) -> Iterator[str]:
+    dp = settings[DPSettings]
+    yield (
+        "The server sees the model of each owner by itself: models are not added up under "
+        "encryption."
+    )
+    if dp.clipping == "client":
+        yield (
+            f"Updates are clipped to the length {dp.norm:g} at the owner. The noise is added by "
+            "the server, which sees updates without it."
+        )
+    elif dp.clipping == "server":
+        yield "The server clips updates and adds noise, and sees them without either."
+    else:
+        yield (
+            "Updates are neither clipped nor noised: whoever has one, or the model of the run, may "
+            "find out something about the points that it was trained on."
+        )
+
+
+def _of_comparisons(settings: RunConfig) -> Iterator[str]:
+    if settings[XCLPSettings].secure == "plaintext":
+        yield "The server gets a code of every point, and every label that an owner adds up."
+        return
+    yield (
+        "The server sees how similar any two points of all owners are, whose they are, and which "
+        "have a label. Who also knows some of the points can find out much of the others."
+    )
+    yield (
+        "Encryption holds against a server and owners who follow the protocol, as long as the "
+        "server and an owner do not work together."
+    )
+    yield "Owners see how many points and labels others have, and how many labels of each class."

@@ -1,0 +1,264 @@
+"""An owner's log: what each run asked of its node, what left it, and nothing of the data."""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from fedul_flwr.client_app import app as client_app
+from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.federated.arrays import num_bytes
+from fedul_flwr.federated.disclosure import disclosures
+from fedul_flwr.federated.grid import PackingGrid
+from fedul_flwr.federated.messages import (
+    PHASE,
+    item_sizes,
+    payload_bytes,
+    payload_parts,
+    to_record,
+)
+from fedul_flwr.federated.owner_log import COLUMNS, refuse_unwritable, settings_digest
+from fedul_flwr.federated.phases import announce_end
+from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.runs import EVERYTHING_ALLOWED, train
+
+ROUNDS = 2
+SETTINGS = {
+    **{**NO_DATA, "method": "fedul", "model": "mlp", "local-epochs": 1, "num-rounds": ROUNDS},
+    "selection": "last",
+}
+
+
+def read_log(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+class Owners:
+    """Two owners whose nodes have a log; runs go through the app that devices have."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.folders = [place / f"ward-{client}" for client in range(2)]
+        for client, folder in enumerate(self.folders):
+            write_sets(folder, seed=client)
+
+    def log(self, client: int) -> Path:
+        return self.place / f"log-{client}.csv"
+
+    def app(self, **node: Any) -> Any:
+        def answer(message: Message, context: Context) -> Message:
+            client = int(str(context.node_config["partition-id"]))
+            named = {"data": str(self.folders[client]), "log": str(self.log(client))}
+            context.node_config |= {**named, **EVERYTHING_ALLOWED, **node}
+            return client_app(message, context)
+
+        return answer
+
+    def run(self, settings: Mapping[str, Any] = MappingProxyType({}), **options: Any) -> Path:
+        config = resolve({**SETTINGS, "output": str(self.place / "run"), **settings}, self.place)
+        return train(config, 2, client_app=self.app(), **options)
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> Owners:
+    return Owners(tmp_path)
+
+
+def test_given_a_run_then_each_owner_has_a_line_for_every_message_with_its_size_and_content(
+    owners: Owners, tmp_path: Path
+) -> None:
+    run = owners.run(message_log=tmp_path / "messages")
+    sent = [m for m in read_message_log(tmp_path / "messages") if m.direction == TO_SERVER]
+    flat = json.loads((run / "config.json").read_text())["settings"]
+    disclosed = json.loads((run / "disclosures.json").read_text())
+    assert disclosed["settings"] == settings_digest(flat)
+    assert [entry["what"] for entry in disclosed["sent"]] == [
+        entry.what for entry in disclosures(resolve({**flat, "output": "elsewhere"}, tmp_path))
+    ]
+    for client in range(2):
+        lines = read_log(owners.log(client))
+        assert tuple(lines[0]) == COLUMNS
+        mine = [message for message in sent if message.client == client]
+        assert [line["message"] for line in lines] == [m.phase or m.type for m in mine]
+        trained = [line for line in lines if line["message"] == "train"]
+        assert [line["round"] for line in trained] == ["1 of 2", "2 of 2"]
+        assert {line["settings"] for line in lines[1:]} == {disclosed["settings"]}
+        assert {line["outcome"] for line in lines} == {"answered"}
+        assert {line["method"] for line in lines} == {"fedul"}
+        sizes = [sum(len(a.travelled()) for a in m.arrays) for m in mine if m.type == "train"]
+        for line, size in zip(trained, sizes, strict=True):
+            # beside the model seven numbers of 8 bytes
+            assert int(line["bytes_sent"]) == size + 32 + 24
+            assert line["sent"] == (
+                "the model after local training, to the server; all clients get the mean "
+                f"({size} bytes); how many points, and how training went, to the server (32 bytes);"
+                " when it trained, in which process, to the server (24 bytes)"
+            )
+            assert int(line["bytes_received"]) >= size
+
+
+def test_given_what_a_method_does_not_declare_then_the_log_says_so(
+    owners: Owners, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    register = FedULClient.register
+    monkeypatch.setattr(FedULClient, "register", lambda self: {**register(self), "diagnosis": 7})
+    owners.run({"num-rounds": 1})
+    [line] = [line for line in read_log(owners.log(0)) if line["message"] == "setup"]
+    assert "not declared by the method: diagnosis (8 bytes)" in line["sent"]
+
+
+def test_given_two_runs_then_the_second_is_added_and_nothing_is_taken_away(owners: Owners) -> None:
+    owners.run({"num-rounds": 1})
+    first = owners.log(0).read_bytes()
+    owners.run({"num-rounds": 1, "output": str(owners.place / "other")})
+    both = owners.log(0).read_bytes()
+    assert both.startswith(first)
+    assert both.count(b"bytes_received") == 1
+    assert stat.S_IMODE(owners.log(0).stat().st_mode) == 0o600
+
+
+def test_given_the_log_then_no_path_name_or_value_of_the_data_is_in_it(owners: Owners) -> None:
+    owners.run()
+    content = owners.log(1).read_text()
+    assert str(owners.place) not in content
+    for name in (path.stem for path in owners.folders[1].iterdir()):
+        assert name not in content, name
+
+
+def refused(owners: Owners, **node: Any) -> list[dict[str, str]]:
+    config = resolve({**SETTINGS, "output": str(owners.place / "run")}, owners.place)
+    with pytest.raises(UserError):
+        train(config, 2, client_app=owners.app(**node))
+    return read_log(owners.log(0))
+
+
+def test_given_a_run_that_the_owner_does_not_allow_then_the_refusal_is_in_the_log(
+    owners: Owners,
+) -> None:
+    last = refused(owners, **{"allow-methods": "xclp"})[-1]
+    assert (last["message"], last["bytes_sent"], last["sent"]) == ("setup", "0", "")
+    assert last["outcome"].startswith("not answered: The node's owner does not allow")
+    assert last["settings"] != ""
+
+
+def test_given_data_that_cannot_be_used_then_the_log_has_what_the_server_was_told(
+    owners: Owners,
+) -> None:
+    (owners.folders[0] / "priors.csv").write_text("set,secret-diagnosis\nx,1\n")
+    last = refused(owners)[-1]
+    assert last["outcome"] == (
+        "not answered: The client cannot use its data or node config; its own log says why."
+    )
+    assert "secret-diagnosis" not in owners.log(0).read_text()
+
+
+def test_given_a_log_that_cannot_be_written_then_nothing_is_sent(owners: Owners) -> None:
+    owners.log(0).mkdir()
+    config = resolve({**SETTINGS, "output": str(owners.place / "run")}, owners.place)
+    with pytest.raises(UserError, match="cannot write its owner's log"):
+        train(config, 2, client_app=owners.app())
+    with pytest.raises(OwnDataError, match="log"):
+        refuse_unwritable(owners.log(0))
+    with pytest.raises(OwnDataError, match="log"):
+        refuse_unwritable(owners.place / "no folder" / "log.csv")
+    refuse_unwritable(owners.place / "new.csv")
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("told", ["{", "[1]", '{"method": "nonsense"}', ""])
+def test_given_settings_that_cannot_be_read_then_the_client_refuses_and_the_log_has_a_line(
+    owners: Owners, told: str
+) -> None:
+    records = RecordDict({"config": ConfigRecord({"phase": "setup", "settings": told})})
+    context = Context(7, 1, {"partition-id": 0}, RecordDict(), {"method": "fedul"})
+    with pytest.raises((UserError, ValueError, TypeError, AttributeError), match=""):
+        owners.app()(Message(records, 1, PHASE), context)
+    [line] = read_log(owners.log(0))
+    assert (line["run"], line["message"], line["bytes_sent"]) == ("7", "setup", "0")
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("phase", ["describe", "setup"])
+def test_given_a_module_that_the_owner_has_not_allowed_then_the_log_does_not_import_it(
+    owners: Owners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
+) -> None:
+    (tmp_path / "strangers.py").write_text("open('it-ran', 'w')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    named = {**SETTINGS, "method": "strangers:METHOD"}
+    told = {"phase": phase, "settings": json.dumps(named)}
+    context = Context(7, 1, {"partition-id": 0}, RecordDict(), named)
+    with pytest.raises(UserError):
+        owners.app()(Message(RecordDict({"config": ConfigRecord(told)}), 1, PHASE), context)
+    [line] = read_log(owners.log(0))
+    assert line["outcome"].startswith("not answered: ")
+    assert not (tmp_path / "it-ran").exists()
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize("how", ["finished", "failed"])
+def test_given_the_end_of_a_run_when_announced_then_it_is_in_the_log(
+    owners: Owners, how: str
+) -> None:
+    class Device(PackingGrid):
+        def __init__(self) -> None:
+            self.waiting: dict[str, Message] = {}
+
+        def get_node_ids(self) -> list[int]:
+            return [5]
+
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            context = Context(7, 5, {"partition-id": 0}, RecordDict(), {"method": "fedul"})
+            return [owners.app()(message, context) for message in messages]
+
+    announce_end(Device(), how)
+    [line] = read_log(owners.log(0))
+    assert (line["message"], line["outcome"]) == ("end", f"the run has {how}")
+    assert line["bytes_sent"] == "0"
+
+
+def test_given_a_superlink_that_is_gone_when_the_end_is_announced_then_the_run_is_over_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Gone(PackingGrid):
+        def __init__(self) -> None:
+            pass
+
+        def get_node_ids(self) -> list[int]:
+            raise ConnectionError("gone")
+
+    announce_end(Gone(), "finished")
+    assert "Owners were not told that the run has finished: gone" in caplog.text
+
+
+def test_given_settings_then_their_digest_depends_on_each_and_not_on_order_or_resuming() -> None:
+    flat = {"seed": 1, "method": "fedul"}
+    # printf '{"method": "fedul", "seed": 1}' | sha256sum
+    assert settings_digest(flat) == (
+        "3fbaed76fdbf7bff3d698a3b31887988bf07f3b66be26aef09ce3e3954428219"
+    )
+    assert settings_digest({"method": "fedul", "seed": 1, "resume": "x"}) == settings_digest(flat)
+    assert settings_digest({**flat, "seed": 2}) != settings_digest(flat)
+
+
+def test_given_a_message_then_the_sizes_of_its_parts_are_those_of_all_items() -> None:
+    arrays = to_record({"w": np.zeros((3, 2), np.float32)})
+    records = RecordDict({"arrays": arrays, "config": ConfigRecord({"a": "é", "b": [1, 2]})})
+    size = num_bytes(arrays["w"])
+    # "é" has 2 bytes in UTF-8, two numbers have 16
+    assert sorted(found[2] for found in item_sizes(records)) == sorted([size, 2, 16])
+    assert payload_parts(records) == {"model": size, "other": 18}
+    assert payload_bytes(records) == size + 18

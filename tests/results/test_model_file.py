@@ -1,0 +1,292 @@
+"""A model in one file predicts as its run does, names no place, and is read safely."""
+
+from __future__ import annotations
+
+import csv
+import getpass
+import io
+import json
+import socket
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import fedul_flwr as ff
+from fedul_flwr.cli.main import app
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.results import model_file
+from fedul_flwr.results.model_file import pack
+from fedul_flwr.results.predict import load_model
+from fedul_flwr.results.prediction_file import write_predictions
+from tests.support.runs import train
+
+COLUMNS = ["age", "sex", "lactate"]
+
+
+def patients(seed: int, count: int) -> pd.DataFrame:
+    """Patients whose lactate is above 2 if they are ill."""
+    rng = np.random.default_rng(seed)
+    ill = rng.random(count) < 0.4
+    found = pd.DataFrame({"patient": [f"00{number}" for number in range(count)]})
+    found["age"] = rng.normal(60, 12, count).round(1)
+    found["sex"] = rng.choice(["f", "m"], count)
+    found["lactate"] = np.where(ill, rng.normal(4, 0.5, count), rng.normal(1, 0.3, count)).round(2)
+    return found.assign(ward=np.where(ill, "ill", "well"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("secret-hospital")
+    (place / "ward").mkdir()
+    for part, seed in (("train", 0), ("test", 10)):
+        frame = patients(seed, 300).drop(columns="patient")
+        frame.to_csv(place / "ward" / f"{part}.csv", index=False)
+    settings = {
+        **{"method": "supervised", "dataset": str(place / "ward"), "label-column": "ward"},
+        **{"model": "linear", "num-rounds": 3, "local-epochs": 2, "learning-rate": 0.05},
+        "output": str(place / "run"),
+    }
+    return train(resolve(settings, place), 2)
+
+
+@pytest.fixture
+def packed(run: Path, tmp_path: Path) -> Path:
+    return pack(run, tmp_path / "model.zip")
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_given_a_packed_model_then_it_predicts_as_the_run_does(
+    run: Path, packed: Path, tmp_path: Path
+) -> None:
+    patients(1, 40)[COLUMNS].to_csv(tmp_path / "new.csv", index=False)
+    write_predictions(run, tmp_path / "new.csv", tmp_path / "by-run.csv")
+    write_predictions(packed, tmp_path / "new.csv", tmp_path / "by-file.csv")
+    assert (tmp_path / "by-file.csv").read_bytes() == (tmp_path / "by-run.csv").read_bytes()
+    right = [row["class"] for row in rows(tmp_path / "by-file.csv")] == patients(1, 40)["ward"]
+    assert right.mean() > 0.9
+
+
+def test_given_a_packed_model_when_loaded_in_python_then_it_predicts_frames(
+    run: Path, packed: Path
+) -> None:
+    model = ff.load(packed)
+    frame = patients(2, 20)[COLUMNS]
+    assert model.class_names == ("ill", "well")
+    np.testing.assert_array_equal(model.predict_proba(frame), ff.load(run).predict_proba(frame))
+    np.testing.assert_array_equal(model.predict(frame), model.predict_proba(frame).argmax(axis=1))
+
+
+def test_given_an_id_column_then_ids_are_copied_as_written_and_change_no_probability(
+    packed: Path, tmp_path: Path
+) -> None:
+    frame = patients(3, 12)
+    frame[["lactate", "patient", "age", "sex"]].to_csv(tmp_path / "ids.csv", index=False)
+    frame[COLUMNS].to_csv(tmp_path / "none.csv", index=False)
+    found = rows(
+        write_predictions(packed, tmp_path / "ids.csv", tmp_path / "a.csv", id_column="patient")
+    )
+    plain = rows(write_predictions(packed, tmp_path / "none.csv", tmp_path / "b.csv"))
+    assert list(found[0]) == ["patient", "label", "class", "confidence", "p_ill", "p_well"]
+    assert [row.pop("patient") for row in found] == [f"00{number}" for number in range(12)]
+    assert [row.pop("name") for row in plain] == [str(number) for number in range(12)]
+    assert found == plain
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
+def test_given_one_row_then_its_prediction_is_that_among_others(
+    packed: Path, tmp_path: Path, suffix: str
+) -> None:
+    frame = patients(4, 9)
+    frame["patient"] = range(9)
+    for name, part in (("all", frame), ("one", frame.iloc[[5]])):
+        file = tmp_path / f"{name}{suffix}"
+        part.to_csv(file, index=False) if suffix == ".csv" else part.to_parquet(file)
+        write_predictions(packed, file, tmp_path / f"{name}.out.csv", id_column="patient")
+    [alone] = rows(tmp_path / "one.out.csv")
+    assert alone == rows(tmp_path / "all.out.csv")[5]
+    assert alone["patient"] == "5"
+
+
+def test_given_a_file_of_ids_then_a_formula_in_one_stays_a_text(
+    packed: Path, tmp_path: Path
+) -> None:
+    frame = patients(5, 2).assign(patient=["=1+1", "Ärztin, 7"])
+    frame.to_csv(tmp_path / "in.csv", index=False)
+    out = write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column="patient")
+    assert [row["patient"] for row in rows(out)] == ["'=1+1", "Ärztin, 7"]
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("lactate", "the model takes this column"),
+        ("pateint", "no column 'pateint'"),
+        ("label", "is the name of a column of predictions"),
+    ],
+)
+def test_given_an_id_column_that_cannot_be_one_then_it_is_refused(
+    packed: Path, tmp_path: Path, column: str, text: str
+) -> None:
+    patients(6, 3).to_csv(tmp_path / "in.csv", index=False)
+    with pytest.raises(UserError, match=text):
+        write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_given_images_then_an_id_column_is_refused(tmp_path: Path) -> None:
+    digits = train(
+        resolve(
+            {"model": "mlp", "num-rounds": 1, "local-epochs": 1, "output": str(tmp_path / "run")},
+            tmp_path,
+        ),
+        2,
+    )
+    with pytest.raises(UserError, match="images are named by their files"):
+        write_predictions(digits, tmp_path, tmp_path / "out.csv", id_column="patient")
+
+
+def test_given_a_packed_model_then_nothing_in_it_tells_where_it_comes_from(
+    run: Path, packed: Path
+) -> None:
+    with zipfile.ZipFile(packed) as archive:
+        assert sorted(archive.namelist()) == [
+            *("columns.json", "config.json", "model-card.md", "model.safetensors")
+        ]
+        content = b"\n".join(archive.read(name) for name in archive.namelist())
+        settings = json.loads(archive.read("config.json"))["settings"]
+    for text in ("secret-hospital", str(run), socket.gethostname(), f"/{getpass.getuser()}/"):
+        assert text.encode() not in content, text
+    assert settings["dataset"] == "ward"
+    assert not {"output", "resume", "tracking"} & settings.keys()
+
+
+def test_given_the_same_run_twice_then_the_files_are_equal(run: Path, tmp_path: Path) -> None:
+    one, other = pack(run, tmp_path / "a.zip"), pack(run, tmp_path / "b.zip")
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_given_the_commands_then_a_model_goes_from_a_run_to_predictions(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    patients(7, 5).to_csv("patients.csv", index=False)
+    packed = CliRunner().invoke(app, ["pack", str(run), "-o", "model.zip"])
+    assert packed.output == "Packed: model.zip\n"
+    options = ["--input", "patients.csv", "--id-column", "patient", "-o", "out.csv"]
+    done = CliRunner().invoke(app, ["predict", "--model", "model.zip", *options])
+    assert (done.exit_code, done.output) == (0, "Predictions: out.csv\n")
+    assert len(rows(Path("out.csv"))) == 5
+
+
+def test_given_an_unfinished_run_then_it_is_not_packed(run: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
+    with pytest.raises(UserError, match="not finished"):
+        pack(tmp_path)
+    assert not (tmp_path / "model.zip").exists()
+
+
+@pytest.mark.parametrize("features", ["run:/srv/runs/first", "huggingface:/srv/models/vit"])
+def test_given_a_model_that_needs_this_machine_then_it_is_not_packed(
+    run: Path, tmp_path: Path, features: str
+) -> None:
+    for name in ("config.json", "summary.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    content = json.loads((tmp_path / "config.json").read_text())
+    content["settings"]["features"] = features
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match="on this machine alone"):
+        pack(tmp_path)
+
+
+def altered(packed: Path, change: Any) -> Path:
+    """The file with entries changed: ``change`` gets names and contents, and returns them."""
+    with zipfile.ZipFile(packed) as archive:
+        entries = [(name, archive.read(name)) for name in archive.namelist()]
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in change(entries):
+            archive.writestr(name, content)
+    return packed
+
+
+Entries = list[tuple[str, bytes]]
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda found: [*found, ("../evil.txt", b"x")], "'../evil.txt'"),
+        (lambda found: [*found, ("/etc/passwd", b"x")], "'/etc/passwd'"),
+        (lambda found: [*found, ("model.pkl", b"x")], "'model.pkl'"),
+        (lambda found: [*found, found[0]], "twice"),
+        (lambda found: found[1:], "holds no config.json"),
+        (lambda found: found[:-1], "holds no model.safetensors"),
+        (lambda found: [*found[:-1], (found[-1][0], b"no weights")], "safetensors"),
+        (lambda found: [("config.json", b"{"), *found[1:]], r"model\.zip/config\.json, line 1"),
+    ],
+)
+def test_given_another_archive_then_it_is_refused_and_nothing_is_written_beside_it(
+    packed: Path, tmp_path: Path, change: Any, text: str
+) -> None:
+    altered(packed, change)
+    before = {path: path.stat().st_mtime for path in tmp_path.rglob("*")}
+    with pytest.raises(UserError, match=text) as refused:
+        load_model(packed)
+    assert "fedul-model-" not in str(refused.value)
+    assert {path: path.stat().st_mtime for path in tmp_path.rglob("*")} == before
+
+
+def test_given_an_entry_that_unpacks_to_more_than_is_allowed_then_it_is_refused_unread(
+    packed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(model_file, "LARGEST_TEXT", 1000)
+    with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("feature-columns.json", b" " * 1001)
+    monkeypatch.setattr(zipfile.ZipFile, "open", None)
+    with pytest.raises(UserError, match="at most 1,000 are read"):
+        load_model(packed)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"\x00" * 500])
+def test_given_no_archive_then_one_sentence_says_so(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "model.zip").write_bytes(content)
+    with pytest.raises(UserError, match="cannot be read as a model that fedul-flwr pack wrote"):
+        load_model(tmp_path / "model.zip")
+
+
+def test_given_a_damaged_byte_then_the_model_is_refused(packed: Path) -> None:
+    content = bytearray(packed.read_bytes())
+    with zipfile.ZipFile(io.BytesIO(bytes(content))) as archive:
+        start = archive.getinfo("model.safetensors").header_offset
+    content[start + 400] ^= 1
+    packed.write_bytes(content)
+    with pytest.raises(UserError, match="cannot be read"):
+        load_model(packed)
+
+
+def test_given_a_module_named_in_the_file_then_it_is_run_only_if_trusted(
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "strangers_model.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def change(found: Entries) -> Entries:
+        config = json.loads(dict(found)["config.json"])
+        config["settings"]["model"] = "strangers_model:build"
+        return [("config.json", json.dumps(config).encode()), *found[1:]]
+
+    altered(packed, change)
+    with pytest.raises(UserError, match=r"model\.zip names the module 'strangers_model:build'"):
+        load_model(packed)
+    with pytest.raises(UserError, match="it ran"):
+        load_model(packed, trust_modules=True)
