@@ -41,6 +41,11 @@ def node(**limits: Any) -> NodeConfig:
         ),
         ({}, {"fedul.share-priors": True}, "fedul.share-priors = true: {}allow-priors = False"),
         (
+            {"allow_class_shares": False},
+            {"test-prior": "sets"},
+            "test-prior = 'sets': {}allow-class-shares = False",
+        ),
+        (
             {},
             {"standardize": "federation"},
             "standardize = 'federation' without standardize-sum = 'masked': "
