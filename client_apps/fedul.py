@@ -10,8 +10,7 @@ import numpy as np
 from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
-from fedul_flwr.config.base import AUTO
-from fedul_flwr.config.fedul import FedULSettings, may_ask_for_shares
+from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.prior_uncertainty import Dirichlet
@@ -39,19 +38,13 @@ def _prior_of_sets(settings: RunConfig) -> bool:
     return settings.test_prior == "sets"
 
 
-def _tells_shares(settings: RunConfig) -> bool:
-    """Whether class masses are sent, also by settings that an owner reads before a run."""
-    by_default = settings.test_prior == AUTO and may_ask_for_shares(settings)
-    return by_default or _prior_of_sets(settings)
-
-
 def _holds_out(settings: RunConfig) -> bool:
     return settings.selection == "heldout"
 
 
 DISCLOSURES = (
     *UNLABELED_SETS,
-    Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=_tells_shares),
+    Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=_prior_of_sets),
     Sent(
         EVALUATE,
         ("num-examples", "loss"),

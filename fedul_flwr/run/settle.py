@@ -49,7 +49,7 @@ def suit(
         If settings do not go with the data or with a choice.
     """
     settings = resolve_standardize(settings, shape.input_shape)
-    size = DataSize(shape.model_shape, points, settings.num_rounds)
+    size = DataSize(shape.model_shape, points)
     settings, chosen = with_suited(settings, size)
     if chosen:
         strategy.validate(settings)
