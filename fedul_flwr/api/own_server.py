@@ -120,7 +120,7 @@ class PlainStrategy(Strategy):
             **given,
         }
         settings = parse_flat(flat)
-        size = DataSize(self._shape.model_shape, None, settings.num_rounds)
+        size = DataSize(self._shape.model_shape, None)
         return with_suited(settings, size)[0]
 
     def start(

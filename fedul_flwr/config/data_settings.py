@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import AUTO, Settings
 from fedul_flwr.config.class_priors import parse_prior
 from fedul_flwr.config.features import check_features, is_own_function
 
@@ -16,7 +16,7 @@ PartitionName = Literal[
 ]
 BUILT_IN = ("digits", "breast-cancer", "wine")
 """Data sets that ship with scikit-learn."""
-TEST_PRIOR_WORDS = ("uniform", "sets", "em")
+TEST_PRIOR_WORDS = (AUTO, "uniform", "sets", "em")
 
 
 class DataSettings(Settings):
@@ -83,9 +83,11 @@ class DataSettings(Settings):
     server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of the training data, with labels, that the server keeps for methods that train
     there. It is withheld from the clients under every method, so that comparisons share splits."""
-    test_prior: str = "uniform"
+    test_prior: str = AUTO
     """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
-    clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images)."""
+    clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images).
+    `auto` is `sets` where owners bring their own sets, except with `dp.clipping`; else `uniform`.
+    """
 
     @field_validator("features")
     @classmethod

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import Settings
+from fedul_flwr.config.privacy import DPSettings
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
@@ -124,3 +125,10 @@ def fewer_sets(settings: RunConfig) -> bool:
     """Whether clients with fewer sets than classes can take part."""
     options = settings[AdmissionSettings]
     return isinstance(options, FedULSettings) and options.fewer_sets
+
+
+def may_ask_for_shares(settings: RunConfig) -> bool:
+    """Whether ``test-prior = "sets"`` is possible: the loss takes class priors, and differential
+    privacy does not forbid their mean without noise."""
+    takes = settings[FedULSettings].surrogate_loss != "release"
+    return takes and settings[DPSettings].clipping == "none"

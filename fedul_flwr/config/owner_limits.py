@@ -42,6 +42,9 @@ class OwnerLimits(Settings):
     """Whether `xclp.codes-seed = "run"` is allowed, with which the server can test guesses."""
     allow_priors: bool = False
     """Whether `fedul.share-priors` is allowed, which tells the server every set's class priors."""
+    allow_class_shares: bool = True
+    """Whether `test-prior = "sets"`, FedUL's default for owners' own sets, is allowed: the server
+    then gets the expected number of points of each class, and all clients get the mean."""
     allow_column_means: bool = False
     """Whether `standardize = "federation"` is allowed without `standardize-sum = "masked"`: the
     server then gets the mean and variance of every column."""
@@ -92,6 +95,7 @@ class OwnerLimits(Settings):
         rules = [
             self._method_rule(settings),
             self._columns_rule(settings),
+            self._shares_rule(settings),
             *self._privacy_rules(settings),
         ]
         for section in settings.sections.values():
@@ -125,6 +129,10 @@ class OwnerLimits(Settings):
         pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
         has = "standardize = 'federation' without standardize-sum = 'masked'"
         return pools and not self.allow_column_means, has, "allow-column-means"
+
+    def _shares_rule(self, settings: RunConfig) -> Rule:
+        asks = settings.test_prior == "sets"
+        return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"

@@ -5,11 +5,13 @@ The rule (docs/defaults.md) sees no point and no label, so it gives the same on 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from fedul_flwr.config.base import AUTO, Scalar
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 
 SUITED = (
@@ -17,17 +19,20 @@ SUITED = (
     "augment",
 )
 """Settings that the rule chooses where they are `auto`."""
-LENET_SIDE = 12
-"""Smallest side in pixels of images for `lenet`."""
-CNN4_SIDES = (16, 64)
-"""Sides in pixels of images for `cnn4`; its linear layer would be too large beyond."""
+LEAST_SIDE = 16
+"""Smallest side in pixels of images for a batch-normalized network and turned and shifted views.
+Smaller ones learn better without both, and in fewer steps of constant size."""
+LARGEST_SIDE = 32
+"""Largest side in pixels of images for `cnn6-quarter`, whose linear layer is too large beyond."""
 BATCH, EPOCHS = 16, 2
+LEAST_STEPS, MOST_EPOCHS = 40, 10
+"""A client makes at least so many steps in a round, unless they take more epochs than this."""
 MOST_STEPS = 600
 """Most steps of a client in a round; for more points there is one epoch, and larger batches."""
-SMALL_MODELS = ("cnn-small", "lenet", "linear", "mlp", "mlp-linear")
+LARGE_STEP_MODELS = (
+    *("cnn2", "cnn6-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear"),
+)
 """Models that take the large step size."""
-MANY_ROUNDS = 50
-"""Smallest number of rounds for which the step size falls."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +44,10 @@ class DataSize:
     shape : of what the model takes: ``(height, width, channels)`` or ``(d,)``.
     points : mean number of points that a client trains on; None if the server does not know it,
         as with owners' own data.
-    rounds : communication rounds.
     """
 
     shape: tuple[int, ...]
     points: float | None
-    rounds: int
 
 
 class Choice(NamedTuple):
@@ -54,54 +57,65 @@ class Choice(NamedTuple):
     because: str
 
 
-def suited(size: DataSize, model: str = AUTO) -> dict[str, Choice]:
+def suited(size: DataSize, model: str = AUTO, clipping: str = "none") -> dict[str, Choice]:
     """The values of :data:`SUITED` for data of this size.
 
     Parameters
     ----------
     model : setting `model`; another value than `auto` is kept, and the step size follows from it.
+    clipping : setting `dp.clipping`; with another value than `none` the model has no batch norm.
     """
     sides = " x ".join(map(str, size.shape))
     form = f"images of {sides}" if len(size.shape) > 1 else f"vectors of {sides} numbers"
     points = f"points are {form}"
-    chosen = _model(size.shape) if model == AUTO else model
-    batch, epochs = _steps(size.points)
+    chosen = _model(size.shape, clips=clipping != "none") if model == AUTO else model
+    is_tiny = len(size.shape) == 3 and min(size.shape[:2]) < LEAST_SIDE
+    batch, epochs = _steps(size.points, 0 if is_tiny else LEAST_STEPS)
     count = "the server does not know how many points a client has"
     if size.points is not None:
         count = f"a client has about {round(size.points):,} points"
-    small = chosen.removesuffix("+head") in SMALL_MODELS
-    falls = size.rounds >= MANY_ROUNDS
+    large = chosen.removesuffix("+head") in LARGE_STEP_MODELS
+    differs = model == AUTO and chosen != _model(size.shape, clips=False)
+    without = f"; dp.clipping = {clipping!r} forbids batch norm" if differs else ""
     return {
-        "model": Choice(chosen, points),
-        "augment": Choice("flip" if size.shape[2:] == (3,) else "none", points),
+        "model": Choice(chosen, points + without),
+        "augment": Choice(_augmentation(size.shape), points),
         "batch-size": Choice(batch, count),
         "local-epochs": Choice(epochs, count),
-        "learning-rate": Choice(3e-3 if small else 1e-3, f"the model is {chosen}"),
-        "learning-rate-schedule": Choice(
-            "cosine" if falls else "constant", f"num-rounds is {size.rounds}"
-        ),
+        "learning-rate": Choice(3e-3 if large else 1e-3, f"the model is {chosen}"),
+        "learning-rate-schedule": Choice("constant" if is_tiny else "cosine", points),
     }
 
 
-def _model(shape: tuple[int, ...]) -> str:
+def _model(shape: tuple[int, ...], *, clips: bool) -> str:
     """The best network that two cores train quickly on points of this shape."""
     if len(shape) == 1:
         return "mlp"
-    smallest, largest = min(shape[:2]), max(shape[:2])
-    if smallest < LENET_SIDE:
+    if min(shape[:2]) < LEAST_SIDE:
         return "cnn-small"
-    in_color = shape[2] == 3 and CNN4_SIDES[0] <= smallest and largest <= CNN4_SIDES[1]
-    return "cnn4" if in_color else "lenet"
+    if clips:
+        return "lenet"
+    return "cnn6-quarter" if max(shape[:2]) <= LARGEST_SIDE else "cnn2"
 
 
-def _steps(points: float | None) -> tuple[int, int]:
-    """Batch size and epochs for this number of points of a client."""
-    batch, epochs = BATCH, EPOCHS
-    if points is not None and epochs * points > MOST_STEPS * batch:
-        epochs = 1
+def _augmentation(shape: tuple[int, ...]) -> str:
+    """Views in which images keep their class; gray ones may be letters, which are not mirrored."""
+    if shape[2:] == (3,):
+        return "flip"
+    return "affine" if len(shape) == 3 and min(shape[:2]) >= LEAST_SIDE else "none"
+
+
+def _steps(points: float | None, least: int) -> tuple[int, int]:
+    """Batch size and epochs for a client of so many points that makes ``least`` steps a round."""
+    if points is None:
+        return BATCH, EPOCHS
+    if EPOCHS * points > MOST_STEPS * BATCH:
+        batch = BATCH
         while points > MOST_STEPS * batch:
             batch *= 2
-    return batch, epochs
+        return batch, 1
+    steps = max(1, int(points) // BATCH)
+    return BATCH, min(max(EPOCHS, math.ceil(least / steps)), MOST_EPOCHS)
 
 
 def unsettled(settings: RunConfig) -> tuple[str, ...]:
@@ -118,7 +132,8 @@ def with_suited(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[st
         If a setting of the user has no effect with a choice, such as `model-width` with a network
         for images.
     """
-    missing, found = unsettled(settings), suited(size, settings.model)
+    clipping = settings[DPSettings].clipping
+    missing, found = unsettled(settings), suited(size, settings.model, clipping)
     chosen = {key: choice for key, choice in found.items() if key in missing}
     values = {key: choice.value for key, choice in chosen.items()}
     return (parse_flat({**settings.to_flat(), **values}), chosen) if chosen else (settings, {})

@@ -36,7 +36,7 @@ from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.methods import find_method
 from fedul_flwr.run.named_data import named_shape
 from fedul_flwr.run.server_data import open_server_data, refuse_other_form
-from fedul_flwr.run.settle import choose_selection, suit
+from fedul_flwr.run.settle import choose_selection, choose_test_prior, suit
 
 _OF_SHAPE = (
     *("columns", "missing", "label-column", "text-column"),
@@ -125,7 +125,8 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
 
     def resolved(has_validation: bool) -> RunConfig:
         chosen = choose_selection(settings, strategy.can_hold_out, has_validation=has_validation)
-        return settings.model_copy(update={"selection": chosen})
+        prior = choose_test_prior(settings, strategy, own_data=True)
+        return settings.model_copy(update={"selection": chosen, "test_prior": prior})
 
     # The data set may be on another machine: only the run shows whether it has labels.
     likely = resolved(settings.dataset != "none" and settings.validation_fraction > 0)

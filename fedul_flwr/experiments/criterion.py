@@ -12,7 +12,7 @@ from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.methods import find_method
-from fedul_flwr.results.best_round import CRITERION, Line, best_line
+from fedul_flwr.results.best_round import Line, best_line, criterion_value
 
 Name = Literal["validation", "balanced", "heldout"]
 
@@ -25,19 +25,15 @@ class Criterion:
 
     Attributes
     ----------
-    name : ``validation`` is the error on the server's labeled validation points in percent, of
-        which ``balanced`` is the mean over classes; ``heldout`` is the loss on the clients'
+    name : ``validation`` is the error on the server's labeled validation points in percent, for
+        methods like FedUL under the class priors that they train for, and ``balanced`` its mean
+        over classes; ``heldout`` is the loss on the clients'
         held-out unlabeled sets.
     selection : criterion by which a run chooses its round: one of ``name``, or ``last``.
     """
 
     name: Name
     selection: str
-
-    @property
-    def key(self) -> str:
-        """Key of the measure in a line of ``metrics.jsonl``."""
-        return CRITERION[self.name]
 
     def text(self, value: float) -> str:
         """A value for messages."""
@@ -52,13 +48,19 @@ class Criterion:
         measured = "heldout" if self.name == "heldout" else self.selection
         return {"selection": measured, "measure-test-error": False}
 
+    def measures(self, line: Line) -> bool:
+        """Whether a line of ``metrics.jsonl`` has the measure."""
+        return criterion_value(line, self.name) is not None
+
     def kept(self, lines: Sequence[Line]) -> tuple[int, float] | None:
         """The round that a run keeps of the rounds so far, and the measure in it.
 
         It is None if no round was measured. Of equal rounds a run keeps the first.
         """
-        best = best_line([line for line in lines if _is_finite(line, self.key)], self.selection)
-        return None if best is None else (int(best["round"]), float(best[self.key]))
+        measured = [line for line in lines if self.measures(line)]
+        best = best_line(measured, self.selection)
+        value = None if best is None else criterion_value(best, self.name)
+        return None if best is None or value is None else (int(best["round"]), value)
 
 
 def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
@@ -107,8 +109,3 @@ def is_diverged(line: Line) -> bool:
     """Whether a loss of a round is infinite or NaN."""
     values = [line.get(key) for key in _LOSSES]
     return any(isinstance(value, float) and not math.isfinite(value) for value in values)
-
-
-def _is_finite(line: Line, key: str) -> bool:
-    value = line.get(key)
-    return isinstance(value, int | float) and math.isfinite(value)

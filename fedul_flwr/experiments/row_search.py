@@ -213,7 +213,7 @@ def _run(
         nonlocal seen
         seen = [dict(line) for line in lines]
         step, kept = lines[-1]["round"], task.criterion.kept(lines)
-        if kept is None or lines[-1].get(task.criterion.key) is None:
+        if kept is None or not task.criterion.measures(lines[-1]):
             return
         if step not in _reports(trial):
             trial.report(kept[1], step)

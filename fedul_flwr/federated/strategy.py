@@ -20,6 +20,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
@@ -133,7 +134,7 @@ class MethodStrategy(Strategy):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse settings that have no effect on this method, before anything starts."""
-        if settings.test_prior != "uniform" and not cls.takes_test_prior:
+        if settings.test_prior not in (AUTO, "uniform") and not cls.takes_test_prior:
             raise UserError(
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors."

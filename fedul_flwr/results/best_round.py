@@ -1,5 +1,9 @@
 """The round that a run keeps: by validation points, by clients' held-out losses, or the last one.
 
+Validation errors are those under the class priors that the model is trained for: a model for equal
+classes does not get better by naming the frequent ones. Held-out losses are of the surrogate task,
+which has these priors in its transition.
+
 Held-out losses come from clients, who differ in their data and may lie. Two rounds are therefore
 compared client by client: the median of the changes of their losses says which round is better.
 Clients' different levels cancel, a client that is missing in one of the rounds does not count in
@@ -15,7 +19,7 @@ from statistics import median
 from typing import Any
 
 CRITERION = {
-    "validation": "validation_error",
+    "validation": "validation_prior_error",
     "balanced": "validation_balanced_error",
     "heldout": "heldout_loss",
     "last": "round",
@@ -26,6 +30,17 @@ LOSSES = "heldout_losses"
 
 Line = Mapping[str, Any]
 """A line of ``metrics.jsonl``."""
+
+
+def criterion_value(line: Line, selection: str) -> float | None:
+    """The number of a line that ``selection`` compares; None if it is not there, or not finite.
+
+    Methods that are trained for no class priors have their plain validation error, and so have
+    runs of earlier versions.
+    """
+    key = CRITERION[selection]
+    value = line.get(key, line.get("validation_error") if selection == "validation" else None)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def best_line(lines: Sequence[Line], selection: str) -> Line | None:
@@ -39,12 +54,13 @@ def best_line(lines: Sequence[Line], selection: str) -> Line | None:
     lines : in the order of the rounds.
     selection : a key of :data:`CRITERION`.
     """
-    key = CRITERION[selection]
-    known = [line for line in lines if _is_finite(line.get(key))]
-    if not known or key == "round":
+    found = [(criterion_value(line, selection), line) for line in lines]
+    pairs = [(value, line) for value, line in found if value is not None]
+    known = [line for _, line in pairs]
+    if not known or selection == "last":
         return known[-1] if known else None
-    if key != CRITERION["heldout"]:
-        return min(known, key=lambda line: float(line[key]))
+    if selection != "heldout":
+        return min(pairs, key=lambda pair: pair[0])[1]
     kept = known[0]
     for line in known[1:]:
         if improves(line, kept):
@@ -63,7 +79,3 @@ def improves(new: Line, kept: Line) -> bool:
     before = dict(kept[LOSSES])
     changes = [loss - before[client] for client, loss in new[LOSSES] if client in before]
     return bool(changes) and median(changes) < 0
-
-
-def _is_finite(value: object) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)

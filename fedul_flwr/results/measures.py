@@ -91,6 +91,26 @@ def balanced_accuracy(matrix: Ints) -> float | None:
     return float(known.mean()) if len(known) else None
 
 
+def prior_error(matrix: Ints, prior: Floats) -> float | None:
+    """Error in percent of points with class priors ``prior``, by the errors in each class.
+
+    Classes without points are left out: the mean is over the classes that occur.
+
+    Parameters
+    ----------
+    matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`confusion`.
+    prior : ``(K,)``, all positive.
+
+    Returns
+    -------
+    Σ_k pi_k (100 - recall_k) / Σ_k pi_k; None if no class occurs.
+    """
+    occurs = matrix.sum(axis=1) > 0
+    if not occurs.any():
+        return None
+    return float(np.average(100 - recalls(matrix)[occurs], weights=prior[occurs]))
+
+
 def per_class(matrix: Ints) -> Measured:
     """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix."""
     return {

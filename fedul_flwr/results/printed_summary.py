@@ -88,7 +88,10 @@ def summary_rows(directory: Path) -> dict[str, str]:
     summary = store.RunDirectory(directory).read_json(store.SUMMARY)
     if "best_round" not in summary:
         return _labeling_rows(directory, summary)
-    chosen_by = {"balanced": "balanced validation error"}.get(summary["selection"])
+    criteria = {"balanced": "balanced validation error"}
+    if "validation_prior_error" in summary:
+        criteria["validation"] = "validation error for its class priors"
+    chosen_by = criteria.get(summary["selection"])
     best = f"round {summary['best_round']} of {summary['rounds']}, by "
     best += chosen_by or summary["selection"]
     if summary.get("evaluate") == "local":

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.common import log
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.results.best_round import best_line
 from fedul_flwr.results.store import BEST_MODEL, HAS_STATE, RunDirectory
 from fedul_flwr.run.evaluation import Errors, Evaluator
@@ -56,6 +56,7 @@ class Recorder:
         arrays: Arrays,
         state: Mapping[str, Any],
         local_models: Sequence[Arrays] = (),
+        prior: Floats | None = None,
     ) -> None:
         """Save the model of one round and evaluate it in the background.
 
@@ -65,19 +66,20 @@ class Recorder:
         arrays : the round's model.
         state : state for resuming.
         local_models : models of the round's clients, evaluated instead with ``evaluate = "local"``.
+        prior : ``(K,)``, class priors that the model is trained for; None if there are none.
         """
         self.wait()
         self.directory.check()
         number = line["round"]
         local = self.settings.evaluate == "local"
         if local:  # first, because they are not saved: a run interrupted here repeats this round
-            self._evaluate(dict(line), arrays, local_models)
+            self._evaluate(dict(line), arrays, local_models, prior)
         self.directory.save_state(number, state)
         self.directory.save_model(LAST_MODEL, arrays, {**line, HAS_STATE: bool(state)})
         self.directory.drop_states_before(number)
         self.directory.drop_client_versions(number)
         if not local:
-            self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays])
+            self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays], prior)
 
     def wait(self) -> None:
         """Wait for the running evaluation; raises its errors."""
@@ -96,17 +98,24 @@ class Recorder:
         """Line of the best round so far."""
         return best_line(self.lines, self.settings.selection)
 
-    def _evaluate(self, line: dict[str, Any], arrays: Arrays, measured: Sequence[Arrays]) -> None:
+    def _evaluate(
+        self,
+        line: dict[str, Any],
+        arrays: Arrays,
+        measured: Sequence[Arrays],
+        prior: Floats | None,
+    ) -> None:
         number = line["round"]
         errors = Errors()
         started = time.perf_counter()
         if self.evaluator and self.settings.is_evaluated(number):
-            errors = self.evaluator.errors(measured)
+            errors = self.evaluator.errors(measured, prior)
         line |= {
             "test_error": errors.test,
             "validation_error": errors.validation,
             "test_balanced_error": errors.test_balanced,
             "validation_balanced_error": errors.validation_balanced,
+            **({} if prior is None else {"validation_prior_error": errors.validation_prior}),
             "validation_loss": errors.validation_loss,
             **({"labeled_error": errors.labeled} if self.settings.measure_forgetting else {}),
             "seconds_evaluation": time.perf_counter() - started,

@@ -43,7 +43,7 @@ def is_far(counts: Ints, prior: Floats) -> bool:
 
 
 def shares_warning(
-    parts: Mapping[str, Ints], prior: Floats, class_names: Sequence[str], advice: Sequence[str]
+    parts: Mapping[str, Ints], prior: Floats, class_names: Sequence[str], advice: str
 ) -> str | None:
     """A warning if points have class shares far from the class priors that is trained for.
 
@@ -51,7 +51,7 @@ def shares_warning(
     ----------
     parts : class counts ``(K,)`` of labeled points by their name, such as ``"test points"``.
     prior : ``(K,)``.
-    advice : what to do, in parts of a sentence.
+    advice : what to do, as a part of a sentence; empty for nothing.
     """
     far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
     if not far:
@@ -64,7 +64,7 @@ def shares_warning(
         f"Class shares differ from the class priors that the model is trained for: {names} (total "
         f"variation distance). Most of all, class {class_names[k]!r} has {shares[k]:.0%} of the "
         f"{worst} and a prior of {prior[k]:.0%}. The error over all points then depends mostly on "
-        f"the frequent classes{': ' if advice else ''}{_listed(advice)}."
+        f"the frequent classes{': ' if advice else ''}{advice}."
     )
 
 

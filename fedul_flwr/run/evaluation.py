@@ -15,7 +15,7 @@ from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointA
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
-from fedul_flwr.results.measures import balanced_accuracy, confusion
+from fedul_flwr.results.measures import balanced_accuracy, confusion, prior_error
 
 
 class Errors(NamedTuple):
@@ -23,7 +23,7 @@ class Errors(NamedTuple):
 
     ``validation_loss`` is the mean cross-entropy of the validation points, in nats; ``labeled`` is
     the error on the labeled training points. In a balanced error all classes that occur weigh
-    equally.
+    equally; in a prior error they weigh as the class priors that the model is trained for.
     """
 
     test: float | None = None
@@ -32,6 +32,7 @@ class Errors(NamedTuple):
     labeled: float | None = None
     test_balanced: float | None = None
     validation_balanced: float | None = None
+    validation_prior: float | None = None
 
 
 class ErrorsAndLoss(NamedTuple):
@@ -40,6 +41,7 @@ class ErrorsAndLoss(NamedTuple):
     error: float | None = None
     balanced: float | None = None
     loss: float | None = None
+    prior: float | None = None
 
 
 class Evaluator:
@@ -68,15 +70,22 @@ class Evaluator:
         self.validation = _points(source.train, validation)
         self._labeled = labeled
 
-    def errors(self, models: Sequence[Mapping[str, NDArray[np.generic]]]) -> Errors:
-        """Mean errors of models, each given by its arrays; all ``None`` for no models."""
-        found = [self._errors_of(arrays) for arrays in models]
+    def errors(
+        self, models: Sequence[Mapping[str, NDArray[np.generic]]], prior: Floats | None = None
+    ) -> Errors:
+        """Mean errors of models, each given by its arrays; all ``None`` for no models.
+
+        Parameters
+        ----------
+        prior : ``(K,)``, class priors that the models are trained for; None if there are none.
+        """
+        found = [self._errors_of(arrays, prior) for arrays in models]
         return Errors(*(_mean(values) for values in zip(*found, strict=True)))
 
-    def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]]) -> Errors:
+    def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]], prior: Floats | None) -> Errors:
         load_arrays(self._model, arrays)
         test = self._errors_on(self.test)
-        validation = self._errors_on(self.validation)
+        validation = self._errors_on(self.validation, prior)
         labeled = self._errors_on(self._labeled).error if self._labeled else None
         return Errors(
             test.error,
@@ -85,6 +94,7 @@ class Evaluator:
             labeled,
             test.balanced,
             validation.balanced,
+            validation.prior,
         )
 
     def logits(
@@ -99,15 +109,18 @@ class Evaluator:
         logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
 
-    def _errors_on(self, data: LabeledPoints) -> ErrorsAndLoss:
+    def _errors_on(self, data: LabeledPoints, prior: Floats | None = None) -> ErrorsAndLoss:
         if len(data.points) == 0:
             return ErrorsAndLoss()
         logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
         predicted = logits.argmax(dim=1).numpy()
-        accuracy = balanced_accuracy(confusion(data.labels, predicted, logits.shape[1]))
+        matrix = confusion(data.labels, predicted, logits.shape[1])
+        accuracy = balanced_accuracy(matrix)
         assert accuracy is not None  # there are points
-        return ErrorsAndLoss(float(100 * np.mean(predicted != data.labels)), 100 - accuracy, loss)
+        error = float(100 * np.mean(predicted != data.labels))
+        weighted = None if prior is None else prior_error(matrix, prior)
+        return ErrorsAndLoss(error, 100 - accuracy, loss, weighted)
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:

@@ -47,6 +47,8 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
         "test_prior_source": None if trained is None else settings.test_prior_source,
         "validation_balanced_error": best.get("validation_balanced_error"),
     }
+    if trained is not None:
+        about["validation_prior_error"] = best.get("validation_prior_error")
     if evaluator is None:
         return Outcome(about, {})
     # Without a criterion for the best round no best model was saved.
@@ -158,12 +160,9 @@ class ShareCheck:
         """The warning for the priors ``(K,)`` trained for, logged once; None if all is well."""
         if prior is None:
             return None
-        advice = []
-        if self._settings.test_prior != "em":
-            advice.append("set test-prior if these are the class shares to come")
-        if self._settings.selection == "validation":
-            advice.append('choose the best round by selection = "balanced"')
-        found = shares_warning(self._counts, prior, self.class_names, advice)
+        advice = "set test-prior if these are the class shares to come"
+        estimates = self._settings.test_prior == "em"
+        found = shares_warning(self._counts, prior, self.class_names, "" if estimates else advice)
         if found and not self._said:
             log(WARNING, "%s", found)
             self._said = True

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.fedul import may_ask_for_shares
 from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
@@ -48,7 +50,7 @@ def suit(
     """
     settings = resolve_standardize(settings, shape.input_shape)
     settings = settings.model_copy(update={"image_bits": shape.bits})
-    size = DataSize(shape.model_shape, points, settings.num_rounds)
+    size = DataSize(shape.model_shape, points)
     settings, chosen = with_suited(settings, size)
     if chosen:
         strategy.validate(settings)
@@ -58,7 +60,10 @@ def suit(
 def settle(
     settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
 ) -> Settled:
-    """Choose what settings leave to the data, and refuse settings that the data or model forbid."""
+    """Choose what settings leave to the data, and refuse settings that the data or model forbid.
+
+    Owners' own sets say which class priors their data have, so `test-prior` follows them.
+    """
     _refuse_blind_plateau(settings, data)
     _refuse_private_statistics(settings, model)
     if settings.calibration != "none" and len(data.validation) == 0:
@@ -69,7 +74,8 @@ def settle(
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
-    settings = settings.model_copy(update={"selection": chosen})
+    prior = choose_test_prior(settings, strategy, own_data=data.split is None)
+    settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
     of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
     return Settled(settings, of_server, _labeled_points(settings, data, of_server))
 
@@ -100,6 +106,21 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "heldout" and not can_hold_out:
         raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
     return str(chosen)
+
+
+def choose_test_prior(
+    settings: RunConfig, strategy: type[MethodStrategy], *, own_data: bool
+) -> str:
+    """The class priors at test time; resolves ``test-prior = "auto"``.
+
+    Parameters
+    ----------
+    own_data : whether clients bring their own data.
+    """
+    if settings.test_prior != AUTO:
+        return settings.test_prior
+    asks = own_data and strategy.takes_test_prior and may_ask_for_shares(settings)
+    return "sets" if asks else "uniform"
 
 
 def _labeled_points(

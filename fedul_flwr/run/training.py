@@ -178,7 +178,13 @@ def _after_round(
         }
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
-        recorder.record(line, to_arrays(arrays), strategy.state_dict(), strategy.local_models)
+        recorder.record(
+            line,
+            to_arrays(arrays),
+            strategy.state_dict(),
+            strategy.local_models,
+            strategy.test_prior,
+        )
         _follow_plateau(strategy, recorder)
         _show(recorder, watch)
         return None

@@ -52,6 +52,11 @@ def test_protocols_for_honest_clients_are_refused_whatever_an_owner_allows(
         ),
         ({}, {"fedul.share-priors": True}, "fedul.share-priors = true: {}allow-priors = False"),
         (
+            {"allow_class_shares": False},
+            {"test-prior": "sets"},
+            "test-prior = 'sets': {}allow-class-shares = False",
+        ),
+        (
             {},
             {"standardize": "federation"},
             "standardize = 'federation' without standardize-sum = 'masked': "

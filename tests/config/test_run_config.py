@@ -46,6 +46,7 @@ def refused(key: str, value: Any, rule: str, **context: Any) -> None:
 
 
 WHOLE, NUMBER, TEXT = "must be a whole number", "must be a number", "must be a string"
+PRIORS = "must be 'auto', 'uniform', 'sets', 'em' or numbers separated by commas"
 PRIOR = "needs every class prior between 0 and 1, both excluded"
 REFUSALS: list[tuple[str, Any, str]] = [
     ("method", 3, TEXT),
@@ -93,9 +94,9 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("server-fraction", 1, "must be less than 1.0"),
     ("server-fraction", -0.1, "must be at least 0.0"),
     ("test-prior", 0.5, TEXT),
-    ("test-prior", "0.5;0.5", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
-    ("test-prior", "some", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
-    ("test-prior", "0.5,0.5,", "must be 'uniform', 'sets', 'em' or numbers separated by commas"),
+    ("test-prior", "0.5;0.5", PRIORS),
+    ("test-prior", "some", PRIORS),
+    ("test-prior", "0.5,0.5,", PRIORS),
     ("test-prior", "0.5,0.5,0", PRIOR),
     ("test-prior", "1", PRIOR),
     ("test-prior", "nan,0.5", PRIOR),

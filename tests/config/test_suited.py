@@ -20,7 +20,7 @@ from fedul_flwr.config.suited import (
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 
-DIGITS = DataSize((8, 8, 1), 115, 30)
+DIGITS = DataSize((8, 8, 1), 115)
 """1,438 points, a fifth of them for validation, ten clients."""
 TODAY = {
     "model": "cnn-small",
@@ -39,7 +39,7 @@ def values(size: DataSize) -> dict[str, Any]:
 def test_by_default_every_suited_setting_is_auto() -> None:
     defaults = default_flat()
     assert {key for key, value in defaults.items() if value == AUTO} - {
-        *("standardize", "standardize-sum", "selection", "device", "precision")
+        *("standardize", "standardize-sum", "selection", "device", "precision", "test-prior")
     } == set(SUITED)
     assert unsettled(parse_flat({})) == SUITED
 
@@ -54,7 +54,12 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     ("points", "batch", "epochs"),
     [
         (None, 16, 2),  # unknown
-        (0.5, 16, 2),
+        (0.5, 16, 10),  # one step an epoch: the most epochs
+        (79, 16, 10),  # 4 steps an epoch, 40 in all
+        (80, 16, 8),
+        (115, 16, 6),  # 7 steps an epoch: 42
+        (319, 16, 3),  # 19 steps an epoch: two epochs have 38
+        (320, 16, 2),
         (4800, 16, 2),  # 2 * 4800 / 16 = 600 steps, the most
         (4801, 16, 1),
         (9600, 16, 1),
@@ -62,8 +67,10 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
         (40_000, 128, 1),  # 40,000 / 64 = 625 steps
     ],
 )
-def test_a_round_has_at_most_600_steps(points: float | None, batch: int, epochs: int) -> None:
-    found = values(replace(DIGITS, points=points))
+def test_a_round_has_40_to_600_steps_if_ten_epochs_do(
+    points: float | None, batch: int, epochs: int
+) -> None:
+    found = values(DataSize((28, 28, 1), points))
     assert (found["batch-size"], found["local-epochs"]) == (batch, epochs)
 
 
@@ -71,12 +78,12 @@ def test_a_round_has_at_most_600_steps(points: float | None, batch: int, epochs:
     ("shape", "model", "augment"),
     [
         ((30,), "mlp", "none"),
-        ((11, 40, 1), "cnn-small", "none"),
-        ((12, 12, 1), "lenet", "none"),
-        ((28, 28, 1), "lenet", "none"),
-        ((15, 15, 3), "lenet", "flip"),
-        ((16, 64, 3), "cnn4", "flip"),
-        ((16, 65, 3), "lenet", "flip"),
+        ((15, 40, 1), "cnn-small", "none"),
+        ((15, 15, 3), "cnn-small", "flip"),
+        ((16, 16, 1), "cnn6-quarter", "affine"),
+        ((32, 16, 3), "cnn6-quarter", "flip"),
+        ((33, 16, 1), "cnn2", "affine"),
+        ((224, 300, 3), "cnn2", "flip"),
     ],
 )
 def test_the_shape_chooses_a_model_that_takes_it(
@@ -87,12 +94,24 @@ def test_the_shape_chooses_a_model_that_takes_it(
     build_model(model, shape, 2)
 
 
-def test_the_step_size_follows_from_the_model_and_its_schedule_from_the_rounds() -> None:
-    assert values(replace(DIGITS, shape=(32, 32, 3)))["learning-rate"] == 1e-3
+def test_the_step_size_follows_from_the_model_and_its_schedule_from_the_shape() -> None:
+    assert values(replace(DIGITS, shape=(32, 32, 3)))["learning-rate"] == 3e-3
+    assert values(replace(DIGITS, shape=(30,)))["learning-rate"] == 3e-3
+    assert values(replace(DIGITS, shape=(16, 16, 1)))["learning-rate-schedule"] == "cosine"
     assert suited(DIGITS, "resnet9")["learning-rate"].value == 1e-3
     assert suited(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
-    assert values(replace(DIGITS, rounds=49))["learning-rate-schedule"] == "constant"
-    assert values(replace(DIGITS, rounds=50))["learning-rate-schedule"] == "cosine"
+
+
+@pytest.mark.parametrize("clipping", ["server", "client"])
+@pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3), (224, 224, 1), (30,)])
+def test_given_differential_privacy_then_the_model_has_no_batch_norm(
+    shape: tuple[int, ...], clipping: str
+) -> None:
+    private = parse_flat({"dp.clipping": clipping})
+    settled, chosen = with_suited(private, DataSize(shape, 600))
+    assert not list(build_model(settled.model, shape, 2).buffers())
+    chose_other = settled.model == "lenet"
+    assert ("forbids batch norm" in chosen["model"].because) == chose_other
 
 
 def test_given_owners_of_unknown_size_then_they_get_the_values_of_few_points() -> None:
@@ -115,17 +134,16 @@ def test_given_a_setting_of_the_user_then_it_is_kept() -> None:
 def test_given_any_size_then_the_settled_settings_are_accepted_and_plain(method: str) -> None:
     for shape in [(2,), (4, 4, 1), (8, 8, 3), (28, 28, 1), (32, 32, 3), (224, 300, 3)]:
         for points in (None, 1, 600, 601, 1e6):
-            for rounds in (1, 1000):
-                given = parse_flat({"method": method})
-                settled, chosen = with_suited(given, DataSize(shape, points, rounds))
-                assert unsettled(settled) == ()
-                assert AUTO not in [settled.to_flat()[key] for key in chosen]
-                assert parse_flat(settled.to_flat()) == settled
+            given = parse_flat({"method": method})
+            settled, chosen = with_suited(given, DataSize(shape, points))
+            assert unsettled(settled) == ()
+            assert AUTO not in [settled.to_flat()[key] for key in chosen]
+            assert parse_flat(settled.to_flat()) == settled
 
 
 def test_given_the_width_of_an_mlp_then_vectors_take_it_and_images_refuse_it() -> None:
     wide = parse_flat({"model-width": 64})
-    assert with_suited(wide, DataSize((30,), 36, 30))[0].model_width == 64
+    assert with_suited(wide, DataSize((30,), 36))[0].model_width == 64
     with pytest.raises(UserError, match="model-width = 64 is for model = 'mlp'"):
         with_suited(wide, DIGITS)
 
@@ -135,6 +153,6 @@ def test_the_words_give_every_value_once_and_every_reason_once() -> None:
     assert in_words(chosen).splitlines() == [
         "Chosen: model cnn-small, augment none, batch-size 16, local-epochs 2, "
         "learning-rate-schedule constant,",
-        "because points are images of 8 x 8 x 1; a client has about 115 points; num-rounds is 30.",
+        "because points are images of 8 x 8 x 1; a client has about 115 points.",
     ]
     assert in_words({}) == ""

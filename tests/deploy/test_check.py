@@ -17,8 +17,7 @@ from tests.support.owner_files import write_folders, write_points, write_sets
 
 def test_unlabeled_sets(here: Path) -> None:
     write_sets(here / "ward")
-    shared = {"fedul.share-priors": True, "test-prior": "sets"}
-    lines = ready("fedul", f"{WHERE} allow-priors=true", **shared)
+    lines = ready("fedul", f"{WHERE} allow-priors=true", **{"fedul.share-priors": True})
     # Singular values of [[.7, .3], [.2, .8]]: s1² + s2² = 1.26 and s1·s2 = |det| = 0.5, so
     # (s1/s2)² = (0.63 + √(0.63² − 0.25)) / (0.63 − √(0.63² − 0.25)) = 2.0266².
     assert lines[1:5] == [
@@ -174,11 +173,12 @@ def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> N
     write_points(here / "ward")
     lines = ready("xclp", f"{WHERE} min-labeled-clients=4", **{"xclp.min-labeled-clients": 4})
     start = lines.index("Limits of this node:")
-    assert lines[start + 1 : start + 11] == [
+    assert lines[start + 1 : start + 12] == [
         "allow-methods = ''",
         "allow-plaintext = False",
         "allow-known-seed = False",
         "allow-priors = False",
+        "allow-class-shares = True",
         "allow-column-means = False",
         "min-labeled-clients = 4",
         "max-codes-epsilon = 0.0",

@@ -195,8 +195,8 @@ def test_given_random_test_errors_then_the_search_is_the_same(
     real = Evaluator.errors
     draws = np.random.default_rng(0)
 
-    def nonsense(self: Evaluator, models: Any) -> Errors:
-        return real(self, models)._replace(test=float(draws.uniform(0, 100)))
+    def nonsense(self: Evaluator, models: Any, prior: Any) -> Errors:
+        return real(self, models, prior)._replace(test=float(draws.uniform(0, 100)))
 
     monkeypatch.setattr(Evaluator, "errors", nonsense)
     assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0  # nothing is run again

@@ -74,3 +74,14 @@ def test_given_validation_errors_then_the_least_is_kept_and_of_equals_the_first(
     lines = [{"round": number, "validation_error": error} for number, error in errors]
     assert kept(*lines, by="validation") == 2
     assert kept(*lines, by="last") == 4
+
+
+def test_given_class_priors_then_the_error_for_them_chooses_and_else_the_plain_error() -> None:
+    lines = [
+        {"round": 1, "validation_error": 10.0, "validation_prior_error": 60.0},
+        {"round": 2, "validation_error": 30.0, "validation_prior_error": 20.0},
+        {"round": 3, "validation_error": None, "validation_prior_error": None},
+    ]
+    assert kept(*lines, by="validation") == 2
+    plain = [{key: one[key] for key in ("round", "validation_error")} for one in lines]
+    assert kept(*plain, by="validation") == 1

@@ -48,6 +48,22 @@ def test_given_a_class_without_points_then_its_recall_is_undefined_and_in_no_mea
     assert m.balanced_accuracy(np.zeros((3, 3), dtype=np.int64)) is None
 
 
+def test_given_class_priors_then_the_error_is_the_mean_of_the_classes_errors_weighted_by_them() -> (
+    None
+):
+    # Of 90 points of class 0 a tenth is wrong, of 10 of class 1 eight tenths.
+    matrix = np.array([[81, 9, 0], [8, 2, 0], [0, 0, 0]])
+    assert m.prior_error(matrix, np.array([0.9, 0.1, 0.0])) == pytest.approx(0.9 * 10 + 0.1 * 80)
+    assert m.prior_error(matrix, np.array([0.5, 0.25, 0.25])) == pytest.approx(
+        (0.5 * 10 + 0.25 * 80) / 0.75  # class 2 has no points
+    )
+    uniform = np.full(3, 1 / 3)
+    balanced = m.balanced_accuracy(matrix)
+    assert balanced is not None
+    assert m.prior_error(matrix, uniform) == pytest.approx(100 - balanced)
+    assert m.prior_error(np.zeros((3, 3), dtype=np.int64), uniform) is None
+
+
 def test_given_two_classes_then_auc_is_the_share_of_pairs_in_the_right_order() -> None:
     # p(1) of class 1: 0.8, 0.4; of class 0: 0.6, 0.3, 0.2. Of six pairs only (0.4, 0.6) is wrong.
     p = np.array([0.8, 0.4, 0.6, 0.3, 0.2])

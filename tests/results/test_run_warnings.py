@@ -49,15 +49,15 @@ def test_given_data_far_from_the_prior_then_the_warning_names_them_and_the_large
     None
 ):
     parts = {"validation points": counts(2, 2, 2, 2, 2, 2, 2), "test points": MEDICAL}
-    found = shares_warning(parts, UNIFORM, LESIONS, ["do this", "do that"])
+    found = shares_warning(parts, UNIFORM, LESIONS, "do this")
     assert found == (
         "Class shares differ from the class priors that the model is trained for: the test points "
         "by 53% (total variation distance). Most of all, class 'nv' has 67% of the test points and "
         "a prior of 14%. The error over all points then depends mostly on the frequent classes: "
-        "do this and do that."
+        "do this."
     )
     both = shares_warning(
-        {"validation points": MEDICAL, "test points": MEDICAL}, UNIFORM, LESIONS, []
+        {"validation points": MEDICAL, "test points": MEDICAL}, UNIFORM, LESIONS, ""
     )
     assert both is not None
     assert "the validation points by 53% and the test points by 53%" in both
@@ -66,7 +66,7 @@ def test_given_data_far_from_the_prior_then_the_warning_names_them_and_the_large
 
 def test_given_data_as_the_prior_or_no_data_then_there_is_no_warning() -> None:
     parts = {"test points": MEDICAL, "validation points": counts(0, 0, 0, 0, 0, 0, 0)}
-    assert shares_warning(parts, MEDICAL / MEDICAL.sum(), LESIONS, []) is None
+    assert shares_warning(parts, MEDICAL / MEDICAL.sum(), LESIONS, "") is None
 
 
 def test_given_one_class_named_for_all_points_then_there_is_a_warning() -> None:

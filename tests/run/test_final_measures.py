@@ -93,8 +93,8 @@ def test_given_a_run_then_its_summary_has_what_scikit_learn_says_of_the_saved_mo
 ) -> None:
     measure, rounds = Evaluator.errors, iter(range(2))
 
-    def first_is_best(evaluator: Evaluator, models: Any) -> Errors:
-        return measure(evaluator, models)._replace(validation=float(next(rounds)))
+    def first_is_best(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
+        return measure(evaluator, models, prior)._replace(validation=float(next(rounds)))
 
     monkeypatch.setattr(Evaluator, "errors", first_is_best)
     directory = train(settings(**QUICK, calibration="temperature"), 2)
@@ -237,6 +237,26 @@ def test_given_a_class_without_test_points_then_its_recall_is_undefined_and_it_i
 # Selection by balanced error
 
 
+def test_given_uniform_class_priors_and_unbalanced_points_then_the_round_is_best_for_equal_classes(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """A model that names the frequent class alone has the least error over all points."""
+    place = lesions(tmp_path / "lesions")
+    options = {**QUICK, "method": "fedul", "num_rounds": 4, "dataset": place}
+    directory = train(settings(**options, **{"fedul.num-sets": 14}), 2)
+    lines = metrics(directory)
+    for line in lines:
+        assert line["validation_prior_error"] == pytest.approx(line["validation_balanced_error"])
+    best = min(lines, key=lambda line: float(line["validation_prior_error"]))
+    found = summary(directory)
+    assert found["best_round"] == best["round"]
+    assert found["validation_prior_error"] == best["validation_prior_error"]
+    shares = ",".join(map(str, SHARES))
+    told = train(settings(**options, **{"fedul.num-sets": 14}, test_prior=shares), 2)
+    for line in metrics(told):  # the validation points have these shares, up to rounding
+        assert line["validation_prior_error"] == pytest.approx(line["validation_error"], abs=1.5)
+
+
 def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept_also_by_resuming(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +264,7 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
     options = {**QUICK, "num_rounds": 4, "dataset": place, "selection": "balanced"}
     errors = iter([(10.0, 60.0), (20.0, 30.0), (5.0, 50.0), (30.0, 31.0)] * 2)
 
-    def planned(evaluator: Evaluator, models: Any) -> Errors:
+    def planned(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
         overall, balanced = next(errors)
         return Errors(validation=overall, validation_balanced=balanced)
 
@@ -304,15 +324,14 @@ def test_given_lesions_and_a_uniform_prior_then_shares_are_warned_of_once_and_in
 ) -> None:
     place = lesions(tmp_path / "lesions")
     options = {**QUICK, "method": "fedul", "fedul.num_sets": 12, "dataset": place}
-    for prior, selection in (("uniform", "validation"), ("em", "balanced")):
+    for prior in ("uniform", "em"):
         caplog.clear()
-        directory = train(settings(**options, test_prior=prior, selection=selection), 2)
+        directory = train(settings(**options, test_prior=prior), 2)
         (warning,) = summary(directory)["warnings"][:1]
         assert "the validation points by 5" in warning
         assert "and the test points by 5" in warning
         assert "class '5' has 67% of the" in warning
         assert ("set test-prior if" in warning) == (prior == "uniform")
-        assert ('selection = "balanced"' in warning) == (selection == "validation")
         assert [r.getMessage() for r in caplog.records].count(warning) == 1
     given = ",".join(map(str, SHARES))
     found = summary(train(settings(**options, test_prior=given), 2))["warnings"]

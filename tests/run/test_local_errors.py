@@ -137,7 +137,7 @@ def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
     config = settings(**plan)
     with monkeypatch.context() as patch:
 
-        def cut(evaluator: Evaluator, models: Any) -> Errors:
+        def cut(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
             raise Cut
 
         patch.setattr(Evaluator, "errors", cut)

@@ -294,20 +294,20 @@ def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_th
     directory = train(settings(**given, **{"supervised.label-fraction": 0.5}), 2)
     # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
     assert (
-        "Chosen: model mlp, augment none, local-epochs 2, learning-rate 0.003, "
-        "learning-rate-schedule constant," in caplog.messages
+        "Chosen: model mlp, augment none, local-epochs 10, learning-rate 0.003, "
+        "learning-rate-schedule cosine," in caplog.messages
     )
     assert (
-        "because points are vectors of 13 numbers; a client has about 28 points; the model is mlp; "
-        "num-rounds is 1." in caplog.messages
+        "because points are vectors of 13 numbers; a client has about 28 points; the model is mlp."
+        in caplog.messages
     )
     kept = json.loads((directory / "config.json").read_text())["settings"]
     assert {key: kept[key] for key in SUITED} == {
-        **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 2},
-        **{"learning-rate": 3e-3, "learning-rate-schedule": "constant"},
+        **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 10},
+        **{"learning-rate": 3e-3, "learning-rate-schedule": "cosine"},
     }
     again = resolve({"resume": str(directory), "num-rounds": 60}, directory.parent)
-    assert again.learning_rate_schedule == "constant"  # not chosen again for more rounds
+    assert {key: again.to_flat()[key] for key in SUITED} == {key: kept[key] for key in SUITED}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from fedul_flwr.config.suited import DataSize, suited
 
 def of_digits() -> dict[str, Scalar]:
     """What follows from the size of the data, for the digits at ten clients."""
-    return {key: choice.value for key, choice in suited(DataSize((8, 8, 1), 115, 30)).items()}
+    return {key: choice.value for key, choice in suited(DataSize((8, 8, 1), 115)).items()}
 
 
 def settings_of_client(flat: Mapping[str, Any]) -> RunConfig:
