@@ -15,6 +15,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedul_flwr.api.parameters import (
+    Rules,
+    check_parameters,
+    missing_values,
+    refuse_no_truth_value,
+)
+from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.standardize import moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
@@ -22,6 +29,13 @@ from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, blocks
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER
 from fedul_flwr.propagation.solve import ALPHA
+
+_RULES: Rules = {
+    "k": (PropagationSettings, "k"),
+    "num_bits": (PropagationSettings, "num-bits"),
+    "alpha": (PropagationSettings, "alpha"),
+    "power": (PropagationSettings, "power"),
+}
 
 
 class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -86,22 +100,25 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : vectors ``(n, d)``.
-        y : ``(n,)``, a label for each point, -1 for an unlabeled one.
+        y : ``(n,)``, a label for each point; -1, None or NaN for an unlabeled one.
         clients : ``(n,)``, the client of each point, any values; by default one party has all.
 
         Raises
         ------
         ValueError
-            If points or labels cannot be used.
+            If a parameter has a value that makes no sense, or points or labels cannot be used.
         """
-        points, labels = validate_data(self, X, y, dtype=np.float64)
+        check_parameters(self, _RULES)
+        refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
+        filled, known = _without_gaps(y)
+        points, labels = validate_data(self, X, filled, dtype=np.float64)
         check_classification_targets(labels)
-        numeric = labels.dtype.kind in "iuf"
-        known = labels != UNLABELED if numeric else np.ones(len(labels), dtype=bool)
+        if labels.dtype.kind in "iuf":
+            known &= labels != UNLABELED
         self.classes_ = np.unique(labels[known])
         if len(self.classes_) == 0:
             raise ValueError(
-                "no point has a label: y is -1 for all of them, and 1 or more is needed"
+                "no point has a label: y is -1 or missing for all of them, and 1 or more is needed"
             )
         given = np.full(len(labels), UNLABELED, dtype=np.int64)
         given[known] = np.searchsorted(self.classes_, labels[known])
@@ -118,7 +135,11 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if reached.all():
             self.transduction_ = self.classes_[found.labels]
         else:
-            self.transduction_ = np.where(reached, self.classes_[found.labels], UNLABELED)
+            is_number = self.classes_.dtype.kind in "iuf"
+            labels = self.classes_[found.labels]
+            self.transduction_ = np.where(
+                reached, labels if is_number else labels.astype(object), UNLABELED
+            )
         return self
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
@@ -199,6 +220,25 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 },
             )
             return Propagated(found.labels, found.confidence)
+
+
+def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
+    """``y`` with any label where one is missing, and ``(n,)``, whether a point has one."""
+    objects = np.asarray(y, dtype=object)
+    if objects.ndim != 1:
+        return y, np.ones(len(objects) if objects.ndim else 0, dtype=bool)
+    # Texts may stand beside -1.
+    texts = any(isinstance(value, str) for value in objects)
+    known = ~missing_values(objects)
+    if texts:
+        known &= np.array([value not in (UNLABELED, "") for value in objects], dtype=bool)
+    if known.all():
+        return y, known
+    if not known.any():
+        return np.full(len(objects), UNLABELED), known
+    filled = objects.copy()
+    filled[~known] = objects[known][0]
+    return np.array(filled.tolist()), known
 
 
 def _unit(points: Floats) -> Floats:

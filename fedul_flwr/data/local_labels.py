@@ -11,6 +11,7 @@ import numpy as np
 
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
+from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import file_images, find_entry, is_hidden, list_images
 from fedul_flwr.data.local_files import (
@@ -242,7 +243,7 @@ def _read_labels(
         return labels, ()
     rows, note = _label_rows(file)
     places = {name: place for place, name in enumerate(names)}
-    classes = {name: k for k, name in enumerate(class_names)} | {"": UNLABELED}
+    classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for name, label in rows:
         if name not in places:
@@ -255,14 +256,15 @@ def _read_labels(
             raise OwnDataError(
                 f"{file} names {name!r} more than once; one row per image.", "labels"
             )
-        if label not in classes:
+        number = class_of_cell(label, classes)
+        if number is None:
             raise OwnDataError(
                 f"{file} gives {name!r} the label {label!r}; it must be one of "
                 f"{', '.join(class_names)}, or empty.",
                 "classes",
             )
         named.add(name)
-        labels[places[name]] = classes[label]
+        labels[places[name]] = number
     return labels, (f"{file.name}: {note}",) if note else ()
 
 
