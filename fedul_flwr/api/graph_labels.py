@@ -25,6 +25,7 @@ from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.standardize import moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
+from fedul_flwr.exclusive import exclusive
 from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, blocks
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER
@@ -202,7 +203,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self.similarity != "codes":
             raise ValueError("with clients, similarity must be 'codes'")
         # An estimator prints nothing.
-        with tempfile.TemporaryDirectory() as place, redirect_stdout(io.StringIO()):
+        with exclusive(), tempfile.TemporaryDirectory() as place, redirect_stdout(io.StringIO()):
             found = label(
                 (self._features, given),
                 clients=clients,

@@ -29,6 +29,7 @@ from fedul_flwr.data.set_check import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
 from fedul_flwr.data.types import Floats, Inputs, Ints
 from fedul_flwr.errors import UserError
+from fedul_flwr.exclusive import exclusive
 
 _RULES: Rules = {
     "model": (TrainingSettings, "model"),
@@ -155,7 +156,8 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = names if priors is None else np.arange(_columns(proportions))
         try:
             _check(proportions, np.bincount(sets, minlength=len(names)), owners)
-            self._train(points, sets, proportions, owners)
+            with exclusive():
+                self._train(points, sets, proportions, owners)
         except UserError as error:
             raise ValueError(str(error)) from error
         return self
