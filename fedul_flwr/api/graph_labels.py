@@ -20,6 +20,7 @@ from fedul_flwr.api.parameters import (
     check_parameters,
     missing_values,
     refuse_no_truth_value,
+    unmasked,
 )
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.standardize import moments, scaled, scaling_by
@@ -112,7 +113,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         check_parameters(self, _RULES)
         refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
         filled, known = _without_gaps(y)
-        points, labels = validate_data(self, X, filled, dtype=np.float64)
+        points, labels = validate_data(self, unmasked(X), filled, dtype=np.float64)
         check_classification_targets(labels)
         if labels.dtype.kind in "iuf":
             known &= labels != UNLABELED
@@ -150,7 +151,9 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         without similar ones gets equal probabilities.
         """
         check_is_fitted(self)
-        points = _unit(self._scaled(validate_data(self, X, reset=False, dtype=np.float64)))
+        points = _unit(
+            self._scaled(validate_data(self, unmasked(X), reset=False, dtype=np.float64))
+        )
         known, votes = _unit(self._features), np.zeros((len(points), len(self.classes_)))
         voters = self._numbers != UNLABELED
         known, numbers = known[voters], self._numbers[voters]
@@ -229,10 +232,9 @@ def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
     if objects.ndim != 1:
         return y, np.ones(len(objects) if objects.ndim else 0, dtype=bool)
     # Texts may stand beside -1.
-    texts = any(isinstance(value, str) for value in objects)
-    known = ~missing_values(objects)
-    if texts:
-        known &= np.array([value not in (UNLABELED, "") for value in objects], dtype=bool)
+    known = ~missing_values(y)
+    if any(isinstance(value, str) for value in objects[known]):
+        known[known] = [value not in (UNLABELED, "") for value in objects[known]]
     if known.all():
         return y, known
     if not known.any():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.api.points import as_array
 from fedul_flwr.config.base import AUTO, Settings
 from fedul_flwr.errors import UserError
 
@@ -38,6 +39,8 @@ def check_parameters(estimator: Any, rules: Rules) -> None:
             kind.parse({setting: value})
         except UserError as error:
             rule = str(error).partition(": ")[2]
+            if name != "device":
+                rule = rule.replace(f" or {AUTO!r}", "")
             raise ValueError(f"{name} = {value!r}: {rule}") from None
 
 
@@ -49,7 +52,13 @@ def refuse_no_truth_value(estimator: Any, *names: str) -> None:
 
 
 def missing_values(y: Any) -> NDArray[np.bool_]:
-    """``(n,)``, whether a value is None, NaN or another missing one."""
+    """``(n,)``, whether a value is None, NaN, masked or another missing one."""
     import pandas as pd
 
-    return np.asarray(pd.isna(np.asarray(y, dtype=object)), dtype=bool)
+    missing = np.asarray(pd.isna(np.asarray(y, dtype=object)), dtype=bool)
+    return missing | np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else missing
+
+
+def unmasked(values: Any) -> Any:
+    """A masked array with NaN in place of masked values; others are unchanged."""
+    return as_array(values) if isinstance(values, np.ma.MaskedArray) else values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from io import BytesIO
@@ -13,9 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.data.columns import unnamed_columns
 from fedul_flwr.data.decode import EncodedImages, Images, PixelImages, join_blocks, list_batches
 from fedul_flwr.data.local_files import as_points
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, refuse_too_wide
+from fedul_flwr.data.table_vectors import infer_columns
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, VectorPoints, refuse_too_wide
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
@@ -225,7 +228,12 @@ def _plain_type(column: Any) -> Any:
 
     kind = column.type
     if pa.types.is_dictionary(kind):
-        column, kind = column.cast(kind.value_type), pa.large_string()
+        # Arrow cannot cast dictionaries of every type of texts.
+        column = pa.chunked_array(
+            [part.dictionary.cast(pa.large_string()).take(part.indices) for part in column.chunks],
+            pa.large_string(),
+        )
+        kind = column.type
     if pa.types.is_decimal(kind):
         kind = pa.float64()
     if pa.types.is_string_view(kind):
@@ -241,7 +249,8 @@ def stored_points(
     Parameters
     ----------
     points : as for :func:`images_or_vectors`, a DataFrame, or a list of pictures.
-    shape : of a model's points, to which images are converted; by default their own.
+    shape : of a model's points, to which images are converted; by default their own, and the
+        categories of a DataFrame are those that occur.
     options : rules for tables, with the columns that the model knows.
 
     Raises
@@ -258,13 +267,15 @@ def stored_points(
             shape = opened.survey().shape(where)
         if len(shape) != 3:
             raise UserError("x holds pictures; the model takes vectors.")
-    elif is_frame(points):
-        from fedul_flwr.data.arrow import LABEL_NAMES
+    elif is_frame(points) and not _without_names(options):
         from fedul_flwr.data.table_files import arrow_features, in_memory
 
-        table = arrow_table(points)
-        names = [n for n in (options.label, *LABEL_NAMES) if n in table.column_names]
-        opened = arrow_features(in_memory(where, table), options, names[0] if names else "")
+        opened = arrow_features(in_memory(where, arrow_table(points)), options, "")
+        if shape is None and options.columns is None:
+            options = replace(options, columns=infer_columns([opened]))
+    elif is_frame(points):
+        # The model was trained on vectors without names: columns count by their place.
+        opened = Table(where, (), _numbers_of(arrow_table(points), where))
     else:
         array = images_or_vectors(points)
         opened = PixelImages(where, array) if array.ndim == 4 else Table(where, (), array)
@@ -276,4 +287,24 @@ def stored_points(
                 f"x holds {kinds[array.ndim - 1]}; the model takes {kinds[len(shape)]}."
             )
     (found,) = as_points([opened], shape or (1,), options)
-    return join_blocks(found, shape or (1,))
+    if shape is None:
+        assert isinstance(found, VectorPoints)
+        shape = found.vectors.shape[1:]
+    return join_blocks(found, shape)
+
+
+def _without_names(options: TableOptions) -> bool:
+    """Whether columns are those of vectors that came without names."""
+    columns = options.columns
+    return columns is not None and columns.names == unnamed_columns(len(columns.columns)).names
+
+
+def _numbers_of(table: Any, where: str) -> NDArray[np.float64]:
+    from fedul_flwr.data.table_files import arrow_features, in_memory
+
+    found = arrow_features(in_memory(where, table), NO_OPTIONS, "")
+    for name in found.texts:
+        raise UserError(
+            f"Column {name!r} of {where} holds texts; the model was trained on vectors of numbers."
+        )
+    return found.numbers

@@ -18,8 +18,9 @@ from fedul_flwr.api.parameters import (
     check_parameters,
     missing_values,
     refuse_no_truth_value,
+    unmasked,
 )
-from fedul_flwr.api.points import images_or_vectors, is_of
+from fedul_flwr.api.points import as_array, images_or_vectors, is_of
 from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.shared import SharedSettings
@@ -144,9 +145,9 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y, priors = np.repeat(names, [len(part) for part in X]), y
             X = _joined(X)  # noqa: N806
         else:
-            y = column_or_1d(y, warn=True)
             if missing_values(y).any():
                 raise ValueError("y has missing values: each point needs its set or class")
+            y = column_or_1d(y, warn=True)
             check_classification_targets(y)
             names = np.unique(y)
         points = self._points(X, y)
@@ -180,6 +181,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _points(self, X: Any, y: Any = None) -> Inputs:  # noqa: N803
         """Checked points: float32 vectors, or uint8 images."""
+        X = unmasked(X)  # noqa: N806
         if _dims(X) > 2:
             try:
                 images = images_or_vectors(X, "X")
@@ -267,7 +269,10 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.eval()
 
     def _prior(self, num_classes: int) -> Floats:
-        prior = checked_prior(np.asarray(self.test_prior, dtype=float))
+        try:
+            prior = checked_prior(np.asarray(self.test_prior, dtype=float))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"test_prior = {self.test_prior!r}: {error}") from None
         if len(prior) != num_classes:
             raise ValueError(
                 f"test_prior has {len(prior)} entries; there are {num_classes} classes"
@@ -291,7 +296,7 @@ def _joined(sets: Sequence[Any]) -> Any:
     """All points of sets of one form; frames are joined by the names of their columns."""
     frames = [is_of(part, "pandas", "DataFrame") for part in sets]
     if not any(frames):
-        parts = [np.asarray(part) for part in sets]
+        parts = [as_array(part, f"set {number}") for number, part in enumerate(sets)]
         if len({part.shape[1:] for part in parts}) > 1:
             raise ValueError("the points of the sets differ in shape; all must be alike")
         return np.concatenate(parts)

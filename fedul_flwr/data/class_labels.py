@@ -213,7 +213,7 @@ def _one_column(values: Any, where: str) -> Any:
     if isinstance(values, pd.DataFrame):
         if values.shape[1] != 1:
             raise UserError(
-                f"{where} has {values.shape[1]} columns; it must have one label a point."
+                f"{where} has {values.shape[1]} columns; it must have one value for each point."
             )
         values = values.iloc[:, 0]
     if isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
@@ -226,13 +226,17 @@ def _one_column(values: Any, where: str) -> Any:
         values = values.detach().cpu()
         values = (values.float() if values.dtype.is_floating_point else values).numpy()
     if hasattr(values, "toarray"):
-        raise UserError(f"{where} is sparse; it must have one label a point: {where}.toarray().")
+        raise UserError(
+            f"{where} is sparse; it must have one value for each point: {where}.toarray()."
+        )
     if isinstance(values, np.ma.MaskedArray):
         gaps = np.ma.getmaskarray(values)
         values = values.data.astype(object)
         values[gaps] = None
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
-        raise UserError(f"{where} is a {type(values).__name__}; it must have one label a point.")
+        raise UserError(
+            f"{where} is a {type(values).__name__}; it must have one value for each point."
+        )
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
         values = np.asarray(values)
     if isinstance(values, np.ndarray):
@@ -240,7 +244,7 @@ def _one_column(values: Any, where: str) -> Any:
             values = values[:, 0]
         if values.ndim != 1:
             raise UserError(
-                f"{where} has the shape {values.shape}; it must have one label for every point."
+                f"{where} has the shape {values.shape}; it must have one value for each point."
             )
         return values if values.dtype != object else _plain(values.tolist())
     return _plain(list(values))
