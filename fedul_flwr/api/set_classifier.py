@@ -25,12 +25,12 @@ from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import TrainingSettings
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
 from fedul_flwr.data.types import Floats, Inputs, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.exclusive import exclusive
 
 _RULES: Rules = {
     "model": (TrainingSettings, "model"),
@@ -145,7 +145,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             y, priors = np.repeat(names, [len(part) for part in X]), y
             X = _joined(X)  # noqa: N806
         else:
-            if missing_values(y).any():
+            if y is not None and missing_values(y).any():
                 raise ValueError("y has missing values: each point needs its set or class")
             y = column_or_1d(y, warn=True)
             check_classification_targets(y)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.progress import RunProgress, data_name, waiting
 from fedul_flwr.errors import UserError
-from fedul_flwr.exclusive import exclusive
 
 Engine = Literal["processes", "ray", "in-process"]
 """What runs a simulation's clients: a pool of processes, Flower's Ray backend, or this process

@@ -11,9 +11,9 @@ from torch import nn
 from fedul_flwr.config.base import nearest, shown
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
-from fedul_flwr.exclusive import exclusive
 from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn2 import cnn2
 from fedul_flwr.models.cnn4 import cnn4
