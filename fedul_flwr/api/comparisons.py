@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedul_flwr.api.given_data import naming_data
 from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, shown
 from fedul_flwr.config.base import Scalar
@@ -119,7 +120,8 @@ def compare(
         raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")
     name = "-".join(map(trial_plan.slug, rows))
     place = user_path(output or Path("runs") / f"compare-{name}")
-    plan = trial_plan.make_plan(rows, shared, numbers, clients, place)
+    with naming_data(str(shared.get("dataset", ""))):
+        plan = trial_plan.make_plan(rows, shared, numbers, clients, place)
     plan = replace(plan, measures=parse_measures(",".join(measures)))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.api.points import (
+    are_pictures,
     arrow_table,
-    as_array,
+    encoded_pictures,
     images_or_vectors,
     is_frame,
     is_of,
 )
 from fedul_flwr.data.cache import GIVEN, build_once, cache_directory, cache_key
+from fedul_flwr.data.class_labels import ClassLabels, class_labels
+from fedul_flwr.data.decode import BLOCK
 from fedul_flwr.data.digits import stratified_test
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
@@ -39,33 +43,35 @@ NAME = "data"
 class _Rows(Protocol):
     """Points with labels, ready to be written."""
 
+    suffix: ClassVar[str]
+    """Of the file."""
+
     @property
-    def labels(self) -> Ints:
-        """``(n,)``, the number of each point's class; -1 without one."""
+    def labels(self) -> ClassLabels:
+        """``n`` labels."""
 
     def take(self, rows: Ints) -> Self:
         """Some of them."""
 
-    def write(self, folder: Path, split: str) -> None:
+    def write(self, file: Path) -> None:
         """Write a file that :mod:`fedul_flwr.data.sources` reads."""
 
 
 @dataclass(frozen=True)
 class _Arrays:
-    """Images or vectors, labels, and the names of the classes if they are no numbers."""
+    """Images or vectors."""
 
     points: NDArray[Any]
-    labels: Ints
-    names: tuple[str, ...]
+    labels: ClassLabels
+    suffix: ClassVar[str] = ".npz"
 
     def take(self, rows: Ints) -> _Arrays:
-        return _Arrays(self.points[rows], self.labels[rows], self.names)
+        return _Arrays(self.points[rows], self.labels.take(rows))
 
-    def write(self, folder: Path, split: str) -> None:
+    def write(self, file: Path) -> None:
         kind = "images" if self.points.ndim == 4 else "vectors"
-        named = {"class_names": np.array(self.names)} if self.names else {}
-        arrays: dict[str, Any] = {kind: self.points, "labels": self.labels, **named}
-        np.savez(folder / f"{split}.npz", **arrays)
+        arrays: dict[str, Any] = {kind: self.points, "labels": self.labels.cells()}
+        np.savez(file, **arrays)
 
 
 @dataclass(frozen=True)
@@ -74,18 +80,27 @@ class _Table:
 
     table: Any
     label: str
+    where: str
+    suffix: ClassVar[str] = ".parquet"
 
     @property
-    def labels(self) -> Ints:
-        return class_numbers(self.table.column(self.label).to_pylist())[0]
+    def labels(self) -> ClassLabels:
+        return class_labels(self.table.column(self.label), self.where)
 
     def take(self, rows: Ints) -> _Table:
-        return _Table(self.table.take(rows), self.label)
+        return _Table(self.table.take(rows), self.label, self.where)
 
-    def write(self, folder: Path, split: str) -> None:
+    def in_order_of(self, other: _Table) -> _Table:
+        """The same with its columns in the order of another one's, if they are the same."""
+        names = other.table.column_names
+        if sorted(names) != sorted(self.table.column_names):
+            return self
+        return _Table(self.table.select(names), self.label, self.where)
+
+    def write(self, file: Path) -> None:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-        pq.write_table(self.table, folder / f"{split}.parquet")
+        pq.write_table(self.table, file)
 
 
 @dataclass(frozen=True)
@@ -94,16 +109,31 @@ class _HubData:
 
     dataset: Any
     label: str
+    where: str
+    suffix: ClassVar[str] = ".parquet"
 
     @property
-    def labels(self) -> Ints:
-        return class_numbers(self.dataset[self.label][:])[0]
+    def labels(self) -> ClassLabels:
+        column = self.dataset.select_columns(self.label).with_format("arrow")[:]
+        return class_labels(column.column(0), self.where)
 
     def take(self, rows: Ints) -> _HubData:
-        return _HubData(self.dataset.select(rows), self.label)
+        return _HubData(self.dataset.select(rows), self.label, self.where)
 
-    def write(self, folder: Path, split: str) -> None:
-        self.dataset.to_parquet(folder / f"{split}.parquet")
+    def write(self, file: Path) -> None:
+        import pyarrow.parquet as pq
+        from datasets.table import embed_table_storage
+
+        schema = self.dataset.features.arrow_schema
+        try:
+            with pq.ParquetWriter(file, schema) as writer:
+                for batch in self.dataset.with_format("arrow").iter(BLOCK):
+                    # Pictures may be paths.
+                    writer.write_table(embed_table_storage(batch.cast(schema)).cast(schema))
+        except FileNotFoundError as error:
+            raise UserError(
+                f"{self.where}: the data set names a file that is missing ({error})."
+            ) from None
 
 
 def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
@@ -133,8 +163,10 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
         data, test = data["train"], data["test"]
     train = _rows(data, label_column, "data")
     if test is None:
-        labels = train.labels
-        in_test = stratified_test(labels) if (labels >= 0).any() else np.zeros(len(labels), bool)
+        labels = train.labels.numbers
+        if (labels == UNLABELED).all():
+            raise UserError("data holds no label: -1 and missing values are none.")
+        in_test = stratified_test(labels)
         if not in_test.any():
             raise UserError(
                 "data is too small for a fifth of every class to be split off as test data: "
@@ -143,71 +175,90 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
         train, held = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
     else:
         held = _rows(test, label_column, "test")
+        if held.suffix != train.suffix:
+            raise UserError(
+                "Training and test data are a table and arrays; both must be in the same form."
+            )
+        if isinstance(train, _Table) and isinstance(held, _Table):
+            held = held.in_order_of(train)
     return str(_written({"train": train, "test": held}))
-
-
-def class_numbers(values: Any) -> tuple[Ints, tuple[str, ...]]:
-    """Labels of any type as numbers of classes, and the classes' names.
-
-    Whole numbers stay as they are, and have no names; -1, None and NaN are no labels.
-    """
-    given = as_array(values, "y")
-    if given.ndim != 1:
-        raise UserError(f"y has the shape {given.shape}; it must have one label for every point.")
-    if given.dtype.kind == "f":
-        given = np.where(np.isnan(given), UNLABELED, given)
-        if not (given == np.floor(given)).all():
-            raise UserError("y holds numbers that are not whole; labels are 0 to K - 1, or texts.")
-        given = given.astype(np.int64)
-    if given.dtype.kind in "iu":
-        if given.min(initial=0) < UNLABELED:
-            raise UserError(f"y holds {given.min()}; labels are 0 to K - 1, or -1 for none.")
-        return given.astype(np.int64), ()
-    known = np.array([v is not None and v == v and v != "" for v in given], dtype=bool)
-    names, numbers = np.unique([str(v) for v in given[known]], return_inverse=True)
-    if names.size and all(name.isdigit() for name in names):  # objects that are whole numbers
-        numbers, names = np.array([int(v) for v in given[known]]), np.array([])
-    labels = np.full(len(given), UNLABELED, dtype=np.int64)
-    labels[known] = numbers
-    return labels, tuple(map(str, names))
 
 
 def _rows(data: Any, label_column: str, what: str) -> _Rows:
     if is_frame(data):
-        return _table(data, label_column, what)
+        return _table(arrow_table(data, what), label_column, what)
+    if is_of(data, "datasets", "IterableDataset"):
+        raise UserError(f"{what} is a data set of Hugging Face that streams; load it whole.")
     if is_of(data, "datasets", "Dataset"):
-        return _HubData(data, _label(data.column_names, label_column, what))
+        return _hub_data(data, label_column, what)
     if isinstance(data, tuple | list) and len(data) == 2:
         x, y = data
-        if is_frame(x):
-            name = label_column or "label"
-            if name in x.columns:
-                raise UserError(f"{what}: x has a column {name!r}, the name of the labels y.")
-            return _table(x.assign(**{name: as_array(y, "y")}), name, what)
-        return _arrays(x, y, what)
+        if not is_frame(x):
+            return _arrays(x, y, what)
+        _refuse_other_order(x, y, what)
+        table, name = arrow_table(x, f"x of {what}"), label_column or "label"
+        if name in table.column_names:
+            raise UserError(f"{what}: x has a column {name!r}, the name of the labels y.")
+        labels = class_labels(y, "y", table.num_rows)
+        return _table(table.append_column(name, [labels.cells()]), name, what)
     if is_of(data, "torch.utils.data", "Dataset"):
         return _from_torch(data, what)
     raise UserError(f"{what} is a {type(data).__name__}; it must be {DATA}.")
 
 
-def _arrays(x: Any, y: Any, what: str) -> _Arrays:
+def _refuse_other_order(x: Any, y: Any, what: str) -> None:
+    """Refuse a column of labels whose index has the rows in another order than the frame's."""
+    if not is_of(x, "pandas", "DataFrame") or not is_of(y, "pandas", "Series"):
+        return
+    one, other = x.index, y.index
+    if one.equals(other):
+        return
+    if one.is_unique and other.is_unique and len(one) == len(one.intersection(other)) == len(other):
+        raise UserError(f"{what}: x and y have their rows in different orders: y.loc[x.index].")
+
+
+def _arrays(x: Any, y: Any, what: str) -> _Rows:
+    if are_pictures(x):
+        return _pictures(x, y, what)
     points = images_or_vectors(x, f"x of {what}")
-    labels, names = class_numbers(y)
-    if len(labels) != len(points):
-        raise UserError(f"{what} has {len(points)} points and {len(labels)} labels; one for each.")
-    return _Arrays(points, labels, names)
+    return _Arrays(points, class_labels(y, f"y of {what}", len(points)))
 
 
-def _table(frame: Any, label_column: str, what: str) -> _Table:
-    table = arrow_table(frame, what)
-    return _Table(table, _label(table.column_names, label_column, what))
+def _pictures(pictures: Sequence[Any], y: Any, what: str) -> _Table:
+    """Pictures as files have them, of any size and mode."""
+    import pyarrow as pa
+
+    labels = class_labels(y, f"y of {what}", len(pictures))
+    table = pa.table({"image": encoded_pictures(pictures, what), "label": labels.cells()})
+    return _Table(table, "label", f"y of {what}")
+
+
+def _table(table: Any, label_column: str, what: str) -> _Table:
+    label = _label(table.column_names, label_column, what)
+    return _Table(table, label, f"Column {label!r} of {what}")
+
+
+def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
+    import datasets
+
+    if dataset.format["type"] == "custom":
+        raise UserError(
+            f"{what} has a transform, which is computed whenever a point is read: apply it once by "
+            "map(), or take it away by reset_format()."
+        )
+    dataset = dataset.with_format(None)
+    for name, feature in dataset.features.items():
+        if isinstance(feature, datasets.Image):  # also pictures that are not to be decoded
+            dataset = dataset.cast_column(name, datasets.Image())
+    label = _label(dataset.column_names, label_column, what)
+    return _HubData(dataset, label, f"Column {label!r} of {what}")
 
 
 def _label(columns: list[str], named: str, what: str) -> str:
-    from fedul_flwr.data.arrow import LABEL_NAMES
+    from fedul_flwr.data.arrow import usual_label
 
-    found = next((name for name in ([named] if named else LABEL_NAMES) if name in columns), None)
-    if found is None:
+    found = usual_label(columns, named)
+    if found not in columns:
         raise UserError(
             f"{what} has no column {named or 'of labels'!r}; its columns are "
             f"{', '.join(columns[:20])}: name it with label_column=…"
@@ -215,26 +266,25 @@ def _label(columns: list[str], named: str, what: str) -> str:
     return found
 
 
-def _from_torch(dataset: Any, what: str) -> _Arrays:
+def _from_torch(dataset: Any, what: str) -> _Rows:
     try:
-        pairs = [tuple(dataset[index]) for index in range(len(dataset))]
-    except TypeError as error:
+        found = [dataset[index] for index in range(len(dataset))]
+    except (TypeError, NotImplementedError) as error:
         raise UserError(
             f"{what} is a data set of torch without a length, or without numbered points ({error})."
         ) from None
-    if not pairs or any(len(pair) != 2 for pair in pairs):
+    if not found or any(not isinstance(one, tuple | list) or len(one) != 2 for one in found):
         raise UserError(f"{what} is a data set of torch; each of its points must be (x, y).")
-    points, labels = zip(*pairs, strict=True)
+    points: Any
+    points, labels = map(list, zip(*found, strict=True))
     if is_of(points[0], "torch", "Tensor"):
         import torch
 
         try:
-            stacked: Any = torch.stack(points)
-        except RuntimeError:
+            points = torch.stack(points)
+        except (RuntimeError, TypeError):
             raise UserError(f"The points of {what} differ in shape; all must be alike.") from None
-        # Pictures without an axis for channels are images, too.
-        return _arrays(stacked, [int(label) for label in labels], what)
-    return _arrays(np.stack([as_array(p) for p in points]), [int(v) for v in labels], what)
+    return _arrays(points, labels, what)
 
 
 def _written(splits: Mapping[str, _Rows]) -> Path:
@@ -242,9 +292,23 @@ def _written(splits: Mapping[str, _Rows]) -> Path:
 
     def write(folder: Path) -> None:
         for name, rows in splits.items():
-            rows.write(folder, name)
+            rows.write(folder / f"{name}{rows.suffix}")
 
     return write_given(write)
+
+
+@contextmanager
+def naming_data(dataset: str) -> Iterator[None]:
+    """Context in which errors name data in memory as the caller does, not their files."""
+    try:
+        yield
+    except UserError as error:
+        text = str(error)
+        for split, name in (("train", "data"), ("test", "the test data")):
+            for suffix in (_Table.suffix, _Arrays.suffix):
+                text = text.replace(str(Path(dataset) / f"{split}{suffix}"), name)
+        error.args = (text,)
+        raise
 
 
 def write_given(write: Callable[[Path], None]) -> Path:

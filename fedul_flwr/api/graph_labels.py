@@ -15,6 +15,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from fedul_flwr.api.parameters import (
+    Rules,
+    check_parameters,
+    missing_values,
+    refuse_no_truth_value,
+    unmasked,
+)
+from fedul_flwr.config.semi import PropagationSettings
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.data.standardize import moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
@@ -22,6 +31,13 @@ from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, blocks
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER
 from fedul_flwr.propagation.solve import ALPHA
+
+_RULES: Rules = {
+    "k": (PropagationSettings, "k"),
+    "num_bits": (PropagationSettings, "num-bits"),
+    "alpha": (PropagationSettings, "alpha"),
+    "power": (PropagationSettings, "power"),
+}
 
 
 class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -86,22 +102,25 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         Parameters
         ----------
         X : vectors ``(n, d)``.
-        y : ``(n,)``, a label for each point, -1 for an unlabeled one.
+        y : ``(n,)``, a label for each point; -1, None or NaN for an unlabeled one.
         clients : ``(n,)``, the client of each point, any values; by default one party has all.
 
         Raises
         ------
         ValueError
-            If points or labels cannot be used.
+            If a parameter has a value that makes no sense, or points or labels cannot be used.
         """
-        points, labels = validate_data(self, X, y, dtype=np.float64)
+        check_parameters(self, _RULES)
+        refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
+        filled, known = _without_gaps(y)
+        points, labels = validate_data(self, unmasked(X), filled, dtype=np.float64)
         check_classification_targets(labels)
-        numeric = labels.dtype.kind in "iuf"
-        known = labels != UNLABELED if numeric else np.ones(len(labels), dtype=bool)
+        if labels.dtype.kind in "iuf":
+            known &= labels != UNLABELED
         self.classes_ = np.unique(labels[known])
         if len(self.classes_) == 0:
             raise ValueError(
-                "no point has a label: y is -1 for all of them, and 1 or more is needed"
+                "no point has a label: y is -1 or missing for all of them, and 1 or more is needed"
             )
         given = np.full(len(labels), UNLABELED, dtype=np.int64)
         given[known] = np.searchsorted(self.classes_, labels[known])
@@ -118,7 +137,11 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if reached.all():
             self.transduction_ = self.classes_[found.labels]
         else:
-            self.transduction_ = np.where(reached, self.classes_[found.labels], UNLABELED)
+            is_number = self.classes_.dtype.kind in "iuf"
+            labels = self.classes_[found.labels]
+            self.transduction_ = np.where(
+                reached, labels if is_number else labels.astype(object), UNLABELED
+            )
         return self
 
     def predict_proba(self, X: Any) -> Floats:  # noqa: N803
@@ -128,7 +151,9 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         without similar ones gets equal probabilities.
         """
         check_is_fitted(self)
-        points = _unit(self._scaled(validate_data(self, X, reset=False, dtype=np.float64)))
+        points = _unit(
+            self._scaled(validate_data(self, unmasked(X), reset=False, dtype=np.float64))
+        )
         known, votes = _unit(self._features), np.zeros((len(points), len(self.classes_)))
         voters = self._numbers != UNLABELED
         known, numbers = known[voters], self._numbers[voters]
@@ -181,7 +206,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if self.similarity != "codes":
             raise ValueError("with clients, similarity must be 'codes'")
         # An estimator prints nothing.
-        with tempfile.TemporaryDirectory() as place, redirect_stdout(io.StringIO()):
+        with exclusive(), tempfile.TemporaryDirectory() as place, redirect_stdout(io.StringIO()):
             found = label(
                 (self._features, given),
                 clients=clients,
@@ -199,6 +224,24 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 },
             )
             return Propagated(found.labels, found.confidence)
+
+
+def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
+    """``y`` with any label where one is missing, and ``(n,)``, whether a point has one."""
+    objects = np.asarray(y, dtype=object)
+    if objects.ndim != 1:
+        return y, np.ones(len(objects) if objects.ndim else 0, dtype=bool)
+    # Texts may stand beside -1.
+    known = ~missing_values(y)
+    if any(isinstance(value, str) for value in objects[known]):
+        known[known] = [value not in (UNLABELED, "") for value in objects[known]]
+    if known.all():
+        return y, known
+    if not known.any():
+        return np.full(len(objects), UNLABELED), known
+    filled = objects.copy()
+    filled[~known] = objects[known][0]
+    return np.array(filled.tolist()), known
 
 
 def _unit(points: Floats) -> Floats:

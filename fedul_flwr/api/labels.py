@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.given_data import class_numbers, dataset_of, write_given
+from fedul_flwr.api.given_data import dataset_of, write_given
 from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.api.points import as_array, is_frame, stored_points
+from fedul_flwr.api.points import stored_points
 from fedul_flwr.api.result import Result, facts_table
 from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
 from fedul_flwr.engine.simulate import Engine
@@ -94,15 +95,12 @@ def label(
         overrides["output"] = str(output)
     points: list[Ints] | None = None
     if isinstance(data, tuple | list) and len(data) == 2:
-        x, y = stored_points(data[0]), data[1]
-        if is_frame(data[0]):
-            raise UserError("label takes x as an array: DataFrame.to_numpy() gives one.")
-        given, names = class_numbers(y)
-        if len(given) != len(x):
-            raise UserError(f"data has {len(x)} points and {len(given)} labels; one for each.")
+        x = stored_points(data[0])
+        known = class_labels(data[1], "y", len(x))
+        given = known.numbers
         seed = overrides.get("seed", 0)
         points = clients_points(clients, len(x), int(seed))
-        overrides = {**_owners(x, given, names, points), **overrides}
+        overrides = {**_owners(x, known, points), **overrides}
         count = len(points)
     elif data is None or isinstance(data, str | Path):
         if data is not None:
@@ -136,21 +134,29 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
             )
         order = stream(seed, "clients-of-points").permutation(num_points)
         return [np.sort(part) for part in np.array_split(order, int(clients))]
-    groups = as_array(clients, "clients")
-    if groups.shape != (num_points,):
+    codes, owners = distinct_values(clients, "clients")
+    if codes.shape != (num_points,):
         raise UserError(
-            f"clients has the shape {groups.shape}; it must be a number, or name a client for each "
-            f"of {num_points} points."
+            f"clients has {len(codes)} values; it must be a number, or name a client for each of "
+            f"{num_points} points."
         )
-    _, numbers = np.unique(groups, return_inverse=True)
-    return [np.flatnonzero(numbers == client) for client in range(numbers.max() + 1)]
+    if (codes == UNLABELED).any():
+        raise UserError("clients names no client for some points; each point needs one.")
+    places = sorted(range(len(owners)), key=lambda place: _sort_key(owners[place]))
+    return [np.flatnonzero(codes == place) for place in places]
 
 
-def _owners(
-    x: Inputs, labels: Ints, names: tuple[str, ...], points: list[Ints]
-) -> dict[str, Scalar]:
+def _sort_key(owner: Any) -> tuple[str, Any]:
+    """Numbers in their order, others by their text."""
+    is_number = isinstance(owner, int | float)
+    return ("", owner) if is_number else (type(owner).__name__, str(owner))
+
+
+def _owners(x: Inputs, known: ClassLabels, points: list[Ints]) -> dict[str, Scalar]:
     """Settings of a run whose clients own these points, which are written to disk."""
-    names = names or tuple(map(str, range(int(labels.max(initial=0)) + 1)))
+    names, labels = known.names, known.numbers
+    if not names:
+        raise UserError("y holds no label; one or more points need one.")
     if any("," in name or name != name.strip() for name in names):
         raise UserError("Names of classes must have no commas, and no spaces around them.")
     kind = "images" if len(x.shape) == 4 else "vectors"

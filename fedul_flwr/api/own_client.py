@@ -11,12 +11,12 @@ from flwr.app import Context
 from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
-from fedul_flwr.api.given_data import class_numbers
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.client_app import clip
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.local_files import own_data
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
@@ -153,11 +153,10 @@ class _PartlyLabeledClient(PlainClient):
     def __init__(self, x: Any, y: Any) -> None:
         with own_data():
             points = stored_points(x)
-            labels, names = class_numbers(y)
-            if names:
+            found = class_labels(y, "y", len(points))
+            if found.kind not in ("number", ""):
                 raise UserError("y must hold the numbers of classes, and -1 for no label.")
-            if len(labels) != len(points):
-                raise UserError(f"There are {len(points)} points and {len(labels)} labels.")
+            labels = found.cells()
         new = np.zeros(len(labels), dtype=bool)
         super().__init__(PartlyLabeledPoints(points, np.arange(len(labels)), labels, new))
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from decimal import Decimal
+from functools import partial
+from io import BytesIO
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.decode import PixelImages, join_blocks
+from fedul_flwr.data.columns import unnamed_columns
+from fedul_flwr.data.decode import EncodedImages, Images, PixelImages, join_blocks, list_batches
 from fedul_flwr.data.local_files import as_points
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, refuse_too_wide
+from fedul_flwr.data.table_vectors import infer_columns
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, VectorPoints, refuse_too_wide
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 
 FORMS = "images (n, h, w), (n, h, w, 1 or 3), or (n, 1 or 3, h, w); vectors (n, d)"
+
+_OF_PNG = {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
+_OF_TIFF = {"I", "F", "I;16B"}
+"""Modes of pictures that these formats keep without loss."""
 
 
 def is_of(value: object, package: str, name: str) -> bool:
@@ -24,26 +36,100 @@ def is_of(value: object, package: str, name: str) -> bool:
 
 
 def is_frame(value: object) -> bool:
-    """Whether ``value`` is a DataFrame of pandas."""
-    return is_of(value, "pandas", "DataFrame")
+    """Whether ``value`` is a DataFrame of pandas or polars, or a table of Arrow."""
+    is_stream = hasattr(value, "__arrow_c_stream__") and hasattr(value, "columns")
+    return is_of(value, "pandas", "DataFrame") or is_stream
 
 
 def as_array(values: Any, what: str = "x") -> NDArray[Any]:
-    """``values``, an array, a tensor, a list or a picture, as an array.
+    """``values``, an array, a tensor, a list or a picture, as an array; NaN where it is masked.
 
     Raises
     ------
     UserError
         If it is none of them, or its parts have different shapes.
     """
+    first = values[0] if isinstance(values, list | tuple) and values else None
+    if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
+        return _stacked([as_array(part, what) for part in values], what)
     if is_of(values, "torch", "Tensor"):
-        values = values.detach().cpu().numpy()
+        values = _tensor_array(values, what)
     elif hasattr(values, "toarray"):
-        raise UserError(f"{what} is sparse; it must be dense: {what}.toarray().")
+        raise UserError(f"{what} is sparse; it must be dense: its method toarray() makes it so.")
     try:
-        return np.asarray(values)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{what} must be an array; its parts differ in shape ({error}).") from None
+        if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+            values = np.ma.filled(values.astype(np.float64), np.nan)
+        found = np.asarray(values)
+    except (ValueError, TypeError, RuntimeError):
+        raise UserError(f"{what} must be an array of numbers, all points of one shape.") from None
+    return _of_numbers(found) if found.dtype == object else found
+
+
+def _stacked(parts: Sequence[NDArray[Any]], what: str) -> NDArray[Any]:
+    shapes = sorted({part.shape for part in parts})
+    if len(shapes) > 1:
+        raise UserError(
+            f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be alike."
+        )
+    return np.stack(parts)
+
+
+def _tensor_array(tensor: Any, what: str) -> NDArray[Any]:
+    import torch
+
+    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
+        raise UserError(f"{what} is a tensor without plain numbers; it must be dense.")
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    # NumPy has no bfloat16.
+    narrow = tensor.is_floating_point() and tensor.element_size() < 4
+    found: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
+    return found
+
+
+def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:
+    """float64 of objects that are numbers or missing; other arrays are unchanged."""
+    import pandas as pd
+
+    flat = pd.Series(objects.ravel(), dtype=object)
+    missing = flat.isna()
+    if not all(isinstance(v, Real | Decimal | np.number | np.bool_) for v in flat[~missing]):
+        return objects
+    return flat.mask(missing, np.nan).astype(np.float64).to_numpy().reshape(objects.shape)
+
+
+def are_pictures(points: Any) -> bool:
+    """Whether ``points`` is a list of pictures of Pillow."""
+    return isinstance(points, list | tuple) and bool(points) and is_picture(points[0])
+
+
+def is_picture(value: object) -> bool:
+    """Whether ``value`` is a picture of Pillow."""
+    return is_of(value, "PIL.Image", "Image")
+
+
+def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
+    """Pictures of any size and mode as the content of image files, without loss.
+
+    Raises
+    ------
+    UserError
+        If one is no picture.
+    """
+    found = []
+    for place, picture in enumerate(pictures):
+        if not is_picture(picture):
+            raise UserError(
+                f"{what} holds a {type(picture).__name__} at {place} and pictures elsewhere; all "
+                "points must be of one kind."
+            )
+        kept = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
+        content = BytesIO()
+        if kept.mode in _OF_PNG:
+            kept.save(content, "PNG", compress_level=1)
+        else:
+            kept.save(content, "TIFF")
+        found.append(content.getvalue())
+    return found
 
 
 def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
@@ -88,25 +174,71 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
-    """A DataFrame as an Arrow table; categories become texts.
+    """A DataFrame, or a table of Arrow, as an Arrow table; categories become texts.
 
     Raises
     ------
     UserError
-        If a column holds values of several types.
+        If a column has values of several types, or two columns have one name.
     """
     import pyarrow as pa  # type: ignore[import-untyped]
 
-    frame = frame.rename(columns=str)
+    if is_of(frame, "pandas", "DataFrame"):
+        names = [str(name) for name in frame.columns]
+        columns = [_arrow_column(frame.iloc[:, k], name, what) for k, name in enumerate(names)]
+    else:
+        table = pa.table(frame)
+        names = list(table.column_names)
+        columns = [_plain_type(table.column(place)) for place in range(len(names))]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{what} has several columns called {twice!r}; give each its own name.")
+    return pa.table(dict(zip(names, columns, strict=True)))
+
+
+def _arrow_column(column: Any, name: str, what: str) -> Any:
+    """A column of pandas as an Arrow array, intervals as texts."""
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(column.dtype, pd.SparseDtype):
+        column = column.sparse.to_dense()
+    if isinstance(column.dtype, pd.CategoricalDtype | pd.IntervalDtype | pd.PeriodDtype):
+        column = column.astype(object).map(_category, na_action="ignore")
     try:
-        table = pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, ValueError) as error:
-        raise UserError(f"{what} cannot be used as a table: {error}.") from None
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            column = table.column(place).cast(field.type.value_type)
-            table = table.set_column(place, field.name, column)
-    return table.replace_schema_metadata(None)
+        return _plain_type(pa.chunked_array([pa.Array.from_pandas(column)]))
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        if all(isinstance(value, Real | Decimal) for value in column.dropna()):  # beyond int64
+            return pa.chunked_array([pa.Array.from_pandas(column.astype(np.float64))])
+        kinds = sorted({type(value).__name__ for value in column.dropna()})
+        raise UserError(
+            f"Column {name!r} of {what} holds values of the type {' and '.join(kinds)}; a column "
+            "must have numbers or texts, and one kind of them."
+        ) from None
+
+
+def _category(value: Any) -> str:
+    """Text of a category: 1 and 1.0 are the same."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _plain_type(column: Any) -> Any:
+    """A column of Arrow in a usual type: categories are texts, and decimals floats."""
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        # Arrow cannot cast dictionaries of every type of texts.
+        column = pa.chunked_array(
+            [part.dictionary.cast(pa.large_string()).take(part.indices) for part in column.chunks],
+            pa.large_string(),
+        )
+        kind = column.type
+    if pa.types.is_decimal(kind):
+        kind = pa.float64()
+    if pa.types.is_string_view(kind):
+        kind = pa.large_string()
+    return column if kind == column.type else column.cast(kind)
 
 
 def stored_points(
@@ -116,8 +248,9 @@ def stored_points(
 
     Parameters
     ----------
-    points : as for :func:`images_or_vectors`, or a DataFrame.
-    shape : of a model's points, to which images are converted; by default their own.
+    points : as for :func:`images_or_vectors`, a DataFrame, or a list of pictures.
+    shape : of a model's points, to which images are converted; by default their own, and the
+        categories of a DataFrame are those that occur.
     options : rules for tables, with the columns that the model knows.
 
     Raises
@@ -126,14 +259,23 @@ def stored_points(
         If the points are of another kind or width than ``shape``, or cannot be read.
     """
     where = "x"
-    opened: PixelImages | Table
-    if is_frame(points):
-        from fedul_flwr.data.arrow import LABEL_NAMES
+    opened: Images | Table
+    if are_pictures(points):
+        items = [(f"picture {n} of x", one) for n, one in enumerate(encoded_pictures(points, "x"))]
+        opened = EncodedImages(where, len(items), partial(list_batches, items))
+        if shape is None:
+            shape = opened.survey().shape(where)
+        if len(shape) != 3:
+            raise UserError("x holds pictures; the model takes vectors.")
+    elif is_frame(points) and not _without_names(options):
         from fedul_flwr.data.table_files import arrow_features, in_memory
 
-        table = arrow_table(points)
-        names = [n for n in (options.label, *LABEL_NAMES) if n in table.column_names]
-        opened = arrow_features(in_memory(where, table), options, names[0] if names else "")
+        opened = arrow_features(in_memory(where, arrow_table(points)), options, "")
+        if shape is None and options.columns is None:
+            options = replace(options, columns=infer_columns([opened]))
+    elif is_frame(points):
+        # The model was trained on vectors without names: columns count by their place.
+        opened = Table(where, (), _numbers_of(arrow_table(points), where))
     else:
         array = images_or_vectors(points)
         opened = PixelImages(where, array) if array.ndim == 4 else Table(where, (), array)
@@ -145,4 +287,24 @@ def stored_points(
                 f"x holds {kinds[array.ndim - 1]}; the model takes {kinds[len(shape)]}."
             )
     (found,) = as_points([opened], shape or (1,), options)
-    return join_blocks(found, shape or (1,))
+    if shape is None:
+        assert isinstance(found, VectorPoints)
+        shape = found.vectors.shape[1:]
+    return join_blocks(found, shape)
+
+
+def _without_names(options: TableOptions) -> bool:
+    """Whether columns are those of vectors that came without names."""
+    columns = options.columns
+    return columns is not None and columns.names == unnamed_columns(len(columns.columns)).names
+
+
+def _numbers_of(table: Any, where: str) -> NDArray[np.float64]:
+    from fedul_flwr.data.table_files import arrow_features, in_memory
+
+    found = arrow_features(in_memory(where, table), NO_OPTIONS, "")
+    for name in found.texts:
+        raise UserError(
+            f"Column {name!r} of {where} holds texts; the model was trained on vectors of numbers."
+        )
+    return found.numbers

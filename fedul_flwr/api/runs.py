@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from fedul_flwr.api.given_data import naming_data
 from fedul_flwr.api.keywords import settings_of_call
 from fedul_flwr.api.result import Result, TrainedModel
 from fedul_flwr.config.base import Scalar
@@ -89,13 +90,14 @@ def run(
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
     count = engines.number_of_clients(config, clients)
     try:
-        return engines.simulate(
-            config,
-            count,
-            verbose=verbose,
-            named=named or bool(config.resume),
-            engine=engine,
-        )
+        with naming_data(config.dataset):
+            return engines.simulate(
+                config,
+                count,
+                verbose=verbose,
+                named=named or bool(config.resume),
+                engine=engine,
+            )
     except KeyboardInterrupt:
         _say_how_to_go_on(Path(config.output))
         raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
 from typing import Any, Self
 
@@ -12,13 +13,36 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from fedul_flwr.api.points import images_or_vectors
+from fedul_flwr.api.parameters import (
+    Rules,
+    check_parameters,
+    missing_values,
+    refuse_no_truth_value,
+    unmasked,
+)
+from fedul_flwr.api.points import as_array, images_or_vectors, is_of
 from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.config.training_settings import TrainingSettings
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
 from fedul_flwr.data.types import Floats, Inputs, Ints
 from fedul_flwr.errors import UserError
+
+_RULES: Rules = {
+    "model": (TrainingSettings, "model"),
+    "rounds": (TrainingSettings, "num-rounds"),
+    "local_epochs": (TrainingSettings, "local-epochs"),
+    "batch_size": (TrainingSettings, "batch-size"),
+    "optimizer": (TrainingSettings, "optimizer"),
+    "learning_rate": (TrainingSettings, "learning-rate"),
+    "weight_decay": (TrainingSettings, "weight-decay"),
+    "surrogate_loss": (FedULSettings, "surrogate-loss"),
+    "device": (SharedSettings, "device"),
+}
 
 
 class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -31,7 +55,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     model : name of a model, or ``package.module:function`` of your own.
     rounds, local_epochs, batch_size, optimizer, learning_rate, weight_decay : as the settings of
-        these names (docs/settings.md).
+        these names (docs/settings.md); ``batch_size`` is 1 or more.
     test_prior : ``(K,)``, class priors of the points to predict; by default uniform.
     standardize : whether to standardize vectors by the training points.
     surrogate_loss : ``"nll"``, eq. 9 of the paper, or ``"release"``, that of the authors' code.
@@ -107,16 +131,22 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         ValueError
-            If sets and priors do not fit each other, or the sets of all clients together do not
-            determine the classes.
+            If a parameter has a value that makes no sense, sets and priors do not fit each other,
+            or the sets of all clients together do not determine the classes.
         """
+        check_parameters(self, _RULES)
+        refuse_no_truth_value(self, "standardize")
+        if self.batch_size == 0:
+            raise ValueError("batch_size = 0: must be at least 1.")
         if isinstance(X, list | tuple) and len(X) and all(_dims(part) >= 2 for part in X):
             if priors is not None:
                 raise ValueError("with a list of sets, priors are the second argument")
             names = np.arange(len(X))
             y, priors = np.repeat(names, [len(part) for part in X]), y
-            X = np.concatenate([np.asarray(part) for part in X])  # noqa: N806
+            X = _joined(X)  # noqa: N806
         else:
+            if y is not None and missing_values(y).any():
+                raise ValueError("y has missing values: each point needs its set or class")
             y = column_or_1d(y, warn=True)
             check_classification_targets(y)
             names = np.unique(y)
@@ -127,7 +157,8 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = names if priors is None else np.arange(_columns(proportions))
         try:
             _check(proportions, np.bincount(sets, minlength=len(names)), owners)
-            self._train(points, sets, proportions, owners)
+            with exclusive():
+                self._train(points, sets, proportions, owners)
         except UserError as error:
             raise ValueError(str(error)) from error
         return self
@@ -150,6 +181,7 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _points(self, X: Any, y: Any = None) -> Inputs:  # noqa: N803
         """Checked points: float32 vectors, or uint8 images."""
+        X = unmasked(X)  # noqa: N806
         if _dims(X) > 2:
             try:
                 images = images_or_vectors(X, "X")
@@ -237,7 +269,10 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.model_.eval()
 
     def _prior(self, num_classes: int) -> Floats:
-        prior = checked_prior(np.asarray(self.test_prior, dtype=float))
+        try:
+            prior = checked_prior(np.asarray(self.test_prior, dtype=float))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"test_prior = {self.test_prior!r}: {error}") from None
         if len(prior) != num_classes:
             raise ValueError(
                 f"test_prior has {len(prior)} entries; there are {num_classes} classes"
@@ -255,6 +290,25 @@ def _dims(values: Any) -> int:
         return int(np.asarray(values).ndim)
     except ValueError:  # lists of other lengths: scikit-learn says what is wrong
         return 0
+
+
+def _joined(sets: Sequence[Any]) -> Any:
+    """All points of sets of one form; frames are joined by the names of their columns."""
+    frames = [is_of(part, "pandas", "DataFrame") for part in sets]
+    if not any(frames):
+        parts = [as_array(part, f"set {number}") for number, part in enumerate(sets)]
+        if len({part.shape[1:] for part in parts}) > 1:
+            raise ValueError("the points of the sets differ in shape; all must be alike")
+        return np.concatenate(parts)
+    if not all(frames):
+        raise ValueError("some sets are DataFrames and others arrays; all must be alike")
+    names = list(sets[0].columns)
+    for number, part in enumerate(sets):
+        if sorted(map(str, part.columns)) != sorted(map(str, names)):
+            raise ValueError(f"the columns of set {number} differ from those of set 0")
+    import pandas as pd
+
+    return pd.concat([part[names] for part in sets], ignore_index=True)
 
 
 def _columns(priors: Floats) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
-from fedul_flwr.data.formats import Split, check_labels
+from fedul_flwr.data.formats import IMAGE_SUFFIXES, Split
 from fedul_flwr.data.tables import Table
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import UNLABELED
@@ -22,6 +23,8 @@ from fedul_flwr.errors import UserError
 
 LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "character")
 
+_NAMES_TRIED = 100
+"""Texts of a column from which names of files are told."""
 _LONGEST_TEXT = 256
 """Longest text in characters in a column for partitions; longer ones are captions and the like."""
 
@@ -41,6 +44,7 @@ class ArrowTable:
     twice : names that several columns have, and an empty one for columns without a name; these
         columns are not in ``schema``.
     note : how a CSV file was read, if not as usual; else empty.
+    untyped : whether the labels are texts only because the file has no types, as CSV.
     """
 
     where: str
@@ -51,6 +55,7 @@ class ArrowTable:
     open_paths: bool = False
     twice: tuple[str, ...] = ()
     note: str = ""
+    untyped: bool = False
 
     def refuse_twice(self, name: str) -> None:
         """Refuse a column that cannot be chosen because several have its name."""
@@ -130,8 +135,7 @@ def arrow_split(
 ) -> Split:
     """Read the labels of a table and perhaps further columns.
 
-    Labels are a ClassLabel, whole numbers, or texts, whose sorted values are the classes; a missing
-    label is ``-1``.
+    Labels are a ClassLabel, or values as :mod:`fedul_flwr.data.class_labels` says.
 
     Parameters
     ----------
@@ -152,8 +156,10 @@ def arrow_split(
         for name in table.names
         if name not in used and is_scalar(table.schema.field(name).type)
     ]
-    cells: dict[str, list[NDArray[Any]]] = {name: [] for name in [label, *others]}
-    for batch in table.batches(list(cells)):
+    cells: dict[str, list[NDArray[Any]]] = {name: [] for name in others}
+    values: list[Any] = []
+    for batch in table.batches([label, *others]):
+        values.append(batch.column(label))
         for name, parts in cells.items():
             parts.append(_cells(batch.column(name)))
     columns = {
@@ -161,15 +167,18 @@ def arrow_split(
         for name in others
         if cells[name] and all(_is_short(part) for part in cells[name])
     }
-    raw = np.concatenate(cells[label]) if cells[label] else np.empty(0, np.int64)
-    if raw.dtype.kind == "U":
-        classes = tuple(sorted({str(text) for text in raw} - {""}))
-        numbers = {"": UNLABELED} | {text: k for k, text in enumerate(classes)}
-        raw = np.array([numbers[str(text)] for text in raw], dtype=np.int64)
-        labels = check_labels(raw, table.num_rows, f"column {label!r} of {table.where}")
-        return Split(inputs, labels, columns, classes, sorted_names=True)
-    labels = check_labels(raw, table.num_rows, f"column {label!r} of {table.where}")
-    return Split(inputs, labels, columns, tuple(map(str, names)) if names else None)
+    labels = _labels(table, label, values)
+    if names:
+        labels = labels.numbered_by(tuple(map(str, names)), f"Column {label!r} of {table.where}")
+    return Split(inputs, labels, columns)
+
+
+def _labels(table: ArrowTable, label: str, parts: list[Any]) -> ClassLabels:
+    import pyarrow as pa
+
+    where = f"Column {label!r} of {table.where}"
+    column = pa.chunked_array(parts, table.schema.field(label).type)
+    return labels_of_cells(column, where) if table.untyped else class_labels(column, where)
 
 
 @contextmanager
@@ -207,6 +216,16 @@ def image_column(table: ArrowTable) -> str:
     return candidates[0] if candidates else ""
 
 
+def refuse_file_names(texts: NDArray[np.object_], column: str, where: str) -> None:
+    """Refuse a column of names of image files, which would become a category."""
+    first = [str(text).lower() for text in texts[:_NAMES_TRIED] if text is not None]
+    if first and all(text.endswith(IMAGE_SUFFIXES) for text in first):
+        raise UserError(
+            f"Column {column!r} of {where} holds names of image files; give the images themselves "
+            "(datasets.Image() in a data set of Hugging Face), or a folder for each class."
+        )
+
+
 def _image_content(name: str, cell: Any, open_paths: bool) -> bytes | Path:
     content = cell.get("bytes") if isinstance(cell, dict) else cell
     if isinstance(content, bytes):
@@ -230,13 +249,17 @@ def label_column(table: ArrowTable, chosen: str = "") -> str:
         if chosen not in table.names:
             raise table.refuse(f"no column {chosen!r}, which setting label-column names")
         return chosen
-    for name in LABEL_NAMES:
-        if name in table.names:
-            return name
+    if name := usual_label(table.names):
+        return name
     candidates = [name for name in table.names if table.kind(name) == "ClassLabel"]
     if len(candidates) != 1:
         raise table.refuse("no label column, such as 'label'")
     return candidates[0]
+
+
+def usual_label(names: Sequence[str], chosen: str = "") -> str:
+    """The column of labels if it is the ``chosen`` one or has a usual name, else empty."""
+    return chosen or next((name for name in LABEL_NAMES if name in names), "")
 
 
 def is_scalar(kind: Any) -> bool:

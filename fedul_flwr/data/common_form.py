@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import unicodedata
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
+from fedul_flwr.data.class_labels import ClassLabels, union
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import Split
 from fedul_flwr.data.table_vectors import encode, infer_columns
 from fedul_flwr.data.tables import Table, TableOptions, VectorPoints
 from fedul_flwr.data.texts import Texts
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.types import UNLABELED, InputShape
 from fedul_flwr.errors import UserError
 
 Points = Images | VectorPoints | Texts
@@ -93,39 +93,52 @@ def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ..
     UserError
         If the splits have other classes, or labels that are none.
     """
-    if train.sorted_names and test.sorted_names:
-        both = tuple(sorted({*(train.class_names or ()), *(test.class_names or ())}))
-        train, test = _renumbered(train, both), _renumbered(test, both)
-    one, other = train.class_names, test.class_names
-    if train.sorted_names != test.sorted_names and None in (one, other):
+    splits = (train, test)
+    listed = {split.labels.names for split in splits if split.labels.kind == "name"}
+    if len(listed) > 1:
         raise UserError(
-            f"One of {train.inputs.where} and {test.inputs.where} has texts as labels and the "
-            "other numbers; both must have the same."
+            f"The classes of {train.inputs.where} ({', '.join(train.labels.names)}) and "
+            f"{test.inputs.where} ({', '.join(test.labels.names)}) differ; both splits must have "
+            "the same, in the same order."
         )
-    if one is not None and other is not None and one != other:
+    if listed:
+        [names] = listed
+        one, other = (
+            split.labels
+            if split.labels.kind == "name"
+            else split.labels.numbered_by(names, split.inputs.where)
+            for split in splits
+        )
+    else:
+        one, other = union(train.labels, test.labels)
+    where = f"{train.inputs.where} and {test.inputs.where}"
+    if not one.names:
+        raise UserError(f"{where} hold no label but -1; the test split needs labels.")
+    if len(one.names) < 2 and not listed:
+        without = any((labels.numbers == UNLABELED).any() for labels in (one, other))
+        rest = "; the label -1 means that a point has none" if without else ""
+        raise UserError(f"{where} hold one class, {one.names[0]}; two or more are needed{rest}.")
+    _refuse_other_spelling(one, other, where)
+    return replace(train, labels=one), replace(test, labels=other), one.names
+
+
+def _refuse_other_spelling(one: ClassLabels, other: ClassLabels, where: str) -> None:
+    """Refuse splits that write one class in two ways, or that have other kinds of classes."""
+    only_one, only_other = one.used - other.used, other.used - one.used
+    kinds = {labels.kind for labels in (one, other) if labels.used} - {"name"}
+    if len(kinds) > 1 and not one.used & other.used:
         raise UserError(
-            f"The classes of {train.inputs.where} ({', '.join(one)}) and {test.inputs.where} "
-            f"({', '.join(other)}) differ; both splits must have the same, in the same order."
+            f"One of {where} has {one.kind}s as labels and the other {other.kind}s; both must have "
+            "the same."
         )
-    top = max(int(split.labels.max(initial=-1)) for split in (train, test))
-    names = one or other or tuple(map(str, range(top + 1)))
-    if not names:
-        raise UserError(
-            f"{train.inputs.where} and {test.inputs.where} hold no label but -1; the test split "
-            "needs labels."
-        )
-    for split in (train, test):
-        worst = int(split.labels.max(initial=-1))
-        if worst >= len(names):
+    spellings = {_spelling(name): name for name in sorted(only_one)}
+    for name in sorted(only_other):
+        if _spelling(name) in spellings:
             raise UserError(
-                f"{split.inputs.where} holds the label {worst}; allowed are 0 to "
-                f"{len(names) - 1}, one per class, and -1 for an unlabeled point."
+                f"{where} write a class in two ways, {spellings[_spelling(name)]!r} and {name!r}; "
+                "both splits must write it alike."
             )
-    return train, test, names
 
 
-def _renumbered(split: Split, names: tuple[str, ...]) -> Split:
-    """The split with labels that are positions in ``names``."""
-    places = [names.index(name) for name in split.class_names or ()]
-    # The last entry is for -1.
-    return replace(split, labels=np.array([*places, -1])[split.labels], class_names=names)
+def _spelling(name: str) -> str:
+    return unicodedata.normalize("NFKC", name).casefold().lstrip("0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.digits import stratified_test
 from fedul_flwr.data.formats import Split
 from fedul_flwr.data.tables import Table
@@ -22,7 +23,10 @@ def read_demo_table(name: str) -> tuple[Split, Split]:
     in_test = stratified_test(labels)
     headers, classes = tuple(map(str, found.feature_names)), tuple(map(str, found.target_names))
     train, test = (
-        Split(Table(f"{name} ({split})", headers, found.data[rows]), labels[rows], {}, classes)
+        Split(
+            Table(f"{name} ({split})", headers, found.data[rows]),
+            ClassLabels(labels[rows], classes),
+        )
         for split, rows in (("train", ~in_test), ("test", in_test))
     )
     return train, test

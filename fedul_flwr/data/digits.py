@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.decode import PixelImages
 from fedul_flwr.data.formats import Split
 from fedul_flwr.data.types import Bools, Ints
@@ -32,7 +33,7 @@ def read_digits() -> tuple[Split, Split]:
     in_test = stratified_test(labels)
     names = tuple(map(str, range(10)))
     train, test = (
-        Split(PixelImages(f"digits ({name})", pixels[rows]), labels[rows], class_names=names)
+        Split(PixelImages(f"digits ({name})", pixels[rows]), ClassLabels(labels[rows], names))
         for name, rows in (("train", ~in_test), ("test", in_test))
     )
     return train, test

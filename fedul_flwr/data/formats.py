@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import regular_file
+from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.decode import (
     BLOCK,
     EncodedImages,
@@ -31,11 +32,10 @@ from fedul_flwr.data.decode import (
 )
 from fedul_flwr.data.tables import Table
 from fedul_flwr.data.texts import Texts
-from fedul_flwr.data.types import UNLABELED, Bytes, Ints
+from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
-MAX_CLASSES = 65_536
 _STRAYS = {
     *("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r", "__macosx", "@eadir", "#recycle"),
     *("$recycle.bin", "system volume information", "lost+found"),
@@ -50,18 +50,13 @@ class Split:
     Attributes
     ----------
     inputs : the images, not decoded yet, the table of features, or texts.
-    labels : int64 ``(n,)``, ``-1`` for unlabeled.
+    labels : ``n`` labels; another split may have other classes, unless the format lists them.
     columns : further integer and text columns, ``(n,)`` each.
-    class_names : the names of the classes, or None if the format has none.
-    sorted_names : whether these are the sorted texts that occur, so that another split may have
-        others.
     """
 
     inputs: Images | Table | Texts
-    labels: Ints
+    labels: ClassLabels
     columns: Mapping[str, NDArray[Any]] = field(default_factory=dict)
-    class_names: tuple[str, ...] | None = None
-    sorted_names: bool = False
 
 
 def is_hidden(name: str) -> bool:
@@ -145,7 +140,7 @@ def folder_split(root: Path, class_names: Sequence[str]) -> Split:
     files = [file for name in class_names for file in classes.get(name, [])]
     counts = [len(classes.get(name, [])) for name in class_names]
     labels = np.repeat(np.arange(len(class_names), dtype=np.int64), counts)
-    return Split(file_images(str(root), files), labels, class_names=tuple(class_names))
+    return Split(file_images(str(root), files), ClassLabels(labels, tuple(class_names)))
 
 
 def npz_images(path: Path) -> Images:
@@ -171,13 +166,13 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
         If an array is missing, or has a type, range or length that the format does not allow.
     """
     count = len(inputs)
-    labels = check_labels(npz_array(path, "labels"), count, f"array 'labels' of {path}")
-    columns, class_names = {}, None
+    labels = class_labels(npz_array(path, "labels"), f"Array 'labels' of {path}", count)
+    columns = {}
     for name in npz_names(path):
         if name in {"images", "vectors", "labels"}:
             continue
         if name == "class_names":
-            class_names = _class_names(npz_array(path, name), labels, path)
+            labels = labels.numbered_by(_class_names(npz_array(path, name), path), str(path))
             continue
         values = npz_array(path, name)
         if values.ndim == 1 and values.dtype.kind in "iubU":
@@ -187,37 +182,13 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
                     "it needs one for every point."
                 )
             columns[name] = values
-    return Split(inputs, labels, columns, class_names)
+    return Split(inputs, labels, columns)
 
 
-def _class_names(names: NDArray[Any], labels: Ints, path: Path) -> tuple[str, ...]:
-    if names.ndim != 1 or names.dtype.kind != "U" or len(names) <= labels.max(initial=0):
-        raise UserError(
-            f"Array 'class_names' of {path} must hold a text for each class, as many as the labels "
-            "number."
-        )
+def _class_names(names: NDArray[Any], path: Path) -> tuple[str, ...]:
+    if names.ndim != 1 or names.dtype.kind != "U" or not len(names):
+        raise UserError(f"Array 'class_names' of {path} must hold a text for each class.")
     return tuple(map(str, names))
-
-
-def check_labels(raw: NDArray[Any], count: int, where: str) -> Ints:
-    """Return labels as int64 ``(count,)``.
-
-    Raises
-    ------
-    UserError
-        If there is not one label per point, or one is not an integer from -1.
-    """
-    if raw.shape != (count,):
-        raise UserError(f"{where} has shape {raw.shape}; one label for each of {count} points.")
-    if raw.dtype.kind not in "iuf" or not (np.isfinite(raw) & (raw == np.floor(raw))).all():
-        raise UserError(f"{where} must hold whole numbers, -1 for an unlabeled point.")
-    if count and (raw.min() < UNLABELED or raw.max() >= MAX_CLASSES):
-        wrong = raw.min() if raw.min() < UNLABELED else raw.max()
-        raise UserError(
-            f"{where} holds the label {int(wrong)}; labels are 0 to {MAX_CLASSES - 1}, or -1 for "
-            "an unlabeled point."
-        )
-    return raw.astype(np.int64)
 
 
 def npz_names(path: Path) -> list[str]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
+from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import composed, file_images, find_entry, is_hidden, list_images
 from fedul_flwr.data.local_files import (
@@ -248,7 +249,7 @@ def _read_labels(
     if len(places) < len(names):
         name, _ = Counter(names).most_common(1)[0]
         raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "labels")
-    classes = {name: k for k, name in enumerate(class_names)} | {"": UNLABELED}
+    classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for written, label in rows:
         name = written if written in places else _as_path(written)
@@ -262,14 +263,15 @@ def _read_labels(
             raise OwnDataError(
                 f"{file} names {name!r} more than once; one row per image.", "labels"
             )
-        if label not in classes:
+        number = class_of_cell(label, classes)
+        if number is None:
             raise OwnDataError(
                 f"{file} gives {name!r} the label {label!r}; it must be one of "
                 f"{', '.join(class_names)}, or empty.",
                 "classes",
             )
         named.add(name)
-        labels[places[name]] = classes[label]
+        labels[places[name]] = number
     return labels, (f"{file.name}: {note}",) if note else ()
 
 

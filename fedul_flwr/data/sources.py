@@ -86,9 +86,9 @@ def load_source(
           points with 13, split in the same way;
         - a folder with ``train.parquet`` and ``test.parquet``: images (column ``image`` or
           ``img``), or features: columns of numbers and texts, or one column of lists. Labels are
-          a ClassLabel, whole numbers or texts; missing ones are ``-1``;
+          a ClassLabel, whole numbers, texts or truth values; missing ones are ``-1``;
         - a folder with ``train.npz`` and ``test.npz``: ``images`` uint8 or float in [0, 1],
-          ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` whole numbers;
+          ``(n, h, w)`` or ``(n, h, w, c)``, or ``vectors`` ``(n, d)``; ``labels`` as in parquet;
           perhaps ``class_names``;
         - a folder with ``train.csv`` and ``test.csv``: features and labels as in parquet;
         - a folder with ``train/`` and ``test/``, one sub-folder of images per class;
@@ -269,7 +269,7 @@ def _write_source(
             inputs.dtype,
             inputs.blocks(shape),
         )
-        np.save(directory / f"{name}_labels.npy", split.labels, allow_pickle=False)
+        np.save(directory / f"{name}_labels.npy", split.labels.numbers, allow_pickle=False)
     # Numbered files, because a column's name may not be a valid file name.
     others = {name: f"column_{index}.npy" for index, name in enumerate(train.columns)}
     for name, file in others.items():

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.arrow import (
-    LABEL_NAMES,
     ArrowTable,
     arrow_images,
     arrow_split,
@@ -19,6 +18,8 @@ from fedul_flwr.data.arrow import (
     is_scalar,
     label_column,
     open_parquet,
+    refuse_file_names,
+    usual_label,
 )
 from fedul_flwr.data.csv_files import open_csv
 from fedul_flwr.data.csv_numbers import plain_numbers, typed
@@ -84,8 +85,7 @@ def read_with_ids(
 def _points(table: ArrowTable, options: TableOptions) -> Table | Texts:
     if options.text:
         return arrow_texts(table, options.text)
-    label = options.label or next((name for name in LABEL_NAMES if name in table.names), "")
-    return arrow_features(table, options, label)
+    return arrow_features(table, options, usual_label(table.names, options.label))
 
 
 def open_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTable:
@@ -126,7 +126,7 @@ def has_vectors(path: Path) -> bool:
 
 def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTable:
     """Open a CSV file as a table: columns of numbers are numbers, and those that ``options`` call
-    categories or texts are texts.
+    categories or texts are texts, as are labels.
 
     Numbers of columns that do not become features are not looked at, so that none makes the file
     unreadable.
@@ -142,8 +142,10 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
     """
     file = open_csv(path)
     names, known = file.cells.column_names, options.columns
-    texts = {options.text, id_column}
-    label = options.label or next((name for name in LABEL_NAMES if name in names), "")
+    label = usual_label(names, options.label)
+    if known is not None and label in known.names:
+        label = ""  # a feature that is called as labels often are
+    texts = {options.text, label, id_column}
     wanted = [] if options.text else [name for name in names if name != label]
     if known is not None:
         texts |= {column.name for column in known.columns if column.categories is not None}
@@ -151,7 +153,7 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
         wanted = [name for name in wanted if name in features]
     file = plain_numbers(file, (name for name in wanted if name not in texts))
     table = in_memory(str(path), typed(file, [*texts]))
-    return replace(table, twice=file.twice, note=", ".join(file.notes))
+    return replace(table, twice=file.twice, note=", ".join(file.notes), untyped=True)
 
 
 def in_memory(where: str, content: Any) -> ArrowTable:
@@ -217,6 +219,8 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     Numbers, truth values and texts become columns; one column of lists becomes the vectors.
     """
     known = options.columns
+    if known is not None and label in known.names:
+        label = ""  # a feature that is called as labels often are
     names = table.names
     lists = [name for name in names if name != label and _is_list(table, name)]
     if len(lists) == 1 and (known is None or lists[0] not in known.names):
@@ -251,6 +255,8 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
         name: np.concatenate(parts) if parts else np.empty(0, object if name in texts else float)
         for name, parts in found.items()
     }
+    for name in texts:
+        refuse_file_names(joined[name], name, table.where)
     numbers = [joined[name] for name in wanted if name not in texts]
     return Table(
         table.where,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.progress import RunProgress, data_name, waiting
 from fedul_flwr.errors import UserError
@@ -165,7 +166,8 @@ def check_start(config: RunConfig, num_supernodes: int) -> str:
     """Refuse a run that cannot begin: :func:`fedul_flwr.run.preflight.check_start`."""
     from fedul_flwr.run.preflight import check_start  # torch takes seconds to load
 
-    return check_start(config, num_supernodes)
+    with exclusive():
+        return check_start(config, num_supernodes)
 
 
 def refuse_cpus(client_cpus: float) -> None:
@@ -228,7 +230,7 @@ def run_here(
     client_gpus: float = 0.0,
     message_log: Path | None = None,
 ) -> None:
-    """Run without Flower's SuperLink, and show the same progress."""
+    """Run without Flower's SuperLink, and show the same progress; other threads' runs wait."""
     import logging
 
     from fedul_flwr.engine.flower_logs import flower_logs
@@ -246,7 +248,7 @@ def run_here(
 
     output = Path(config.output)
     log = output / "flower.log"
-    with claim(output, "command") as check:
+    with exclusive(), claim(output, "command") as check:
         is_new = [path.name for path in output.iterdir()] == [LOCKS]
         if not config.resume:
             log.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from torch import nn
 from fedul_flwr.config.base import nearest, shown
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
@@ -88,7 +89,7 @@ def build_model(
     if plain == "mlp":
         builder = partial(mlp, options=options)
     # Models draw weights from torch's global generator: fork it, so that the caller's is unchanged.
-    with torch.random.fork_rng(devices=[]):
+    with exclusive(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if _is_own(plain):
             model = _try_own(plain, builder, input_shape, num_classes)

@@ -6,10 +6,12 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -26,6 +28,7 @@ from fedul_flwr.propagation.central import label_propagation
 RNG = np.random.default_rng(0)
 X, Y = load_wine(return_X_y=True)
 X = ((X - X.mean(axis=0)) / X.std(axis=0)).astype(np.float32)
+GIVEN = np.where(np.arange(len(Y)) % 6 == 0, Y, -1)
 PRIORS = np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
 
 
@@ -161,7 +164,112 @@ def test_given_sets_and_priors_that_do_not_fit_then_a_sentence_says_why(
         fit(ff.FedULClassifier(rounds=1))
 
 
-GIVEN = np.where(np.arange(len(Y)) % 6 == 0, Y, -1)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("model", value) for value in ("auto", 3, "mpl")),
+        *(("rounds", value) for value in (0, -3, 2.5, True, "3")),
+        *(("local_epochs", value) for value in (0, 1.5, "auto")),
+        *(("batch_size", value) for value in (0, -1, 1.5)),
+        ("optimizer", "lbfgs"),
+        *(("learning_rate", value) for value in (0, -1.0, float("nan"), float("inf"), "auto")),
+        ("weight_decay", -1.0),
+        *(("test_prior", value) for value in ("x", [0.5, 0.5, 0.5], [float("nan")] * 3)),
+        ("standardize", "yes"),
+        ("surrogate_loss", "x"),
+        ("device", "gpu"),
+        ("random_state", -1),
+    ],
+)
+def test_given_a_parameter_that_makes_no_sense_then_fit_refuses_it(name: str, value: Any) -> None:
+    estimator = ff.FedULClassifier(**{"rounds": 1, name: value})
+    clone(estimator)  # only fit checks parameters
+    with pytest.raises(ValueError, match=r"seed|non-negative" if name == "random_state" else name):
+        estimator.fit(drawn_sets(), PRIORS)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("k", value) for value in (-1, 2.5)),
+        *(("num_bits", value) for value in (0, 8.5)),
+        *(("alpha", value) for value in (1, -0.1, float("nan"))),
+        ("power", 0),
+        *((flag, "no") for flag in ("class_scaling", "reweigh", "standardize")),
+    ],
+)
+def test_given_an_option_of_the_graph_that_makes_no_sense_then_fit_refuses_it(
+    name: str, value: Any
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        ff.GraphLabelClassifier(**{name: value}).fit(X, GIVEN)
+
+
+FRAME = pd.DataFrame(X, columns=[f"c{column}" for column in range(13)])
+
+
+def test_given_frames_then_columns_of_sets_are_matched_by_name_and_checked_at_predict() -> None:
+    sets = [FRAME[k == Y] for k in range(3)]
+    reordered = [sets[0], sets[1][FRAME.columns[::-1]], sets[2]]
+    one, other = (ff.FedULClassifier(rounds=1).fit(each, PRIORS) for each in (sets, reordered))
+    assert one.feature_names_in_.tolist() == FRAME.columns.tolist()
+    assert one.n_features_in_ == 13
+    np.testing.assert_array_equal(one.predict_proba(FRAME), other.predict_proba(FRAME))
+    with pytest.raises(ValueError, match="same order"):
+        one.predict(FRAME[FRAME.columns[::-1]])
+    for odd in (sets[1].rename(columns={"c0": "z"}), sets[1].to_numpy()):
+        with pytest.raises(ValueError, match=r"columns of set 1 differ|DataFrames and others"):
+            one.fit([sets[0], odd, sets[2]], PRIORS)
+
+
+def test_given_masked_or_missing_values_then_they_are_not_used() -> None:
+    masked = np.ma.masked_array(X, mask=np.eye(len(X), 13, dtype=bool))
+    for estimator, labels in (
+        (ff.FedULClassifier(rounds=1), Y),
+        (ff.GraphLabelClassifier(), GIVEN),
+    ):
+        with pytest.raises(ValueError, match="NaN"):
+            estimator.fit(masked, labels)
+    for y in (np.ma.masked_array(Y, mask=Y == 2), [None, *Y[1:]]):
+        with pytest.raises(ValueError, match="missing"):
+            ff.FedULClassifier(rounds=1).fit(X, y)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, -1, ""])
+def test_given_texts_of_which_some_are_missing_then_these_points_are_unlabeled(
+    missing: Any,
+) -> None:
+    names = np.array(["barbera", "barolo", "grignolino"])
+    given = [names[k] if k >= 0 else missing for k in GIVEN]
+    found = ff.GraphLabelClassifier().fit(X, given)
+    assert found.classes_.tolist() == names.tolist()
+    expected = ff.GraphLabelClassifier().fit(X, GIVEN).transduction_
+    assert found.transduction_.tolist() == names[expected].tolist()
+
+
+def test_given_several_threads_with_one_seed_then_each_has_the_numbers_of_one_alone(
+    tmp_path: Path,
+) -> None:
+    def weights(model: Any) -> list[Any]:
+        return [weight.tolist() for weight in model.state_dict().values()]
+
+    def run(name: str) -> list[Any]:
+        found = ff.simulate(
+            "supervised", data=(X, Y), clients=2, rounds=2, model="mlp", model_dropout=0.5,
+            local_epochs=1, engine="in-process", output=tmp_path / name,
+        )  # fmt: skip
+        return weights(found.model)
+
+    def fit(_: str) -> list[Any]:
+        return weights(ff.FedULClassifier(rounds=3).fit(X, Y).model_)
+
+    state = torch.get_rng_state()
+    alone = {job: job("alone") for job in (run, fit)}
+    assert torch.equal(torch.get_rng_state(), state)
+    with ThreadPoolExecutor(4) as pool:
+        started = [(job, pool.submit(job, f"t{n}")) for n, job in enumerate((run, fit, run, fit))]
+        for job, found in started:
+            assert found.result() == alone[job]
 
 
 def test_given_some_labels_then_transduction_is_label_propagation() -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import datasets
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from fedul_flwr.api.given_data import class_numbers, dataset_of
+from fedul_flwr.api.given_data import dataset_of
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
@@ -139,12 +140,12 @@ def test_given_a_path_or_a_name_then_it_is_the_data_set(tmp_path: Path) -> None:
     ("data", "message"),
     [
         (3, "data is a int; it must be"),
-        ((VECTORS, LABELS[:3]), "20 points and 3 labels"),
+        ((VECTORS, LABELS[:3]), "3 labels for 20 points"),
         ((IMAGES.astype(float), LABELS), r"numbers outside of \[0, 1\]"),
         ((IMAGES.astype(int), LABELS), "int64; images must be uint8"),
         ((np.zeros((2, 2, 2, 2)), [0, 1]), "has the shape"),
         ((VECTORS, LABELS + 0.5), "not whole"),
-        ((VECTORS, LABELS - 2), "y holds -2"),
+        ((VECTORS, LABELS - 2), "holds the label -2"),
         ((VECTORS[:2], [0, 1]), "too small"),
         (pd.DataFrame({"a": [1.0]}), "no column 'of labels'"),
         ({"train": (VECTORS, LABELS)}, "'train' and 'test'"),
@@ -163,11 +164,146 @@ def test_given_a_name_then_test_data_are_refused() -> None:
         dataset_of("digits", (VECTORS, LABELS))
 
 
-def test_given_labels_of_any_type_then_whole_numbers_stay_and_missing_ones_are_minus_one() -> None:
-    assert class_numbers([0.0, np.nan, 2.0])[0].tolist() == [0, -1, 2]
-    assert class_numbers(pd.Series([3, None, 1], dtype="Int64"))[0].tolist() == [3, -1, 1]
-    labels, names = class_numbers([True, False])
-    assert (labels.tolist(), names) == ([1, 0], ("False", "True"))
+def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_classes() -> None:
+    names = np.array(["no", "yes"])[LABELS]
+    points = torch.from_numpy(VECTORS)
+    torch_data = [(point, name) for point, name in zip(points, names, strict=True)]
+    for data in (
+        (VECTORS, names),
+        (pd.DataFrame(VECTORS), names),
+        (points.clone().requires_grad_(), names),
+        ([point.clone().requires_grad_() for point in points], names),
+        (VECTORS.astype(object), names),
+        (np.asfortranarray(VECTORS), names),
+        Listed(torch_data),
+    ):
+        source = load_source(dataset_of(data))
+        assert source.class_names == ("no", "yes")
+        rows = [*source.train.inputs, *source.test.inputs]
+        assert sorted_rows(rows) == sorted_rows(VECTORS)
+
+
+class Listed(Dataset[Any]):
+    """A data set of torch with these points."""
+
+    def __init__(self, points: list[Any]) -> None:
+        self.points = points
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.points[index]
+
+
+def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_them() -> None:
+    gray = [Image.fromarray(image[..., 0]) for image in IMAGES]
+    data = Listed([(p.convert("RGB") if n else p, n % 2) for n, p in enumerate(gray)])
+    source = load_source(dataset_of(data))
+    assert source.input_shape == (4, 5, 3)
+    rows = [*source.train.inputs, *source.test.inputs]
+    assert sorted_rows(rows) == sorted_rows(np.repeat(IMAGES[..., :1], 3, axis=3))
+    larger = Listed([(p.resize((7, 4)) if n else p, n % 2) for n, p in enumerate(gray)])
+    with pytest.raises(UserError, match=r"different sizes .*set image-size"):
+        load_source(dataset_of(larger))
+    assert load_source(dataset_of(larger), image_size=4).input_shape == (4, 4, 1)
+    assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
+
+
+def test_given_pictures_by_path_then_a_data_set_of_hugging_face_has_their_pixels(
+    tmp_path: Path,
+) -> None:
+    paths = [str(tmp_path / f"{n}.png") for n in range(len(IMAGES))]
+    for path, image in zip(paths, IMAGES, strict=True):
+        Image.fromarray(image).save(path)
+    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
+    data = datasets.Dataset.from_dict({"image": paths, "label": LABELS}, features=features)
+    check_images(dataset_of(data))
+    check_images(dataset_of(data.cast_column("image", datasets.Image(decode=False))))
+    check_images(dataset_of(data.with_format("torch")))
+    with pytest.raises(UserError, match="has a transform"):
+        dataset_of(data.with_transform(lambda batch: batch))
+    with pytest.raises(UserError, match="streams"):
+        dataset_of(data.to_iterable_dataset())
+    texts = datasets.Dataset.from_dict({"image": paths, "label": LABELS})
+    with pytest.raises(UserError, match="names of image files"):
+        load_source(dataset_of(texts))
+    Path(paths[0]).unlink()
+    with pytest.raises(UserError, match="a file that is missing"):
+        dataset_of(data)
+
+
+def test_given_masked_values_then_they_are_missing_and_not_what_lies_under_the_mask() -> None:
+    gaps = np.eye(20, 2, dtype=bool)
+    values = np.where(gaps, 1e6, np.arange(40.0).reshape(20, 2))
+    x = np.ma.masked_array(values, mask=gaps)
+    for data in (x, list(x)):
+        with pytest.raises(UserError, match="missing"):
+            load_source(dataset_of((data, LABELS)))
+        source = load_source(dataset_of((data, LABELS)), table=TableOptions(missing="mean"))
+        rows = np.concatenate([source.train.inputs, source.test.inputs])
+        assert set(sorted_rows(values[2:].astype(np.float32))) < set(sorted_rows(rows))
+        assert rows.max() == 39
+
+
+FRAME = pd.DataFrame(VECTORS.astype(np.float64), columns=["a", "b", "c"])
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        FRAME.astype(pd.SparseDtype(float)),
+        FRAME.astype("Float64"),
+        FRAME.astype(object),
+        FRAME.astype(pd.ArrowDtype(pa.float64())),
+        FRAME.set_index(pd.Index(range(20, 0, -1), name="key")),
+        pa.table({name: FRAME[name] for name in FRAME}),
+    ],
+    ids=["sparse", "Float64", "object", "Arrow", "with an index", "table of Arrow"],
+)
+def test_given_a_frame_of_any_type_of_numbers_then_its_vectors_are_the_same(frame: Any) -> None:
+    source = load_source(dataset_of((frame, LABELS), (FRAME, LABELS)))
+    np.testing.assert_array_equal(source.train.inputs, VECTORS)
+    assert source.columns is not None
+    assert source.columns.features == ("a", "b", "c")
+
+
+def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_by_hand() -> None:
+    sizes = pd.Series([1.0, 2.0] * 10)
+    frame = pd.DataFrame({"grade": pd.Categorical([1, 2] * 10), "size": pd.cut(sizes, [0, 1, 2])})
+    frame = frame.join(pd.get_dummies(pd.Series(["u", "v"] * 10), sparse=True))
+    source = load_source(dataset_of((frame, LABELS), (frame, LABELS)))
+    assert source.columns is not None
+    assert source.columns.features == (
+        *("grade=1", "grade=2", "size=(0, 1]", "size=(1, 2]"),
+        *("u", "v"),
+    )
+    assert source.train.inputs[:2].tolist() == [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
+
+
+def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
+    source = load_source(dataset_of((FRAME, LABELS), (FRAME[["c", "a", "b"]], LABELS)))
+    np.testing.assert_array_equal(source.test.inputs, VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("data", "test", "message"),
+    [
+        ((FRAME, LABELS), (FRAME.rename(columns={"a": "z"}), LABELS), "differ in column 'a'"),
+        ((FRAME, LABELS), (VECTORS, LABELS), "a table and arrays"),
+        ((FRAME[["a", "b", "a"]], LABELS), None, "several columns called 'a'"),
+        ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "'a' of x of data holds .* int and str"),
+        ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "different orders"),
+        ((VECTORS * 1e39, LABELS), None, "too large for float32"),
+        (([VECTORS[0]] * 19 + [VECTORS[0, :2]], LABELS), None, "differ in shape"),
+        ((VECTORS, [None] * 20), None, "holds no label"),
+    ],
+)
+def test_given_frames_or_arrays_that_do_not_fit_then_a_sentence_says_why(
+    data: Any, test: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        load_source(dataset_of(data, test))
 
 
 def test_given_images_of_another_size_then_they_are_stored_as_the_model_takes_them() -> None:

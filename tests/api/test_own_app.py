@@ -171,7 +171,7 @@ def test_given_another_first_model_then_it_is_refused() -> None:
             lambda: ff.FedULClient([points(0, 0.5), points(0, 0.5)[:, :2]], PRIORS),
             "differ in shape",
         ),
-        (lambda: ff.FedMatchClient(points(0, 0.5), [0]), "20 points and 1 labels"),
+        (lambda: ff.FedMatchClient(points(0, 0.5), [0]), "1 labels for 20 points"),
         (lambda: ff.XCLPClient(points(0, 0.5), ["a"] * 20), "numbers of classes"),
     ],
 )

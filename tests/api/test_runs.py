@@ -328,10 +328,10 @@ def test_given_the_name_of_a_data_set_then_its_clients_points_get_labels(place: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (((IMAGES, LABELS[:3]),), "1797 points and 3 labels"),
+        (((IMAGES, LABELS[:3]),), "3 labels for 1797 points"),
         ((3,), r"data must be \(x, y\)"),
         (("wine",), "clients must be a number"),
-        (((IMAGES[:5], LABELS[:5]),), "clients has the shape"),
+        (((IMAGES[:5], LABELS[:5]),), "clients has 2 values"),
     ],
 )
 def test_given_points_that_cannot_be_labeled_then_a_sentence_says_why(

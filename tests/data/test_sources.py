@@ -278,8 +278,8 @@ def test_image_size_resizes_bilinearly(tmp_path: Path) -> None:
 @pytest.mark.parametrize("channels", [1, 3])
 def test_image_size_resizes_arrays(tmp_path: Path, channels: int) -> None:
     images = pixels(6, 5, 4, channels)
-    np.savez(tmp_path / "train.npz", images=images, labels=np.zeros(6, np.int64))
-    np.savez(tmp_path / "test.npz", images=images, labels=np.zeros(6, np.int64))
+    np.savez(tmp_path / "train.npz", images=images, labels=np.arange(6) % 2)
+    np.savez(tmp_path / "test.npz", images=images, labels=np.arange(6) % 2)
     found = load_source(str(tmp_path), image_size=9).train.inputs
     assert found.shape == (6, 9, 9, channels)
     one = Image.fromarray(images[3].squeeze()).resize((9, 9), Image.Resampling.BILINEAR)
@@ -502,10 +502,11 @@ def test_parquet_refusals(tmp_path: Path) -> None:
     check([good[0], good[1], None], labels, r"row 2 of .*train\.parquet holds no image")
     check(good, {"id": [0, 1, 0]}, r"has no label column, such as 'label'; .*: image, id\.")
     check(good, {"label": ["a", "b", "c"]}, "has texts as labels and the other numbers; both must")
-    check(good, {"label": [0.5, 1, 2]}, r"column 'label' of .* must hold whole numbers")
-    check(good, {"label": [0, -2, 2]}, r"column 'label' of .* holds the label -2; labels are 0 to")
-    check(good, {"label": [0, 10**12, 2]}, "holds the label 1000000000000; labels are 0 to 65535")
-    check([], {"label": []}, r"column 'label' of .* must hold whole numbers|holds no images")
+    check(
+        good, {"label": [0.5, 1, 2]}, r"Column 'label' of .* holds the number 0.5, which is not w"
+    )
+    check(good, {"label": [0, -2, 2]}, r"Column 'label' of .* holds the label -2; labels are")
+    check([], {"label": []}, "holds no images")
     deep = png(pixels(1, 4, 4)[0].astype(np.float32), "TIFF")
     check([deep] * 3, labels, "row 0 of .* cannot be read as an image .its pixels are floats and")
 
@@ -540,13 +541,15 @@ def test_parquet_without_one_image_column(tmp_path: Path) -> None:
         ({"images": np.zeros((6, 0, 4), np.uint8)}, r"has shape \(6, 0, 4, 1\); allowed are"),
         ({"images": np.array([None] * 6)}, r"Array 'images' .* cannot be read; it must hold num"),
         ({"images": pixels(0, 5, 4), "labels": np.zeros(0, int)}, "holds no images"),
-        ({"labels": np.arange(5)}, r"'labels' of .* has shape \(5,\); one label for each of 6"),
-        ({"labels": np.zeros((6, 3), int)}, r"'labels' of .* has shape \(6, 3\); one label for"),
-        ({"labels": np.array([0, 1, 2, 3, 4, -2])}, "holds the label -2; labels are 0 to"),
-        ({"labels": np.array([0, 1, 2, 3, 4, 0.5])}, "must hold whole numbers, -1 for an unlab"),
-        ({"labels": np.array([0, 1, 2, 3, 4, np.nan])}, "must hold whole numbers"),
-        ({"labels": np.array(list("abcdef"))}, "must hold whole numbers"),
-        ({"labels": np.zeros(6, bool)}, "must hold whole numbers"),
+        ({"labels": np.arange(5)}, r"'labels' of .* has 5 labels for 6 points"),
+        (
+            {"labels": np.zeros((6, 3), int)},
+            r"'labels' of .* has the shape \(6, 3\); it must have one",
+        ),
+        ({"labels": np.array([0, 1, 2, 3, 4, -2])}, "holds the label -2; labels are"),
+        ({"labels": np.array([0, 1, 2, 3, 4, 0.5])}, "the number 0.5, which is not whole"),
+        ({"labels": np.array(list("abcdef"))}, "texts as labels and the other numbers"),
+        ({"labels": np.zeros(6, bool)}, "truth values as labels and the other numbers"),
         ({"group": np.arange(4)}, r"Array 'group' of .* has 4 entries for 6 points"),
         ({"images": pixels(6, 5, 5)}, r"are 5x5 and those of .*test\.npz 5x4 \(height x width\)"),
     ],

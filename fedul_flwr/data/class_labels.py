@@ -1,0 +1,347 @@
+"""Labels of any origin as numbers of classes: what is no label, and which classes there are.
+
+Files, frames, arrays and data sets all come here with the values as they hold them. A missing
+value is no label before anything becomes text. The classes are the values that occur: whole numbers
+in their order (10, 20 and 30 are three classes), texts sorted, and truth values. Other values are
+refused.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.errors import UserError
+
+MAX_CLASSES = 65_536
+
+Kind = Literal["number", "truth value", "text", "name", ""]
+"""What the classes of labels are; ``"name"`` if the data set lists them itself, empty if no point
+has a label."""
+
+_INT64_DIGITS = 18
+_NO_LABEL = {"", "-1", "nan", "NaN", "-nan", "<NA>", "NaT"}
+"""Texts that programs write for a missing value."""
+_UNCLEAR = {"None", "NA", "N/A", "n/a", "#N/A", "NULL", "null"}
+"""Texts that mean a missing value in some files and a class in others."""
+_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+_ALLOWED = "labels are texts, whole numbers from 0 or truth values; -1 and missing ones are none"
+
+
+@dataclass(frozen=True)
+class ClassLabels:
+    """Labels as numbers of classes.
+
+    Attributes
+    ----------
+    numbers : int64 ``(n,)``, positions in ``names``; -1 for a point without a label.
+    names : K names.
+    kind : what the classes are.
+    """
+
+    numbers: Ints
+    names: tuple[str, ...]
+    kind: Kind = "name"
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def take(self, rows: Ints) -> ClassLabels:
+        """Those of some points, by the same classes."""
+        return ClassLabels(self.numbers[rows], self.names, self.kind)
+
+    @property
+    def used(self) -> set[str]:
+        """Names of the classes that occur."""
+        return {self.names[k] for k in np.unique(self.numbers) if k != UNLABELED}
+
+    def cells(self) -> NDArray[Any]:
+        """``(n,)``, the values themselves: whole numbers with -1, or texts with empty ones.
+
+        Numbers beyond int64 are texts, too.
+        """
+        if self.kind in ("number", "") and all(len(name) <= _INT64_DIGITS for name in self.names):
+            values = np.array([*map(int, self.names), UNLABELED], dtype=np.int64)
+        else:
+            values = np.array([*self.names, ""], dtype=str)
+        return np.asarray(values[self.numbers])
+
+    def numbered_by(self, names: Sequence[str], where: str) -> ClassLabels:
+        """The same labels by classes that are listed: texts are their names, numbers positions.
+
+        Raises
+        ------
+        UserError
+            If a label is none of them.
+        """
+        places = {name: place for place, name in enumerate(names)}
+        if self.kind == "number":
+            places = {str(place): place for place in range(len(names))}
+        for name in self.names:
+            if name in places:
+                continue
+            if self.kind == "number":
+                allowed = f"0 to {len(names) - 1}, one per class, and -1 for an unlabeled point"
+            else:
+                allowed = ", ".join(names[:20])
+            raise UserError(f"{where} holds the label {name}; allowed are {allowed}.")
+        moved = np.array([*(places[name] for name in self.names), UNLABELED], dtype=np.int64)
+        return ClassLabels(moved[self.numbers], tuple(names), "name")
+
+
+def class_labels(values: Any, where: str, count: int | None = None) -> ClassLabels:
+    """Labels of points from the values that stand for them.
+
+    Parameters
+    ----------
+    values : ``(n,)`` or ``(n, 1)``: an array, list, tensor, or a column of pandas or Arrow.
+    where : names the labels in messages: ``"y"``, ``"column 'label' of train.csv"``.
+    count : number of points, one label each.
+
+    Raises
+    ------
+    UserError
+        If they are not one for each point, or have values that are none of the above.
+    """
+    codes, distinct = distinct_values(values, where, count)
+    return _named(codes, [_kind_and_name(value, where) for value in distinct], where)
+
+
+def labels_of_cells(texts: Any, where: str) -> ClassLabels:
+    """Labels from cells of a file without types, such as CSV, as a column of texts of Arrow.
+
+    They are whole numbers if all are written as such, with or without ``.0``. Else they are texts:
+    01 is a text and not 1.
+
+    Raises
+    ------
+    UserError
+        If all are numbers that are not whole, and for numbers below -1.
+    """
+    codes, distinct = distinct_values(texts, where)
+    cells = [None if (cell or "").strip() in _NO_LABEL else cell.strip() for cell in distinct]
+    are_numbers = all(_NUMBER.fullmatch(cell) for cell in cells if cell is not None)
+    values = [Decimal(cell) if are_numbers and cell is not None else cell for cell in cells]
+    return _named(codes, [_kind_and_name(value, where) for value in values], where)
+
+
+def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
+    """The class that a text in an owner's file names, -1 for no label, None if there is no such."""
+    if cell in classes:
+        return classes[cell]
+    if cell in _NO_LABEL | _UNCLEAR:
+        return UNLABELED
+    # Programs write whole numbers beside missing ones as 1.0.
+    return classes.get(cell.removesuffix(".0")) if _NUMBER.fullmatch(cell) else None
+
+
+def sorted_classes(names: Collection[str]) -> tuple[str, ...]:
+    """Names of classes in order: by their number if all are whole numbers, else as texts."""
+    if all(_NUMBER.fullmatch(name) and name.isdigit() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
+
+def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[Ints, list[Any]]:
+    """Positions ``(n,)`` of points' values among the distinct ones, -1 for a missing one.
+
+    The distinct values are objects of Python; some of them may still stand for a missing one.
+
+    Raises
+    ------
+    UserError
+        If there is not one value for each of ``count`` points.
+    """
+    import pandas as pd
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        codes, distinct = _of_arrow(values, where)
+    else:
+        column = _one_column(values, where)
+        if isinstance(column, list):
+            _refuse_mixed(column, where)
+            column = pd.Series(column, dtype=object)
+        elif isinstance(column, np.ndarray):
+            _refuse_dates(column, where)
+            if column.dtype.kind in "US":
+                column = column.astype(object)
+        try:
+            codes, found = pd.factorize(column)
+        except (TypeError, NotImplementedError, pa.ArrowException):  # values without a hash
+            raise _no_label(next(iter(column), None), where) from None
+        codes, distinct = codes.astype(np.int64), found.tolist()
+    if count is not None and len(codes) != count:
+        raise UserError(f"{where} has {len(codes)} labels for {count} points; one for each.")
+    return codes, distinct
+
+
+def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if isinstance(column, pa.ChunkedArray):  # Arrow keeps very long texts in several pieces
+        column = pa.concat_arrays(column.chunks)
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_null(column.type):
+        return np.full(len(column), UNLABELED, dtype=np.int64), []
+    if pa.types.is_nested(column.type):
+        raise _no_label([], where)
+    if pa.types.is_temporal(column.type):
+        raise UserError(f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.")
+    found = column.dictionary_encode()
+    codes = found.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
+    return codes, found.dictionary.to_pylist()
+
+
+def _one_column(values: Any, where: str) -> Any:
+    """A list, an array ``(n,)`` of NumPy, or a column of pandas."""
+    import pandas as pd
+
+    if isinstance(values, pd.DataFrame):
+        if values.shape[1] != 1:
+            raise UserError(
+                f"{where} has {values.shape[1]} columns; it must have one value for each point."
+            )
+        values = values.iloc[:, 0]
+    if isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
+        if values.dtype == object or isinstance(values.dtype, pd.SparseDtype):
+            return _one_column(np.asarray(values), where)
+        if values.dtype.kind in "mM":
+            _refuse_dates(np.asarray(values, dtype="datetime64[ns]"), where)
+        return values
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype.is_floating_point else values).numpy()
+    if hasattr(values, "toarray"):
+        raise UserError(
+            f"{where} is sparse; it must have one value for each point: {where}.toarray()."
+        )
+    if isinstance(values, np.ma.MaskedArray):
+        gaps = np.ma.getmaskarray(values)
+        values = values.data.astype(object)
+        values[gaps] = None
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
+        raise UserError(
+            f"{where} is a {type(values).__name__}; it must have one value for each point."
+        )
+    if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
+        values = np.asarray(values)
+    if isinstance(values, np.ndarray):
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = values[:, 0]
+        if values.ndim != 1:
+            raise UserError(
+                f"{where} has the shape {values.shape}; it must have one value for each point."
+            )
+        return values if values.dtype != object else _plain(values.tolist())
+    return _plain(list(values))
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    """Objects of Python in place of arrays and tensors of one number."""
+    types = set(map(type, values))
+    if not any(hasattr(kind, "item") for kind in types):
+        return values
+    return [v.item() if hasattr(v, "item") and getattr(v, "ndim", 0) == 0 else v for v in values]
+
+
+def _refuse_mixed(values: list[Any], where: str) -> None:
+    """Refuse truth values beside numbers, as True equals 1, and values that have parts."""
+    types = set(map(type, values))
+    for kind in types:
+        if kind.__hash__ is None or issubclass(kind, list | tuple | set | frozenset | Mapping):
+            raise _no_label(next(v for v in values if type(v) is kind), where)
+    if bool in types and types & {int, float, Decimal}:
+        numbers = [v for v in values if type(v) in {int, float, Decimal}]
+        if not all(v == UNLABELED or v != v for v in numbers):
+            raise UserError(f"{where} holds numbers and truth values; give one kind of labels.")
+
+
+def _refuse_dates(values: NDArray[Any], where: str) -> None:
+    if values.dtype.kind in "mM" and not np.isnat(values).all():
+        raise UserError(f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.")
+
+
+def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
+    """Kind and name of the class that ``value`` stands for; both empty for no label."""
+    import pandas as pd
+
+    if isinstance(value, bytes):
+        try:
+            value = value.decode()
+        except UnicodeDecodeError:
+            raise UserError(f"{where} holds bytes that are no text in UTF-8; {_ALLOWED}.") from None
+    if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
+        return "", ""
+    if isinstance(value, str):
+        text = value.strip()
+        if text in _UNCLEAR:
+            raise UserError(
+                f"{where} holds the text {text!r}, which may be a class or a missing label: leave "
+                "the label empty, or give the class another name."
+            )
+        return ("", "") if text in _NO_LABEL else ("text", text)
+    if isinstance(value, bool | np.bool_):
+        return "truth value", str(bool(value))
+    if isinstance(value, int | float | Decimal | np.integer | np.floating):
+        if not math.isfinite(value) or value != int(value):
+            raise UserError(f"{where} holds the number {value}, which is not whole; {_ALLOWED}.")
+        if value < UNLABELED:
+            raise UserError(f"{where} holds the label {int(value)}; {_ALLOWED}.")
+        return ("", "") if value == UNLABELED else ("number", str(int(value)))
+    raise _no_label(value, where)
+
+
+def _no_label(value: Any, where: str) -> UserError:
+    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "ndim"):
+        return UserError(
+            f"{where} holds lists, several labels for a point; a point has one class: {_ALLOWED}."
+        )
+    if hasattr(value, "isoformat") or hasattr(value, "total_seconds"):
+        return UserError(f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.")
+    return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.")
+
+
+def _named(codes: Ints, found: Sequence[tuple[Kind, str]], where: str) -> ClassLabels:
+    """Labels by classes in order, from the place of each point in ``found``."""
+    kinds = {kind for kind, _ in found if kind}
+    if len(kinds) > 1:
+        raise UserError(
+            f"{where} holds {' and '.join(f'{kind}s' for kind in sorted(kinds))}; give one kind of "
+            "labels."
+        )
+    names = sorted_classes({name for kind, name in found if kind})
+    if len(names) > MAX_CLASSES:
+        raise UserError(f"{where} holds {len(names)} classes; at most {MAX_CLASSES} are allowed.")
+    places = {name: place for place, name in enumerate(names)}
+    moved = [places[name] if kind else UNLABELED for kind, name in found]
+    numbers = np.array([*moved, UNLABELED], dtype=np.int64)[codes]
+    return ClassLabels(numbers, names, next(iter(kinds), ""))
+
+
+def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabels]:
+    """Both by the classes of both."""
+    names = sorted_classes({*one.names, *other.names})
+    places = {name: place for place, name in enumerate(names)}
+    first, second = (
+        ClassLabels(
+            np.array([*(places[name] for name in labels.names), UNLABELED])[labels.numbers],
+            names,
+            labels.kind,
+        )
+        for labels in (one, other)
+    )
+    return first, second

@@ -1,0 +1,174 @@
+"""Labels of every kind: what is no label, which classes there are, and what is refused."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from fedul_flwr.data.class_labels import class_labels, class_of_cell, labels_of_cells
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.errors import UserError
+
+TEXTS = ["cat", None, "dog", "cat"]
+NUMBERS = [20, None, 30, 20]
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        (TEXTS, ("cat", "dog")),
+        (["cat", float("nan"), "dog", "cat"], ("cat", "dog")),
+        (["cat", pd.NA, "dog", "cat"], ("cat", "dog")),
+        (["cat", pd.NaT, "dog", "cat"], ("cat", "dog")),
+        (["cat", -1, "dog", "cat"], ("cat", "dog")),
+        ([" cat", "", "dog ", "cat"], ("cat", "dog")),
+        (np.array(["cat", np.nan, "dog", "cat"]), ("cat", "dog")),
+        (np.array([b"cat", b"", b"dog", b"cat"]), ("cat", "dog")),
+        (pd.Series(TEXTS, dtype="string"), ("cat", "dog")),
+        (pd.Series(TEXTS, dtype="category"), ("cat", "dog")),
+        (pd.Series(pd.Categorical(TEXTS, categories=["emu", "dog", "cat"])), ("cat", "dog")),
+        (pd.Series(TEXTS, dtype=pd.ArrowDtype(pa.string())), ("cat", "dog")),
+        (pa.array(TEXTS), ("cat", "dog")),
+        (pa.chunked_array([TEXTS[:1], TEXTS[1:]]).dictionary_encode(), ("cat", "dog")),
+        (NUMBERS, ("20", "30")),
+        (np.array([20, -1, 30, 20]), ("20", "30")),
+        (np.array([20, np.nan, 30, 20], dtype=np.float32), ("20", "30")),
+        (np.array([[20], [-1], [30], [20]]), ("20", "30")),
+        (np.ma.masked_equal([20, 7, 30, 20], 7), ("20", "30")),
+        (pd.Series(NUMBERS, dtype="Int64"), ("20", "30")),
+        (pd.Series(NUMBERS, dtype="Float64"), ("20", "30")),
+        (pd.DataFrame({"y": NUMBERS}), ("20", "30")),
+        (pa.array([20.0, float("nan"), 30.0, 20.0]), ("20", "30")),
+        (torch.tensor([20, -1, 30, 20]), ("20", "30")),
+        ([torch.tensor(20), torch.tensor(-1), torch.tensor(30), torch.tensor(20)], ("20", "30")),
+        ([Decimal(20), None, Decimal(30), Decimal(20)], ("20", "30")),
+        ([False, None, True, False], ("False", "True")),
+        (pd.Series([False, None, True, False], dtype="boolean"), ("False", "True")),
+        (pa.array([False, None, True, False]), ("False", "True")),
+        (["9", None, "10", "9"], ("9", "10")),
+        (["01", None, "1", "01"], ("01", "1")),
+        ([2**63, None, 2**64, 2**63], ("9223372036854775808", "18446744073709551616")),
+    ],
+)
+def test_given_values_of_any_type_then_the_second_is_no_label_and_classes_are_those_that_occur(
+    values: Any, names: tuple[str, ...]
+) -> None:
+    found = class_labels(values, "y", 4)
+    assert found.names == names
+    assert found.numbers.tolist() == [0, -1, 1, 0]
+    assert found.numbers.dtype == np.int64
+    # What is written to disk reads as the same classes.
+    again = class_labels(found.cells(), "y")
+    assert (again.names, again.numbers.tolist()) == (names, [0, -1, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([0.5, 1.0], "0.5, which is not whole"),
+        ([1.0, np.inf], "inf, which is not whole"),
+        (np.array([0, -2]), "holds the label -2"),
+        ([[0], [0, 1]], "holds lists"),
+        ([(0,), (1,)], "holds lists"),
+        (pa.array([[0], [0, 1]]), "holds lists"),
+        (pd.Series([[0], [1]], dtype=pd.ArrowDtype(pa.list_(pa.int64()))), "holds lists"),
+        (np.eye(2), r"has the shape \(2, 2\)"),
+        ([datetime.date(2020, 1, 1), datetime.date(2020, 1, 2)], "holds dates"),
+        (np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]"), "holds dates"),
+        (pd.to_datetime(["2020-01-01", "2020-01-02"]), "holds dates"),
+        (pa.array([datetime.date(2020, 1, 1), None]), "holds dates"),
+        ([1, "a"], "numbers and texts"),
+        ([True, 2], "numbers and truth values"),
+        (["None", "mild"], "'None', which may be a class or a missing label"),
+        ([1j, 2j], "complex"),
+        ([object(), object()], "object"),
+        ("ab", "is a str"),
+        ([0, 1, 1], "3 labels for 2 points"),
+    ],
+)
+def test_given_values_that_are_no_labels_then_a_sentence_says_so(values: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        class_labels(values, "y", 2)
+
+
+@pytest.mark.parametrize(
+    ("cells", "names", "numbers"),
+    [
+        (["2", None, "10", "2"], ("2", "10"), [0, -1, 1, 0]),
+        (["2.0", "-1.0", "10.0", "2"], ("2", "10"), [0, -1, 1, 0]),
+        (["01", "", "10", "01"], ("01", "10"), [0, -1, 1, 0]),
+        (["yes", "-1", "no", "yes"], ("no", "yes"), [1, -1, 0, 1]),
+        (["1", "nan", "1a", "1"], ("1", "1a"), [0, -1, 1, 0]),
+    ],
+)
+def test_given_cells_without_types_then_they_are_numbers_only_if_all_are_written_so(
+    cells: list[Any], names: tuple[str, ...], numbers: list[int]
+) -> None:
+    found = labels_of_cells(pa.array(cells, pa.string()), "y")
+    assert (found.names, found.numbers.tolist()) == (names, numbers)
+
+
+def test_given_a_cell_of_an_owners_file_then_it_is_a_class_no_label_or_neither() -> None:
+    classes = {"1": 0, "NA": 1}
+    cells = ["1", "1.0", "NA", "nan", "", "-1", "None", "01", "2"]
+    found = [class_of_cell(cell, classes) for cell in cells]
+    assert found == [0, 0, 1, -1, -1, -1, -1, None, None]
+
+
+def write(folder: Path, kind: str, train: list[Any], test: list[Any]) -> str:
+    folder.mkdir()
+    for name, labels in (("train", train), ("test", test)):
+        points = np.arange(len(labels), dtype=np.float64)
+        if kind == "npz":
+            np.savez(folder / f"{name}.npz", vectors=points[:, np.newaxis], labels=labels)
+        elif kind == "csv":
+            frame = pd.DataFrame({"a": points, "label": pd.Series(labels, dtype=object)})
+            frame.to_csv(folder / f"{name}.csv", index=False)
+        else:
+            pq.write_table(pa.table({"a": points, "label": labels}), folder / f"{name}.parquet")
+    return str(folder)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "npz"])
+def test_given_class_numbers_with_holes_in_one_split_each_then_both_count_the_same_classes(
+    tmp_path: Path, kind: str
+) -> None:
+    source = load_source(write(tmp_path / "d", kind, [10, 2021, -1, 10], [2021, 300]))
+    assert source.class_names == ("10", "300", "2021")
+    assert source.train.labels.tolist() == [0, 2, -1, 0]
+    assert source.test.labels.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_given_texts_with_missing_ones_then_every_file_has_the_same_classes(
+    tmp_path: Path, kind: str
+) -> None:
+    source = load_source(write(tmp_path / "d", kind, ["01", None, "1", "1"], ["1", "02"]))
+    assert source.class_names == ("01", "02", "1")
+    assert source.train.labels.tolist() == [0, -1, 2, 2]
+    assert source.test.labels.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "message"),
+    [
+        (["01", "02"], ["1", "2"], "texts as labels and the other numbers"),
+        (["cat", "dog"], ["cat", "Dog"], "in two ways, 'dog' and 'Dog'"),
+        (["7", "7"], ["7", "-1"], "one class, 7; two or more are needed; the label -1"),
+        (["0.5", "1"], ["1", "1"], "0.5, which is not whole"),
+    ],
+)
+def test_given_splits_whose_classes_cannot_be_right_then_a_sentence_says_why(
+    tmp_path: Path, train: list[Any], test: list[Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        load_source(write(tmp_path / "d", "csv", train, test))
