@@ -14,7 +14,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import PARTLY_LABELED, Sent, only_when
+from fedul_flwr.federated.disclosure import PSEUDO_LABELED, Sent, only_when
 from fedul_flwr.federated.messages import ARRAYS, FORGETFUL, SETUP
 from fedul_flwr.propagation.client import PHASES, Features, PropagationClient, end_propagation
 from fedul_flwr.propagation.client_noise import ClientNoise
@@ -60,7 +60,7 @@ def _uses(backend: str, settings: RunConfig) -> bool:
 
 
 DISCLOSURES = (
-    *PARTLY_LABELED,
+    *PSEUDO_LABELED,
     *propagation_disclosures("every round of the second stage that it trains in"),
 )
 """Sent by a client of XCLP."""

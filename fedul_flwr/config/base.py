@@ -27,12 +27,23 @@ AUTO: Any = "auto"
 """Value of a setting that follows from the data; a run replaces it before anything reads it."""
 
 
-def _or_auto(value: object, check: ValidatorFunctionWrapHandler) -> object:
-    return value if value == AUTO else check(value)
+ADAPTIVE: Any = "adaptive"
+"""Value of a setting that each client computes from its points in every round."""
 
 
-OR_AUTO = (WrapValidator(_or_auto), PlainSerializer(lambda value: value))
+def _number_or(word: str) -> tuple[WrapValidator, PlainSerializer]:
+    def check_number(value: object, check: ValidatorFunctionWrapHandler) -> object:
+        return value if value == word else check(value)
+
+    return WrapValidator(check_number), PlainSerializer(lambda value: value)
+
+
+OR_AUTO = _number_or(AUTO)
 """Annotations of a number that may be :data:`AUTO`; its type is that of a run that has begun."""
+OR_ADAPTIVE = _number_or(ADAPTIVE)
+"""Annotations of a number that may be :data:`ADAPTIVE`."""
+WORDS = (AUTO, ADAPTIVE)
+"""Words that a number's setting may have as default."""
 
 
 def _kebab(name: str) -> str:
@@ -134,8 +145,8 @@ def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
         case other:
             rule = _TYPES.get(other, first["msg"])
             field = kind.model_fields.get(".".join(map(str, first["loc"])).replace("-", "_"))
-            if other in ("int_type", "float_type") and field and field.default == AUTO:
-                rule += f" or {AUTO!r}"
+            if other in ("int_type", "float_type") and field and field.default in WORDS:
+                rule += f" or {field.default!r}"
     if not rule.endswith("?"):
         rule += "."
     if not first["loc"]:  # a rule over several keys; its message names them
