@@ -5,13 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from fedul_flwr.api.keywords import settings_of_call
 from fedul_flwr.api.result import Result
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    from fedul_flwr.api.comparisons import Comparison
 
 
 def simulate(
@@ -110,17 +113,21 @@ def _say_how_to_go_on(directory: Path) -> None:
         )
 
 
-def load(directory: str | Path, *, trust_modules: bool = False) -> Result:
-    """Open the directory of a run, finished or not.
+def load(directory: str | Path, *, trust_modules: bool = False) -> Result | Comparison:
+    """Open the directory of a run, finished or not, or that of a comparison.
 
     Parameters
     ----------
-    directory : output directory of a run, from Python or the command line.
+    directory : output directory of a run or a comparison, from Python or the command line.
     trust_modules : whether modules of somebody's own that the run's settings name may be run.
 
     Raises
     ------
     UserError
-        If it is not the directory of a run.
+        If it is not such a directory.
     """
+    from fedul_flwr.api.comparisons import is_comparison, load_comparison
+
+    if is_comparison(Path(directory)):
+        return load_comparison(Path(directory), trust_modules=trust_modules)
     return Result(directory, trust_modules=trust_modules)

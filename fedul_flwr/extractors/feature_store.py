@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,8 @@ from fedul_flwr.extractors.find import Extractor
 
 BATCH = 64
 """Points at a time."""
+LINE_SECONDS = 30.0
+"""Seconds between two lines about progress where nobody sees a bar."""
 
 
 def feature_source(source: Path, extractor: Extractor) -> Path:
@@ -64,28 +66,72 @@ def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = Non
 
 
 def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
+    """Write the features of all points, and go on after the batches of an interrupted attempt.
+
+    These lie beside the folder of ``file``, which is new for every attempt.
+    """
+    kept = file.parent.with_suffix(".batches")
+    kept.mkdir(mode=0o700, exist_ok=True)
+    part = kept / file.name
     with _all_processors():
-        blocks = _blocks(points, extractor)
-        first = next(blocks)  # says how many features there are
-        shape = (len(points), first.shape[1])
-        write_blocks(file, shape, first.dtype, chain([first], blocks))
+        done = _complete_rows(part, len(points))
+        for block in _blocks(points, done, extractor):
+            if not done:
+                write_blocks(part, (len(points), block.shape[1]), block.dtype, iter([block]))
+            else:
+                with part.open("ab") as stream:
+                    stream.write(np.ascontiguousarray(block).data)
+            done += len(block)
+    shutil.move(part, file)
+    with suppress(OSError):  # another split's batches may lie there
+        kept.rmdir()
 
 
-def _blocks(points: Inputs, extractor: Extractor) -> Iterator[NDArray[np.float32]]:
-    """Features of all points, a batch at a time, with a progress bar where somebody watches."""
+def _complete_rows(part: Path, points: int) -> int:
+    """Number of rows of complete batches in ``part``; what follows them is cut off."""
+    try:
+        with part.open("r+b") as stream:
+            np.lib.format.read_magic(stream)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            begin = stream.tell()
+            width = shape[1] * dtype.itemsize
+            rows = (part.stat().st_size - begin) // width
+            rows = points if rows >= points else rows // BATCH * BATCH
+            if shape[0] != points or not rows:
+                raise ValueError
+            stream.truncate(begin + rows * width)
+            return int(rows)
+    except (OSError, ValueError, IndexError):  # none, or not ours
+        part.unlink(missing_ok=True)
+        return 0
+
+
+def _blocks(points: Inputs, done: int, extractor: Extractor) -> Iterator[NDArray[np.float32]]:
+    """Features of the points from ``done`` on, a batch at a time, with a progress bar where
+    somebody watches and a line now and then elsewhere."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
+    after = f", {done} of them already" if done else ""
     console.print(
-        f"Computing features of {len(points)} points by {extractor.name}, once: they are kept."
+        f"Computing features of {len(points)} points{after} by {extractor.name}, once: "
+        "they are kept."
     )
+    began = said = time.monotonic()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        shown = progress.add_task("features", total=len(points))
-        for start in range(0, len(points), BATCH):
+        shown = progress.add_task("features", total=len(points), completed=done)
+        for start in range(done, len(points), BATCH):
             block = extractor.compute(points[start : start + BATCH])
-            progress.advance(shown, len(block))
             yield block
+            progress.advance(shown, len(block))
+            now, ready = time.monotonic(), start + len(block)
+            if not console.is_terminal and now - said >= LINE_SECONDS and ready < len(points):
+                left = (now - began) / (ready - done) * (len(points) - ready)
+                console.print(
+                    f"features: {ready} of {len(points)} points, about {left / 60:.1f} min left"
+                )
+                said = now
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from torch import nn
 
 from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import Choice, DataSize, with_suited
 from fedul_flwr.data.types import LabeledPoints
@@ -58,6 +59,7 @@ def settle(
     settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
 ) -> Settled:
     """Choose what settings leave to the data, and refuse settings that the data or model forbid."""
+    _refuse_bad_references(settings)
     _refuse_blind_plateau(settings, data)
     _refuse_private_statistics(settings, model)
     if settings.calibration != "none" and len(data.validation) == 0:
@@ -115,6 +117,13 @@ def _labeled_points(
             "and for methods that train at the server, with a data set there."
         )
     return known
+
+
+def _refuse_bad_references(settings: RunConfig) -> None:
+    """Refuse functions of the user's own that clients could not load, before any client starts."""
+    for setting, reference in (("optimizer", settings.optimizer), ("augment", settings.augment)):
+        if ":" in reference and not callable(load_reference(reference, setting)):
+            raise UserError(f"Setting {setting} = {reference!r} does not refer to a function.")
 
 
 def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:

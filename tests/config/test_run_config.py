@@ -108,7 +108,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("num-rounds", "2", WHOLE),
     ("local-epochs", 0, "must be at least 1"),
     ("batch-size", -1, "must be at least 0"),
-    ("optimizer", "Adam", "must be one of 'adam' or 'sgd'; did you mean 'adam'?"),
+    ("optimizer", "Adam", "must be one of 'adam', 'sgd' or 'package.module:function'; "
+     "did you mean 'adam'?"),
     ("learning-rate", 0, "must be greater than 0.0"),
     ("learning-rate", True, f"{NUMBER} or 'auto'"),
     ("learning-rate", "0.1", f"{NUMBER} or 'auto'"),
@@ -127,7 +128,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'auto', 'none', 'rotate', 'flip', 'translate-flip', "
-     "'rotate-flip', 'affine', 'noise', 'dropout' or 'mixup'; did you mean 'rotate'?"),
+     "'rotate-flip', 'affine', 'noise', 'dropout', 'mixup' or 'package.module:function'; "
+     "did you mean 'rotate'?"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'; did you mean 'fedavg'?"),
