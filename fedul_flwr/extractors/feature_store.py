@@ -6,7 +6,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from fedul_flwr.extractors.find import Extractor
 
 BATCH = 64
 """Points at a time."""
+_BATCHES = ".batches"
 LINE_SECONDS = 30.0
 """Seconds between two lines about progress where nobody sees a bar."""
 
@@ -48,7 +49,7 @@ def feature_source(source: Path, extractor: Extractor) -> Path:
         (directory / META).write_text(text, encoding="utf-8")
 
     key = cache_key([source.name, *extractor.identity])
-    return build_once(source.parent / key, build)
+    return _finish(build_once(source.parent / key, build))
 
 
 def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = None) -> Inputs:
@@ -62,15 +63,16 @@ def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = Non
     def build(directory: Path) -> None:
         _write(directory / "inputs.npy", points, extractor)
 
-    return open_array(build_once(root / "owned" / key, build, private=True) / "inputs.npy")
+    place = _finish(build_once(root / "owned" / key, build, private=True))
+    return open_array(place / "inputs.npy")
 
 
 def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
     """Write the features of all points, and go on after the batches of an interrupted attempt.
 
-    These lie beside the folder of ``file``, which is new for every attempt.
+    These lie beside the folder of ``file``, which is new for every attempt, until :func:`_finish`.
     """
-    kept = file.parent.with_suffix(".batches")
+    kept = file.parent.with_suffix(_BATCHES)
     kept.mkdir(mode=0o700, exist_ok=True)
     part = kept / file.name
     with _all_processors():
@@ -82,9 +84,16 @@ def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
                 with part.open("ab") as stream:
                     stream.write(np.ascontiguousarray(block).data)
             done += len(block)
-    shutil.move(part, file)
-    with suppress(OSError):  # another split's batches may lie there
-        kept.rmdir()
+    try:  # it stays until the whole folder is complete
+        file.hardlink_to(part)
+    except OSError:
+        shutil.copy(part, file)
+
+
+def _finish(directory: Path) -> Path:
+    """``directory``, which is complete, without the batches that it was made of."""
+    shutil.rmtree(directory.with_suffix(_BATCHES), ignore_errors=True)
+    return directory
 
 
 def _complete_rows(part: Path, points: int) -> int:

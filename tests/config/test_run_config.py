@@ -630,3 +630,14 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
 def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
     with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
         parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})
+
+
+def test_keys_of_an_own_methods_table_are_its_options(own: Own) -> None:
+    named = {"own.strength": 2.5, "own.word": "two words", "own.twice": True}
+    config = own(**named)
+    assert config[OwnSettings] == OwnSettings(strength=2.5, word="two words", twice=True)
+    assert parse_flat(config.to_flat()) == config
+    both = own("strength=1.0 twice=true", **{"own.strength": 3.0})
+    assert both[OwnSettings] == OwnSettings(strength=3.0, twice=True)
+    with pytest.raises(UserError, match=re.escape("Unknown setting 'own.strenth'")):
+        own(**{"own.strenth": 1.0})
