@@ -93,7 +93,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
     """
     import pandas as pd
 
-    from fedul_flwr.config.own_modules import refuse_strange_modules
+    from fedul_flwr.config.own_modules import require_trusted_modules
     from fedul_flwr.config.run_config import parse_flat
     from fedul_flwr.experiments.compare_table import make_rows
     from fedul_flwr.experiments.trial import Trial, TrialResult
@@ -117,7 +117,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
             raise UserError(f"{directory / _FILES[1]} names {place!r}, which is not below it.")
         run = read_run(folder)
         if not trust_modules:
-            refuse_strange_modules(folder, run.settings, "use trust_modules=True")
+            require_trusted_modules(folder, run.settings, "use trust_modules=True")
         config = parse_flat(current_names(run.settings, stored=True))
         clients = int((run.summary or {}).get("num_clients") or clients)
         results.append(TrialResult(Trial(name, seed, folder, config, {}), "finished", run))

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.own_modules import KEYS, named_modules
+from fedul_flwr.config.own_modules import BUILT_IN, named_modules
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RunConfig
 from fedul_flwr.data.cache import cache_key
 from fedul_flwr.methods import METHODS, find_method
@@ -88,7 +88,7 @@ def _file_digest(file: Path, _version: str) -> str:
 
 def _modules(key: str, value: str) -> list[str]:
     """Modules that a setting names: of a method also those of its two sides."""
-    if key not in KEYS or not named_modules({key: value}):
+    if key not in BUILT_IN or not named_modules({key: value}):
         return []
     names = [value]
     if key == "method" and value not in METHODS:
