@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from torch.nn import functional
 
+from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.baselines import FedPLSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.client_policy import SetAdmission
+from fedul_flwr.federated.disclosure import CONFIDENCE, UNLABELED_SETS
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import Objective, on_logits
+from fedul_flwr.learning.confidence import CONFIDENT_SHARE, threshold_for, top_probabilities
+from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
 from fedul_flwr.learning.task import LocalTask, Round
+
+MAJORITY = 0.5
+"""Share of a client's points that must be confident for its warm-up to end."""
+DISCLOSURES = (*UNLABELED_SETS, CONFIDENCE)
+"""Sent by a client."""
 
 
 class FedPL(MethodStrategy):
@@ -44,28 +52,37 @@ class FedPLClient(MethodClient[AnySetsData]):
         super().check()
 
     def task(self, round: Round) -> LocalTask:
-        """Points with their pseudo labels as targets."""
-        sets = self.data.sets
-        drawn = self.options.labels == "drawn"
+        """Points with their pseudo labels as targets.
+
+        In warm-up the loss is plain cross-entropy on all of them: a new model is confident about
+        no point, and without confident points the method's own loss is 0.
+        """
+        sets, options = self.data.sets, self.options
+        drawn = options.labels == "drawn"
         priors = sets.drawn_priors if drawn else sets.priors
         assert priors is not None, "register() refuses a client without"
         labels = likeliest_classes(priors)[sets.sets]
         batches = point_batches(sets.inputs, sets.points, labels, round.plan)
-        return LocalTask(len(sets.points), batches, self._objective(round.number))
-
-    def _objective(self, number: int) -> Objective:
-        """Plain cross-entropy during warm-up: a new model is confident about no point."""
-        options = self.options
-        if number <= options.warm_up_rounds:
-            return on_logits(functional.cross_entropy)
-        return FixMixObjective(
-            threshold=options.threshold,
+        top = top_probabilities(self.model, sets.inputs, sets.points, round.plan)
+        threshold = threshold_for(options.threshold, top)
+        share = float((top >= threshold).double().mean())
+        objective = FixMixObjective(
+            threshold=threshold,
             weight=options.mix_weight,
             alpha=options.mixup_alpha,
             mix=options.mix,
             pairing=options.pairing,
             relabel=options.relabel,
         )
+        warm_up = (
+            share < MAJORITY
+            if options.warm_up_rounds == ADAPTIVE
+            else round.number <= options.warm_up_rounds
+        )
+        if warm_up:
+            plain = on_logits(functional.cross_entropy)
+            return LocalTask(len(labels), batches, plain, lambda: {CONFIDENT_SHARE: share})
+        return LocalTask(len(labels), batches, objective, objective.confidence.metrics)
 
     def _refuse_without_draw(self) -> None:
         if self.options.labels == "drawn" and self.data.sets.drawn_priors is None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from torch.nn import functional
 
+from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.streamed_training import streamed_task
+from fedul_flwr.federated.streamed_training import arrived, streamed_task
+from fedul_flwr.learning.confidence import threshold_for, top_probabilities
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.task import LocalTask, Round
@@ -31,7 +33,16 @@ class FixMatchClient(MethodClient[PartlyLabeledData]):
             supervised_weight=weights.supervised_weight,
             consistency=fixmatch_loss,
             unsupervised_weight=weights.unsupervised_weight,
-            threshold=self.settings[FixMatchSettings].threshold,
+            threshold=self._threshold(round),
             strong_view=strong_view(self.settings),
         )
         return streamed_task(self.data, round, objective)
+
+    def _threshold(self, round: Round) -> float:
+        """The smallest top probability of a point that is trained on, of the received model."""
+        threshold, data = self.settings[FixMatchSettings].threshold, self.data
+        if threshold != ADAPTIVE:
+            return threshold
+        points = data.examples.points[arrived(data, data.unlabeled, round)]
+        top = top_probabilities(self.model, data.examples.inputs, points, round.plan)
+        return threshold_for(threshold, top)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from fedul_flwr.config.semi import StageSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
-from fedul_flwr.federated.staged_training import staged_task
+from fedul_flwr.federated.staged_training import staged_points
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.pseudo_label_task import PseudoLabels, pseudo_label_task
 from fedul_flwr.learning.task import LocalTask, Round
 
 
@@ -26,4 +27,5 @@ class LabelsOnlyClient(MethodClient[PartlyLabeledData]):
     def task(self, round: Round) -> LocalTask:
         """Training on given labels."""
         none = PseudoLabels.none(len(self.data.unlabeled))
-        return staged_task(self.data, self.state, round, lambda: none)
+        points = staged_points(self.data, self.state, round, lambda: none)
+        return pseudo_label_task(points, self.settings[StageSettings], round.plan)

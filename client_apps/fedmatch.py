@@ -12,6 +12,7 @@ import numpy as np
 from flwr.common import Scalar as FlowerScalar
 from torch import nn
 
+from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.matching import FedMatchSettings, ScenarioSettings, ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
@@ -30,8 +31,9 @@ from fedul_flwr.federated.disclosure import (
 )
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.federated.streamed_training import streamed_batches
+from fedul_flwr.federated.streamed_training import arrived, streamed_batches
 from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
+from fedul_flwr.learning.confidence import CONFIDENT_SHARE, threshold_for, top_probabilities
 from fedul_flwr.learning.decomposition import (
     PSI,
     SIGMA,
@@ -73,7 +75,7 @@ def _metrics(
         "loss": supervised + consistency,
         "supervised-loss": supervised,
         "consistency-loss": consistency,
-        "confident-share": confident,
+        CONFIDENT_SHARE: confident,
         "num-helpers": helpers,
         "steps": steps,
         STALE: stale,
@@ -185,7 +187,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         consistency = InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,
-            options.threshold,
+            self._threshold(model, round),
             strong_view(self.settings),
             options.ties,
         )
@@ -198,11 +200,23 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             stream(self.settings.seed, "local", round.number, self.node.partition_id),
             Penalties(options.l2_weight, options.l1_weight),
         )
-        confident = consistency.confident / max(consistency.points, 1)
         metrics = _metrics(
-            result.supervised, result.consistency, result.steps, confident, len(consistency.helpers)
+            result.supervised,
+            result.consistency,
+            result.steps,
+            consistency.confidence.share,
+            len(consistency.helpers),
         )
         return decomposed.dump(), count, metrics
+
+    def _threshold(self, model: nn.Module, round: Round) -> float:
+        """τ, with the ``model`` at the start of the round."""
+        if self.options.threshold != ADAPTIVE:
+            return self.options.threshold
+        data = self.data
+        points = data.examples.points[arrived(data, data.unlabeled, round)]
+        top = top_probabilities(model, data.examples.inputs, points, round.plan)
+        return threshold_for(ADAPTIVE, top)
 
     def _helpers(self, parts: Parts, round: Round) -> list[nn.Module]:
         """Models of the helpers: this client's sigma with each helper's psi (algorithm 1, line 14).

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+
+import torch
+from torch import Tensor
 
 from fedul_flwr.client_apps.fedul import DISCLOSURES as FEDUL
 from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.consistency import FedULConsistencySettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
 from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.learning.confidence import CONFIDENT_SHARE, threshold_for
 from fedul_flwr.learning.consistency import ConsistencyObjective
+from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import fixed_strong_view
@@ -25,7 +30,7 @@ DISCLOSURES = (
     *FEDUL,
     Sent(
         TRAIN,
-        ("consistency-loss", "masked-share"),
+        ("consistency-loss", CONFIDENT_SHARE),
         "how the strong views went",
         METRICS,
         EVERY_ROUND,
@@ -49,15 +54,21 @@ class FedULConsistencyClient(FedULClient):
         objective = ConsistencyObjective(
             surrogate=surrogate,
             weight=weight,
-            threshold=options.threshold,
+            threshold=self._threshold(by_set, surrogate.transition.log_weights, round),
             form=options.form,
             temperature=options.temperature,
             log_weights=surrogate.transition.log_weights if by_set else None,
             strong_view=fixed_strong_view(self.settings),
         )
 
-        def metrics() -> Mapping[str, float]:
-            loss, consistency, masked = objective.means()
-            return {"loss": loss, "consistency-loss": consistency, "masked-share": masked}
+        return replace(task, objective=objective, metrics=objective.metrics)
 
-        return replace(task, objective=objective, metrics=metrics)
+    def _threshold(self, by_set: bool, log_weights: Tensor, round: Round) -> float:
+        """The smallest top probability of a target, of the model at the start of the round."""
+        threshold = self.settings[FedULConsistencySettings].threshold
+        if threshold != ADAPTIVE:
+            return threshold
+        sets = self.data.sets
+        logits = predict_logits(self.model, sets.inputs, sets.points, round.plan)
+        weights = log_weights.to(logits)[torch.from_numpy(sets.sets)] if by_set else 0.0
+        return threshold_for(threshold, (logits + weights).softmax(dim=1).amax(dim=1))

@@ -14,7 +14,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.disclosure import PARTLY_LABELED, TRAIN, Sent, only_when
+from fedul_flwr.federated.disclosure import PSEUDO_LABELED, TRAIN, Sent, only_when
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
 from fedul_flwr.propagation.client import PHASES, Features, PropagationClient, end_propagation
 from fedul_flwr.propagation.client_noise import ClientNoise
@@ -89,7 +89,7 @@ def _uses(backend: str, settings: RunConfig) -> bool:
 
 
 DISCLOSURES = (
-    *PARTLY_LABELED,
+    *PSEUDO_LABELED,
     *propagation_disclosures("every round of the second stage that it trains in"),
     Sent(
         TRAIN,

@@ -10,6 +10,8 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
+from fedul_flwr.config.own_modules import named_modules
+from fedul_flwr.config.references import own_error, own_trace
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import for_devices
@@ -73,6 +75,10 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
                 log(INFO, "%-12s %s", name, value)
         except Exception as err:
             sentence = in_one_sentence(err)
+            if sentence is None and named_modules(settings.to_flat()):
+                sentence = own_error(err, "The run")
+                if sentence is not None:
+                    log(ERROR, "%s", own_trace(err).rstrip())
             if sentence is None:
                 raise
             announce_end(grid, "failed")

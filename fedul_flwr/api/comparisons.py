@@ -11,6 +11,7 @@ from fedul_flwr.api.given_data import naming_data
 from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, shown
 from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
     from fedul_flwr.experiments.compare_table import Row
     from fedul_flwr.experiments.trial_plan import Plan
+
+
+_FILES = ("comparison.csv", "trials.csv")
 
 
 class Comparison:
@@ -69,6 +73,59 @@ class Comparison:
     def _repr_html_(self) -> str:
         html: str = self.table.to_html()
         return html
+
+
+def is_comparison(directory: Path) -> bool:
+    """Whether a directory has the files of a comparison."""
+    return all((directory / name).is_file() for name in _FILES)
+
+
+def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparison:
+    """Open the directory of a comparison; trials that are not finished have no result.
+
+    Parameters
+    ----------
+    trust_modules : whether modules of somebody's own that the runs' settings name may be run.
+
+    Raises
+    ------
+    UserError
+        If its tables or runs cannot be read, or a run names a module that is not trusted.
+    """
+    import pandas as pd
+
+    from fedul_flwr.config.own_modules import require_trusted_modules
+    from fedul_flwr.config.run_config import parse_flat
+    from fedul_flwr.experiments.compare_table import make_rows
+    from fedul_flwr.experiments.trial import Trial, TrialResult
+    from fedul_flwr.experiments.trial_plan import Plan
+    from fedul_flwr.results.records import read_run
+
+    try:
+        names = [str(name) for name in pd.read_csv(directory / _FILES[0], dtype=str)["run"]]
+        listed = pd.read_csv(directory / _FILES[1], dtype=str)
+        listed = listed[listed["status"] == "finished"]
+        places = [
+            (str(row["run"]), int(row["seed"]), str(row["directory"]))
+            for _, row in listed.iterrows()
+        ]
+    except (KeyError, ValueError, OSError) as error:
+        raise UserError(f"{directory} has no readable tables of a comparison ({error}).") from None
+    root, results, clients = directory.resolve(), [], 0
+    for name, seed, place in places:
+        folder = (root / place).resolve()
+        if not folder.is_relative_to(root):
+            raise UserError(f"{directory / _FILES[1]} names {place!r}, which is not below it.")
+        run = read_run(folder)
+        if not trust_modules:
+            require_trusted_modules(folder, run.settings, "use trust_modules=True")
+        config = parse_flat(current_names(run.settings, stored=True))
+        clients = int((run.summary or {}).get("num_clients") or clients)
+        results.append(TrialResult(Trial(name, seed, folder, config, {}), "finished", run))
+    seeds = tuple(sorted({result.trial.seed for result in results}))
+    trials = tuple(result.trial for result in results)
+    plan = Plan({name: {} for name in names}, {}, seeds, clients, root, trials, ())
+    return Comparison(plan, make_rows(plan, results))
 
 
 def compare(

@@ -114,25 +114,31 @@ def _say_how_to_go_on(directory: Path) -> None:
 
 
 def load(path: str | Path, *, trust_modules: bool = False) -> Any:
-    """Open the directory of a run, finished or not, or a model that ``fedul-flwr pack`` wrote.
+    """Open the directory of a run, finished or not, that of a comparison, or a packed model.
 
     Parameters
     ----------
-    path : output directory of a run, from Python or the command line, or the file of a model.
+    path : output directory of a run or a comparison, from Python or the command line, or a file of
+        ``fedul-flwr pack``.
     trust_modules : whether modules of somebody's own that the run's settings name may be run.
 
     Returns
     -------
-    Result or TrainedModel
-        The run, or of a file the model alone.
+    Result, Comparison or TrainedModel
+        The run, the comparison, or of a file the model alone.
 
     Raises
     ------
     UserError
-        If it is neither.
+        If it is none of these.
     """
-    if user_path(path).is_file():
-        found = TrainedModel(path, trust_modules=trust_modules)
-        _ = found.predictor  # what is no model is refused here
-        return found
+    from fedul_flwr.api.comparisons import is_comparison, load_comparison
+
+    place = user_path(path)
+    if place.is_file():
+        model = TrainedModel(path, trust_modules=trust_modules)
+        _ = model.predictor  # what is no model is refused here
+        return model
+    if is_comparison(place):
+        return load_comparison(place, trust_modules=trust_modules)
     return Result(path, trust_modules=trust_modules)

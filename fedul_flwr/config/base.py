@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
     BaseModel,
@@ -16,6 +16,7 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+from pydantic.fields import FieldInfo
 
 from fedul_flwr.errors import UserError
 
@@ -27,12 +28,32 @@ AUTO: Any = "auto"
 """Value of a setting that follows from the data; a run replaces it before anything reads it."""
 
 
-def _or_auto(value: object, check: ValidatorFunctionWrapHandler) -> object:
-    return value if value == AUTO else check(value)
+ADAPTIVE: Any = "adaptive"
+"""Value of a setting that each client computes from its points in every round."""
 
 
-OR_AUTO = (WrapValidator(_or_auto), PlainSerializer(lambda value: value))
+class Word(NamedTuple):
+    """Annotation of a number's setting that may also be this word."""
+
+    word: str
+
+
+def _number_or(word: str) -> tuple[WrapValidator, PlainSerializer, Word]:
+    def check_number(value: object, check: ValidatorFunctionWrapHandler) -> object:
+        return value if value == word else check(value)
+
+    return WrapValidator(check_number), PlainSerializer(lambda value: value), Word(word)
+
+
+def word_of(field: FieldInfo) -> str:
+    """The word that a number's setting may be, or an empty text."""
+    return next((rule.word for rule in field.metadata if isinstance(rule, Word)), "")
+
+
+OR_AUTO = _number_or(AUTO)
 """Annotations of a number that may be :data:`AUTO`; its type is that of a run that has begun."""
+OR_ADAPTIVE = _number_or(ADAPTIVE)
+"""Annotations of a number that may be :data:`ADAPTIVE`."""
 
 
 def _kebab(name: str) -> str:
@@ -134,8 +155,8 @@ def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
         case other:
             rule = _TYPES.get(other, first["msg"])
             field = kind.model_fields.get(".".join(map(str, first["loc"])).replace("-", "_"))
-            if other in ("int_type", "float_type") and field and field.default == AUTO:
-                rule += f" or {AUTO!r}"
+            if other in ("int_type", "float_type") and field and word_of(field):
+                rule += f" or {word_of(field)!r}"
     if not rule.endswith("?"):
         rule += "."
     if not first["loc"]:  # a rule over several keys; its message names them

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
 
 
 class SupervisedSettings(Settings):
@@ -30,15 +30,19 @@ class FedPLSettings(Settings):
     largest of the priors from which the simulation assigned the points: class m mod K for set m
     with `fedul.priors = "dominant"` (authors' code). The two differ if a client has few points of
     a class. `drawn` is for simulations: an owner's priors are not drawn."""
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.4
-    """Smallest top probability (tau) with which a point is trained on its pseudo label alone."""
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
+    """Smallest top probability (tau) with which a point is confident: it is then trained on its
+    pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
+    round."""
     mix_weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the loss of mixed points."""
     mixup_alpha: Annotated[float, Field(gt=0)] = 0.75
     """Alpha of the mixing ratios, drawn from Beta(alpha, alpha), one per batch."""
-    warm_up_rounds: Annotated[int, Field(ge=0)] = 5
-    """First rounds, with plain cross-entropy on all pseudo labels, until some points are
-    confident."""
+    warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = ADAPTIVE
+    """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
+    warm-up in every round in which fewer than half of its points are confident, by the model that
+    it received; so it always trains. With a number (5 in the authors' code) a client without
+    confident points trains nothing afterwards."""
     relabel: bool = False
     """After the warm-up, use the current model's prediction in each step as a point's label
     (authors' code); the labels of sets then have no effect."""

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import OR_ADAPTIVE, Settings
 
 
 class FedULConsistencySettings(Settings):
@@ -15,8 +15,10 @@ class FedULConsistencySettings(Settings):
     table: ClassVar[str] = "fedul-consistency"
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
-    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.95
-    """Smallest top probability of the weak view with which the strong view is trained on."""
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
+    """Smallest top probability of the weak view with which the strong view is trained on.
+    `adaptive` is the mean top probability of a client's points by the model that it received:
+    some point always reaches it, and wrong targets count early."""
     form: Literal["fixmatch", "uda"] = "fixmatch"
     """Loss of the strong view: cross-entropy with the weak view's top class, or divergence from the
     weak view's sharpened posterior."""

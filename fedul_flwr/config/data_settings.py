@@ -25,7 +25,8 @@ class DataSettings(Settings):
     method: str = "fedul"
     """Name of a built-in method, or `package.module:NAME` of your own."""
     method_options: str = ""
-    """Settings of your own method as `key=value …`; built-in methods have a table each."""
+    """Settings of your own method as `key=value …`, or as keys of a table with its name; built-in
+    methods have a table each."""
 
     dataset: str = "digits"
     """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with

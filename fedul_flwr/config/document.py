@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fedul_flwr.config.base import AUTO, Settings
+from fedul_flwr.config.base import AUTO, Settings, word_of
 from fedul_flwr.config.renamed import FLOWER_ROUNDS, ROUNDS
 from fedul_flwr.config.run_config import all_sections
 from fedul_flwr.config.shared import SharedSettings
@@ -115,7 +115,8 @@ def _allowed(field: FieldInfo) -> tuple[str, ...]:
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
     kind = names.get(field.annotation, "") if isinstance(field.annotation, type) else ""
     found = f"{kind} {', '.join(bounds)}".strip()
-    return (f"{AUTO} or {found}" if field.default == AUTO else found,)
+    word = word_of(field) or (AUTO if field.default == AUTO else "")
+    return (f"{word} or {found}" if word else found,)
 
 
 def _assignment(key: str, value: object) -> str:

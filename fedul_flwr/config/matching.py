@@ -6,10 +6,11 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
 
 Weight = Annotated[float, Field(ge=0)]
 Confidence = Annotated[float, Field(ge=0, lt=1)]
+AdaptiveConfidence = Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE]
 
 
 class LabelPlaceSettings(Settings):
@@ -110,8 +111,10 @@ class FixMatchSettings(Settings):
     """FixMatch with the unchanged image as weak view (Sohn et al. 2020, as in FedMatch)."""
 
     table: ClassVar[str] = "fixmatch"
-    threshold: Confidence = 0.85
-    """Smallest top probability (τ) with which a point is trained on its pseudo label."""
+    threshold: AdaptiveConfidence = ADAPTIVE
+    """Smallest top probability (τ) with which a point is trained on its pseudo label. `adaptive` is
+    the mean top probability of a client's unlabeled points by the model that it received, so some
+    point always reaches it; 0.85 in FedMatch's paper."""
 
 
 class FedMatchSettings(Settings):
@@ -124,8 +127,10 @@ class FedMatchSettings(Settings):
     """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
     l1_weight: Weight = 1e-4
     """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
-    threshold: Confidence = 0.85
-    """Smallest top probability (τ) with which a point is trained on; 0.75 in the authors' code."""
+    threshold: AdaptiveConfidence = ADAPTIVE
+    """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
+    probability of a client's unlabeled points by the model that it received, so some point always
+    reaches it; 0.85 in the text, 0.75 in the authors' code."""
     helpers: Annotated[int, Field(ge=0)] = 2
     """Number of other clients' models (H) that vote on pseudo labels and are targets of the
     consistency loss; 0 is FedMatch without inter-client consistency."""

@@ -23,6 +23,8 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "base": (),
     "model": (TORCHVISION,),
     "features": (TORCHVISION, HUB, RUN),
+    "optimizer": (),
+    "augment": (),
 }
 """Settings that may name a module, as ``package.module:NAME``, and beginnings of values that
 do not."""

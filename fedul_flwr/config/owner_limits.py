@@ -34,8 +34,8 @@ class OwnerLimits(Settings):
 
     allow_methods: str = ""
     """Names of the allowed methods, separated by commas; empty allows every built-in one. A run may
-    name a module of somebody's own, as method, model, features or base, only if its name
-    `package.module:NAME` is here, too."""
+    name a module of somebody's own, as method, base, model, features, optimizer or augment, only if
+    its name `package.module:NAME` is here, too."""
     allow_plaintext: bool = False
     """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
     allow_known_seed: bool = False

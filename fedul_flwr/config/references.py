@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import sysconfig
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -83,6 +84,19 @@ def _is_ours(module: ModuleType) -> bool:
     return False
 
 
+_INSTALLED = (
+    f"{Path(__file__).parents[1]}{os.sep}",
+    *(
+        f"{folder}{os.sep}"
+        for kind in ("stdlib", "platstdlib", "purelib", "platlib")
+        for folder in {sysconfig.get_path(kind), os.path.realpath(sysconfig.get_path(kind))}
+    ),
+)
+"""Beginnings of the paths of installed modules, and of ours."""
+_MOST_WHY = 160
+"""Most characters of an error's text in a sentence about it."""
+
+
 @contextmanager
 def own_code(what: str) -> Iterator[None]:
     """Context for a user's own code: its errors, and its attempts to exit, become sentences.
@@ -102,9 +116,37 @@ def own_code(what: str) -> Iterator[None]:
         raise UserError(f"{what} raises {raised}{place}.") from error
 
 
-def _last_place(error: BaseException) -> str:
+def own_error(error: BaseException, what: str) -> UserError | None:
+    """A sentence in place of an error that a user's own code has raised; None for another one."""
     frames = traceback.extract_tb(error.__traceback__)
+    if not any(_is_own(frame.filename) for frame in frames):
+        return None
+    return UserError(f"{what} stopped in your own code: {error_in_words(error)}.")
+
+
+def error_in_words(error: BaseException) -> str:
+    """Type and text of an error on one line, and the line of a user's own code that raised it."""
+    why = " ".join(str(error).split())[:_MOST_WHY]
+    return f"{type(error).__name__}{f': {why}' if why else ''}{_last_place(error)}"
+
+
+def own_trace(error: BaseException) -> str:
+    """The traceback of an error from a user's own code on; the whole one without such code."""
+    trace = error.__traceback__
+    while trace is not None and not _is_own(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
+
+
+def _last_place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f" (line {error.lineno} of {error.filename})" if error.filename else ""
-    own = [frame for frame in frames if not frame.filename.startswith("<")]
+    frames = traceback.extract_tb(error.__traceback__)
+    named = [frame for frame in frames if not frame.filename.startswith("<")]
+    own = [frame for frame in named if _is_own(frame.filename)] or named
     return f" (line {own[-1].lineno} of {own[-1].filename})" if own else ""
+
+
+def _is_own(file: str) -> bool:
+    """Whether a source file is a user's own: of no installed package, nor of this one."""
+    return not file.startswith(("<", *_INSTALLED))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping
 from datetime import datetime
@@ -102,7 +103,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     UserError
         For an unknown key, a wrong type, a value out of range, or a key without effect in this run.
     """
-    flat = current_names(flat)
+    flat = _with_own_table(current_names(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
@@ -176,7 +177,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         With the setting that is unknown, not allowed or cannot change, or the directory without a
         run to resume.
     """
-    defaults, overrides = default_flat(), current_names(overrides)
+    defaults, overrides = default_flat(), _with_own_table(current_names(overrides))
     for key in overrides:
         if key not in defaults:
             raise unknown_key(key, defaults)
@@ -309,6 +310,32 @@ def _choice(table: str, shared: SharedSettings) -> str:
         kind = "base" if table in getattr(bases, "__args__", ()) else "partition"
         return f"{kind} = {getattr(shared, kind)!r}"
     return f"method = {shared.method!r}"
+
+
+def _with_own_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``flat`` with the keys of the table of a user's own method in ``method-options``.
+
+    Flower refuses keys that an app's own file does not list, so they travel as one text.
+    """
+    name = flat.get("method")
+    if not isinstance(name, str) or name in METHODS or ":" not in name:
+        return flat
+    method = find_method(name)
+    own = {
+        key.partition(".")[2]: value
+        for key, value in flat.items()
+        if key.partition(".")[0] == method.name and method.name not in all_sections()
+    }
+    if not own:
+        return flat
+    options = {**_parse_options(str(flat.get("method-options", ""))), **own}
+    # Without spaces, which separate the pairs.
+    text = " ".join(
+        f"{key}={json.dumps(value).replace(' ', chr(92) + 'u0020')}"
+        for key, value in options.items()
+    )
+    rest = {key: v for key, v in flat.items() if key.partition(".")[0] != method.name}
+    return {**rest, "method-options": text}
 
 
 def _parse_options(text: str) -> dict[str, Any]:

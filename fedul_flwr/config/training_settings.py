@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from fedul_flwr.config.base import AUTO, OR_AUTO
+from fedul_flwr.config.base import AUTO, OR_AUTO, nearest
 from fedul_flwr.config.data_settings import DataSettings
 from fedul_flwr.config.model import ModelOptions
 
-AugmentName = Literal[
+OPTIMIZERS = ("adam", "sgd")
+AUGMENTATIONS = (
     "auto",
     "none",
     "rotate",
@@ -21,7 +22,24 @@ AugmentName = Literal[
     "noise",
     "dropout",
     "mixup",
-]
+)
+"""Built-in optimizers and augmentations; a function of the user's own is named by reference."""
+
+
+def _name_or_reference(*names: str) -> tuple[AfterValidator]:
+    """Annotation of a text that is one of ``names``, or ``package.module:function``."""
+
+    def check(value: str) -> str:
+        if value not in names and ":" not in value:
+            allowed = ", ".join(map(repr, names))
+            raise ValueError(
+                f"must be one of {allowed} or 'package.module:function'{nearest(value, names)}"
+            )
+        return value
+
+    return (AfterValidator(check),)
+
+
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
 OF_SCHEDULES = {
@@ -64,8 +82,9 @@ class TrainingSettings(DataSettings):
     """Local epochs per round (E)."""
     batch_size: Annotated[int, Field(ge=0), *OR_AUTO] = AUTO
     """Local batch size (B); 0 takes all points of a client as one batch."""
-    optimizer: Literal["adam", "sgd"] = "adam"
-    """Local optimizer, new in every round."""
+    optimizer: Annotated[str, *_name_or_reference(*OPTIMIZERS)] = "adam"
+    """Local optimizer, new in every round: `adam`, `sgd`, or a function of your own that builds
+    one, `package.module:function` (docs/own-method.md)."""
     learning_rate: Annotated[float, Field(gt=0), *OR_AUTO] = AUTO
     """Local step size (learning rate)."""
     learning_rate_schedule: Literal["auto", "constant", "cosine", "plateau"] = "auto"
@@ -90,11 +109,12 @@ class TrainingSettings(DataSettings):
     """L2 penalty of the local optimizer."""
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
-    augment: AugmentName = "auto"
+    augment: Annotated[str, *_name_or_reference(*AUGMENTATIONS)] = "auto"
     """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
     `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
-    vectors: `noise`, `dropout` or `mixup`, as the next three settings say."""
+    vectors: `noise`, `dropout` or `mixup`, as the next three settings say. Or a function of your
+    own, `package.module:function` (docs/own-method.md)."""
     noise: Annotated[float, Field(ge=0)] = 0.2
     """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
     vectors; standardized columns have standard deviation 1."""
@@ -122,6 +142,10 @@ class TrainingSettings(DataSettings):
     def _check_momentum(self) -> Self:
         if self.momentum and self.optimizer != "sgd":
             raise ValueError("momentum is for optimizer = 'sgd'")
+        if self.weight_decay and self.optimizer not in OPTIMIZERS:
+            raise ValueError(
+                "weight-decay is for optimizer = 'adam' or 'sgd': your own function sets its own"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,8 +58,7 @@ class InProcessGrid(LocalGrid):
 
     def _reply(self, message: Message, context: Context) -> Message:
         reply, trace = answered(self._client_app, message, context)
-        if trace:
-            print(trace, file=sys.stderr, end="")
+        self.log_once(trace)
         return reply
 
 

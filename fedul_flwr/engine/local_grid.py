@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import traceback
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from logging import ERROR
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.references import error_in_words, own_trace
 from fedul_flwr.errors import in_one_sentence
 from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 
@@ -39,10 +41,17 @@ class LocalGrid(Grid):
             for index in range(num_supernodes)
         }
         self._replies: dict[str, Message] = {}
+        self._traces: set[str] = set()
 
     @abstractmethod
     def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
         """Replies in the order of ``messages``; those that take over ``timeout`` s are left out."""
+
+    def log_once(self, trace: str) -> None:
+        """Log the traceback of an error in a client, once for all clients that have the same."""
+        if trace and trace not in self._traces:
+            self._traces.add(trace)
+            log(ERROR, "%s", trace.rstrip())
 
     def set_run(self, run: Any) -> None:
         """Do nothing: there is only one run."""
@@ -95,8 +104,10 @@ def answered(client_app: ClientApp, message: Message, context: Context) -> tuple
     try:
         return client_app(message=message, context=context), ""
     except Exception as error:
-        trace = traceback.format_exc() if in_one_sentence(error) is None else ""
-        found = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, str(error))
+        trace, text = "", str(error)
+        if in_one_sentence(error) is None:
+            trace, text = own_trace(error), error_in_words(error)
+        found = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
         return Message(found, reply_to=message), trace
 
 

@@ -18,7 +18,6 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from logging import ERROR
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
@@ -26,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flwr.app import Error, Message
-from flwr.common import log
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.cores import usable_cpus
@@ -111,8 +109,7 @@ class ProcessGrid(LocalGrid):
                         disk = tempfile.TemporaryFile()  # noqa: SIM115  replies keep it open
                     (replies[number], trace), in_memory = answer.open(disk)
                     held += in_memory
-                    if trace:
-                        log(ERROR, "%s", trace.rstrip())
+                    self.log_once(trace)
         finally:
             for worker in busy:
                 self._missing.append(worker.environment)

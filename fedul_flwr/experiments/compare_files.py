@@ -1,4 +1,4 @@
-"""The files of a comparison: the table as Markdown and CSV, the trials as CSV, and the plot."""
+"""The files of a comparison: the table as Markdown, CSV and LaTeX, the trials as CSV, the plot."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fedul_flwr.experiments.text_table import csv_text, markdown_table, markdown
 from fedul_flwr.experiments.trial import TrialResult, check_unchanged
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
-from fedul_flwr.results.plots import draw_png
+from fedul_flwr.results.figure_style import draw_formats
 from fedul_flwr.results.summary import SHARES
 
 _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
@@ -38,12 +38,15 @@ def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
 def _save(plan: Plan, results: Sequence[TrialResult]) -> None:
     rows = make_rows(plan, results)
     make_folder(plan.output)
-    for name, content in (
-        ("comparison.md", markdown(plan, rows)),
-        ("comparison.csv", _runs_csv(rows)),
-        ("trials.csv", _trials_csv(plan, results)),
-        ("comparison.png", draw_png(compare_figure(rows))),
-    ):
+    pictures = draw_formats(compare_figure(rows))
+    files: dict[str, str | bytes] = {
+        "comparison.md": markdown(plan, rows),
+        "comparison.csv": _runs_csv(rows),
+        "trials.csv": _trials_csv(plan, results),
+        "comparison.tex": latex(plan, rows),
+        **{f"comparison.{form}": drawn for form, drawn in pictures.items()},
+    }
+    for name, content in files.items():
         write_atomically(plan.output / name, content)
 
 
@@ -69,6 +72,22 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
             "",
         ]
     )
+
+
+def latex(plan: Plan, rows: Sequence[Row]) -> str:
+    """The table for LaTeX with package booktabs; the best runs are bold."""
+    import pandas as pd
+
+    head = headings(rows, plan.measures)
+    cells = pd.DataFrame([texts(row, plan.measures) for row in rows], columns=list(head))
+    bold = ["textbf:--rwrap;" if row.ranking.marked else "" for row in rows]
+    styled = (
+        cells.style.hide(axis="index").format(escape="latex").format_index(escape="latex", axis=1)
+    )
+    styled = styled.apply(lambda _: bold, subset=[head[1]])
+    form = "l" + "r" * (len(head) - 1)
+    found: str = styled.to_latex(hrules=True, column_format=form)
+    return found.replace("±", r"$\pm$").replace("–", "--")
 
 
 def _runs_csv(rows: Sequence[Row]) -> str:

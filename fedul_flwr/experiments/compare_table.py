@@ -145,6 +145,7 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     found += [*plan.split_warnings, *_test_notes(rows)]
     results = [result for row in rows for result in row.results]
     found += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
+    found += _run_warnings(results)
     waiting = [r.trial.title for r in results if r.status in ("to do", "interrupted")]
     if waiting:
         found.append(f"Not finished: {'; '.join(waiting)}.")
@@ -157,6 +158,17 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
         if titles:
             found.append(f"{missing}: {'; '.join(titles)}.")
     return found
+
+
+def _run_warnings(results: Sequence[TrialResult]) -> Iterator[str]:
+    """The warnings of finished trials, each once for a run, with its seeds."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for result in results:
+        for text in ((result.run and result.run.summary) or {}).get("warnings", ()):
+            seeds.setdefault((result.trial.row, str(text)), []).append(result.trial.seed)
+    for (row, text), which in seeds.items():
+        noun = "seed" if len(which) == 1 else "seeds"
+        yield f"Warning: {row}, {noun} {', '.join(map(str, which))}: {text}"
 
 
 def print_rows(plan: Plan, rows: Sequence[Row]) -> None:

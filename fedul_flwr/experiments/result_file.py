@@ -130,6 +130,7 @@ class ResultFile:
             "seconds": (run.summary or {}).get("seconds_total"),
             "hash": digest(settings),
             "settings": settings,
+            **({"content": dict(trial.content)} if trial.content else {}),
             "data": f"{settings['dataset']}{', local copy' if is_local else ''}",
             "command": self.command(trial.key),
             **provenance(run.environment or {}, finished),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +52,7 @@ class RowSearch:
     directory : directory of the trials and of Optuna's journal.
     search, criterion : the settings to try, and the measure to compare them by.
     seed : seed of the drawn points and of every trial.
+    content : digests of the user's files and modules, see ``Trial.content``.
     """
 
     row: str
@@ -63,6 +64,7 @@ class RowSearch:
     search: SearchSettings
     criterion: Criterion
     seed: int
+    content: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -78,6 +80,7 @@ class RowSearch:
                 "search": self.search.model_dump(by_alias=True),
                 "criterion": self.criterion.name,
                 "selection": self.criterion.selection,
+                **({"content": dict(self.content)} if self.content else {}),
             }
         )
 

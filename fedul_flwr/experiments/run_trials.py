@@ -14,6 +14,7 @@ from fedul_flwr.experiments.trial import (
     read_trial,
     remove_reason,
     starting_config,
+    write_content,
     write_reason,
 )
 from fedul_flwr.results.printed_summary import duration, percent
@@ -55,12 +56,12 @@ def run_trials(
         try:
             refuse_held(trial.directory)
             remove_reason(trial)
+            write_content(trial)
             simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
             result = results[trial.key] = read_trial(trial)
-            # The clock includes setup and evaluation; of a resumed run it saw a part only.
-            seconds[trial.key] = max(
-                time.monotonic() - began, result.metric("seconds_total") or 0.0
-            )
+            # The clock includes what is done once for all trials, such as features.
+            clock = time.monotonic() - began
+            seconds[trial.key] = result.metric("seconds_total") or clock
             measured = "test error" if trial.trains else "error of labels"
             say(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
         except (KeyboardInterrupt, HeldError):

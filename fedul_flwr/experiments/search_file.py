@@ -21,8 +21,9 @@ from fedul_flwr.experiments.result_file import (
 from fedul_flwr.experiments.row_search import RowSearch, best_of
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import changes_text, digest
+from fedul_flwr.experiments.trial import Trial, changes_text, digest
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
+from fedul_flwr.experiments.user_content import changed_content
 
 StoredSearch = Mapping[str, Any]
 """The stored search of one row as :func:`make_search` makes it."""
@@ -77,6 +78,7 @@ def make_search(
         "chosen": None if best is None else _chosen(best, task),
         "hash": digest(settings),
         "settings": settings,
+        **({"content": dict(task.content)} if task.content else {}),
         "search": task.search.model_dump(by_alias=True),
         "trials": trials,
         "seconds": sum(trial["seconds"] for trial in trials),
@@ -154,7 +156,7 @@ def tuned_rows(
     quick = " --quick" if file.size == "quick" else ""
     again = f"search it with fedul-flwr tune {table.name}{quick}"
     plan = plan_column(table, column, file.size, (0,), Device())
-    now = {trial.row: trial.settings for trial in plan.trials}
+    now = {trial.row: trial for trial in plan.trials}
     return {
         row: _chosen_settings(file.searches, searches, (row, column), now[row], own, again)
         for row, own in seeds.items()
@@ -177,7 +179,7 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
     if not file.is_file():
         raise UserError(f"--tuned {file} is no file: fedul-flwr tune --runs writes one.")
     searches = read_searches(file)
-    now = {trial.row: trial.settings for trial in plan.trials}
+    now = {trial.row: trial for trial in plan.trials}
     again = "search it with fedul-flwr tune --runs"
     return {
         row: {
@@ -191,7 +193,7 @@ def _chosen_settings(
     file: Path,
     searches: Mapping[RowKey, StoredSearch],
     key: RowKey,
-    now: Mapping[str, Any],
+    now: Trial,
     seeds: Iterable[int],
     again: str,
 ) -> Overrides:
@@ -199,7 +201,7 @@ def _chosen_settings(
 
     Parameters
     ----------
-    now : settings of the row's trial; its seed does not count.
+    now : the row's trial; its seed does not count.
     seeds : seeds to run with. The search must not have used them: its choice fits their splits.
     again : the command for messages that searches the row.
     """
@@ -209,10 +211,15 @@ def _chosen_settings(
     if search is None:
         raise UserError(f"{file} has no search of {name}: {again}")
     then = {key: value for key, value in search["settings"].items() if key != "seed"}
-    present = {key: value for key, value in now.items() if key != "seed"}
+    present = {key: value for key, value in now.settings.items() if key != "seed"}
     if changed := differences(then, present):
         raise UserError(
             f"The search of {name} was made with other settings ({changes_text(changed)}): {again}"
+        )
+    for setting in changed_content(search.get("content", {}), now.content):
+        raise UserError(
+            f"The search of {name} was made with another content of {setting} = "
+            f"{now.config.to_flat()[setting]!r}, which has changed since: {again}"
         )
     if search["chosen"] is None:
         raise UserError(f"No trial of the search of {name} was complete: {again}")

@@ -65,6 +65,7 @@ def _plan(trial: Trial, plan: Plan, search: SearchSettings, name: Name, place: P
             search=search,
             criterion=make_criterion(name, trial.config, resolve(given, Path.cwd())),
             seed=trial.seed,
+            content=trial.content,
         )
         task.config(task.base())
     except UserError as error:

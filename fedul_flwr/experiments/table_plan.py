@@ -137,6 +137,11 @@ def _plan(
                 key: names[trial.row][key] if key in _PATHS else value
                 for key, value in trial.settings.items()
             },
+            content={
+                key: value
+                for key, value in trial.content.items()
+                if names[trial.row][key] not in device.datasets  # copies may have another form
+            },
         )
         for trial in plan.trials
     ]
@@ -185,6 +190,7 @@ def _starting(trial: Trial, start: Trial) -> Trial:
     return replace(
         trial,
         config=trial.config.model_copy(update={"start_from": str(start.directory)}),
+        content={key: value for key, value in trial.content.items() if key != START_FROM},
         settings={
             **trial.settings,
             **{f"{START_PREFIX}{key}": value for key, value in start.settings.items()},

@@ -10,8 +10,9 @@ from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.run_trials import Save, Say, run_trials
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
-from fedul_flwr.experiments.trial import Trial, TrialResult, digest, prepare_directory, read_trial
+from fedul_flwr.experiments.trial import Trial, TrialResult, identity, prepare_directory, read_trial
 from fedul_flwr.experiments.trial_plan import Plan
+from fedul_flwr.experiments.user_content import changed_content
 from fedul_flwr.results.run_claim import refuse_held
 from fedul_flwr.results.store import CONFIG, RunDirectory
 
@@ -48,6 +49,7 @@ class Reproduction:
                 (result := known.get(trial.key)) is None
                 or edited(result)
                 or differences(result["settings"], trial.settings)
+                or any(changed_content(result.get("content", {}), trial.content))
             )
         ]
 
@@ -93,8 +95,9 @@ class Reproduction:
     def _prepare(self, trial: Trial) -> None:
         """Empty the directory if it has other settings; let a run that resumes use this device."""
         refuse_held(trial.directory)
-        if prepare_directory(trial.directory, SETTINGS, digest(trial.settings)):
-            self.say(f"{trial.title}: an earlier run had other settings; it starts again.")
+        if prepare_directory(trial.directory, SETTINGS, identity(trial)):
+            text = "an earlier run had other settings or files; it starts again."
+            self.say(f"{trial.title}: {text}")
         if (trial.directory / LAST_MODEL).exists() and read_trial(trial).status != "finished":
             directory = RunDirectory(trial.directory)
             saved = directory.read_json(CONFIG)

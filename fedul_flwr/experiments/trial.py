@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,9 +20,11 @@ from fedul_flwr.config.run_config import (
     resolve,
 )
 from fedul_flwr.config.suited import SUITED
+from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.user_content import FILE, changed_content
 from fedul_flwr.methods import find_method
 from fedul_flwr.results.records import Run, number, read_config, read_run
 from fedul_flwr.results.run_claim import refuse_held
@@ -49,6 +51,8 @@ class Trial:
     settings : flat settings and :data:`CLIENTS`, without those that do not change the result. A
         stored result is valid as long as they are the same.
     column : the column of a paper's table; empty in a comparison of runs.
+    content : digests of the user's files and modules that the settings name
+        (:func:`~fedul_flwr.experiments.user_content.user_content`).
     """
 
     row: str
@@ -57,6 +61,7 @@ class Trial:
     config: RunConfig
     settings: Mapping[str, Scalar]
     column: str = ""
+    content: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def key(self) -> Key:
@@ -124,6 +129,12 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
     for trial in trials:
         if not (_has_model(trial) or (trial.directory / SUMMARY).exists()):
             continue
+        for setting in changed_content(read_content(trial), trial.content):
+            raise UserError(
+                f"{trial.directory} was run with another content of {setting} = "
+                f"{trial.config.to_flat()[setting]!r}, which has changed since: name "
+                "another --output for a comparison with the present content, or remove that one."
+            )
         for key, then, now in _changes_on_disk(trial):
             raise UserError(
                 f"{trial.directory} was run with {key} = {then!r}, not {now!r}: "
@@ -156,6 +167,23 @@ def write_reason(trial: Trial, error: Exception) -> str:
         trial.directory.mkdir(parents=True, exist_ok=True)
         RunDirectory(trial.directory).write_error(one_line(error))
     return _read_reason(trial.directory)
+
+
+def read_content(trial: Trial) -> Mapping[str, str]:
+    """Digests of the user's files with which the trial's directory ran; empty if unknown."""
+    found = read_object(trial.directory / FILE) or {}
+    return {key: str(value) for key, value in found.items()}
+
+
+def write_content(trial: Trial) -> None:
+    """Note the digests of the user's files before a trial starts."""
+    trial.directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(trial.directory / FILE, json.dumps(trial.content, indent=1) + "\n")
+
+
+def identity(trial: Trial) -> str:
+    """Digest of all that the trial's result depends on."""
+    return digest({**trial.settings, **trial.content})
 
 
 def remove_reason(trial: Trial) -> None:

@@ -23,6 +23,7 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import CLIENTS, Trial
+from fedul_flwr.experiments.user_content import user_content
 
 Overrides = Mapping[str, Scalar]
 T = TypeVar("T")
@@ -204,7 +205,8 @@ def _trial(
         raise _of_run(row, error) from None
     flat = {key: value for key, value in config.to_flat().items() if key not in PLACE_SETTINGS}
     config = config.model_copy(update={"output": str(directory)})
-    return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column)
+    content = user_content(config)
+    return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column, content)
 
 
 def _of_run(name: str, error: UserError) -> UserError:

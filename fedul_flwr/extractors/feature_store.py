@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,9 @@ from fedul_flwr.extractors.find import Extractor
 
 BATCH = 64
 """Points at a time."""
+_BATCHES = ".batches"
+LINE_SECONDS = 30.0
+"""Seconds between two lines about progress where nobody sees a bar."""
 
 
 def feature_source(source: Path, extractor: Extractor) -> Path:
@@ -46,7 +49,7 @@ def feature_source(source: Path, extractor: Extractor) -> Path:
         (directory / META).write_text(text, encoding="utf-8")
 
     key = cache_key([source.name, *extractor.identity])
-    return build_once(source.parent / key, build)
+    return _finish(build_once(source.parent / key, build))
 
 
 def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = None) -> Inputs:
@@ -60,32 +63,84 @@ def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = Non
     def build(directory: Path) -> None:
         _write(directory / "inputs.npy", points, extractor)
 
-    return open_array(build_once(root / "owned" / key, build, private=True) / "inputs.npy")
+    place = _finish(build_once(root / "owned" / key, build, private=True))
+    return open_array(place / "inputs.npy")
 
 
 def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
+    """Write the features of all points, and go on after the batches of an interrupted attempt.
+
+    These lie beside the folder of ``file``, which is new for every attempt, until :func:`_finish`.
+    """
+    kept = file.parent.with_suffix(_BATCHES)
+    kept.mkdir(mode=0o700, exist_ok=True)
+    part = kept / file.name
     with _all_processors():
-        blocks = _blocks(points, extractor)
-        first = next(blocks)  # says how many features there are
-        shape = (len(points), first.shape[1])
-        write_blocks(file, shape, first.dtype, chain([first], blocks))
+        done = _complete_rows(part, len(points))
+        for block in _blocks(points, done, extractor):
+            if not done:
+                write_blocks(part, (len(points), block.shape[1]), block.dtype, iter([block]))
+            else:
+                with part.open("ab") as stream:
+                    stream.write(np.ascontiguousarray(block).data)
+            done += len(block)
+    try:  # it stays until the whole folder is complete
+        file.hardlink_to(part)
+    except OSError:
+        shutil.copy(part, file)
 
 
-def _blocks(points: Inputs, extractor: Extractor) -> Iterator[NDArray[np.float32]]:
-    """Features of all points, a batch at a time, with a progress bar where somebody watches."""
+def _finish(directory: Path) -> Path:
+    """``directory``, which is complete, without the batches that it was made of."""
+    shutil.rmtree(directory.with_suffix(_BATCHES), ignore_errors=True)
+    return directory
+
+
+def _complete_rows(part: Path, points: int) -> int:
+    """Number of rows of complete batches in ``part``; what follows them is cut off."""
+    try:
+        with part.open("r+b") as stream:
+            np.lib.format.read_magic(stream)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(stream)
+            begin = stream.tell()
+            width = shape[1] * dtype.itemsize
+            rows = (part.stat().st_size - begin) // width
+            rows = points if rows >= points else rows // BATCH * BATCH
+            if shape[0] != points or not rows:
+                raise ValueError
+            stream.truncate(begin + rows * width)
+            return int(rows)
+    except (OSError, ValueError, IndexError):  # none, or not ours
+        part.unlink(missing_ok=True)
+        return 0
+
+
+def _blocks(points: Inputs, done: int, extractor: Extractor) -> Iterator[NDArray[np.float32]]:
+    """Features of the points from ``done`` on, a batch at a time, with a progress bar where
+    somebody watches and a line now and then elsewhere."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
+    after = f", {done} of them already" if done else ""
     console.print(
-        f"Computing features of {len(points)} points by {extractor.name}, once: they are kept."
+        f"Computing features of {len(points)} points{after} by {extractor.name}, once: "
+        "they are kept."
     )
+    began = said = time.monotonic()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        shown = progress.add_task("features", total=len(points))
-        for start in range(0, len(points), BATCH):
+        shown = progress.add_task("features", total=len(points), completed=done)
+        for start in range(done, len(points), BATCH):
             block = extractor.compute(points[start : start + BATCH])
-            progress.advance(shown, len(block))
             yield block
+            progress.advance(shown, len(block))
+            now, ready = time.monotonic(), start + len(block)
+            if not console.is_terminal and now - said >= LINE_SECONDS and ready < len(points):
+                left = (now - began) / (ready - done) * (len(points) - ready)
+                console.print(
+                    f"features: {ready} of {len(points)} points, about {left / 60:.1f} min left"
+                )
+                said = now
 
 
 @contextmanager

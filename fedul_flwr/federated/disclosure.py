@@ -192,6 +192,16 @@ TRAINING = (
 """Sent by every client that trains the model."""
 
 
+CONFIDENCE = Sent(
+    TRAIN,
+    ("confident-share",),
+    "the share of its unlabeled points that it is confident about",
+    METRICS,
+    EVERY_ROUND,
+)
+"""Sent by a client that trains on its own predictions."""
+
+
 def _shares_priors(settings: RunConfig) -> bool:
 
     return settings[AdmissionSettings].share_priors
@@ -217,3 +227,6 @@ COUNTS = Sent(SETUP, ("num-points", "num-labeled"), "how many points and labels"
 
 PARTLY_LABELED = (*TRAINING, COUNTS)
 """Sent by a client that trains on points with labels for some of them."""
+
+PSEUDO_LABELED = (*PARTLY_LABELED, CONFIDENCE)
+"""Sent by a client that also trains on labels that it gives its other points."""

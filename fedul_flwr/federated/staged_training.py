@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fedul_flwr.config.semi import StageSettings
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import PSEUDO_LABELS
+from fedul_flwr.learning.confidence import CONFIDENT_SHARE
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
@@ -46,4 +48,9 @@ def staged_task(
 ) -> LocalTask:
     """The task of a method with pseudo labels: its points are those of :func:`staged_points`."""
     points = staged_points(data, state, round, label)
-    return pseudo_label_task(points, data.settings[StageSettings], round.plan)
+    task = pseudo_label_task(points, data.settings[StageSettings], round.plan)
+    if round.number <= data.settings[StageSettings].labels_only_rounds:
+        return task
+    used = len(points.points) - points.num_labeled
+    share = used / max(len(data.unlabeled), 1)
+    return replace(task, metrics=lambda: {CONFIDENT_SHARE: share})

@@ -9,7 +9,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.learning.batches import Batches, matching_batches
-from fedul_flwr.learning.local import Objective
+from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.task import LocalTask, Round
 
 
@@ -41,7 +41,7 @@ def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, in
     return batches, len(positions)
 
 
-def streamed_task(data: PartlyLabeledData, round: Round, objective: Objective) -> LocalTask:
+def streamed_task(data: PartlyLabeledData, round: Round, objective: MatchingObjective) -> LocalTask:
     """One loss of labeled and unlabeled points, on :func:`streamed_batches`."""
     batches, count = streamed_batches(data, round)
-    return LocalTask(count, batches, objective)
+    return LocalTask(count, batches, objective, objective.confidence.metrics)

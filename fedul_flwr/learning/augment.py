@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.errors import UserError
 from fedul_flwr.learning.affine import rotations, warp
 
 ROTATION_DEGREES = 20.0
@@ -35,6 +37,34 @@ def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor
             return _flip_randomly(_rotate_randomly(inputs, SMALL_ROTATION_DEGREES, rng), rng)
         case _:
             return inputs
+
+
+def own_augmented(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
+    """A batch as a function of the user's own augments it: ``function(inputs, rng)``.
+
+    Parameters
+    ----------
+    inputs : images ``(n, c, h, w)`` in [-1, 1], or vectors ``(n, d)``.
+    reference : ``package.module:function``.
+
+    Raises
+    ------
+    UserError
+        If the function fails, or returns no tensor of the same shape and type.
+    """
+    what = f"Setting augment = {reference!r}"
+    function = load_reference(reference, "augment")
+    shape, kind = tuple(inputs.shape), inputs.dtype
+    with own_code(what):
+        found = function(inputs, rng)
+    if not isinstance(found, Tensor):
+        raise UserError(f"{what} returned {type(found).__name__}; needed is a tensor.")
+    if (tuple(found.shape), found.dtype) != (shape, kind):
+        raise UserError(
+            f"{what} returned {tuple(found.shape)} of {found.dtype} for a batch of {shape} of "
+            f"{kind}: shape and type must stay."
+        )
+    return found
 
 
 def _rotate_randomly(inputs: Tensor, most: float, rng: np.random.Generator) -> Tensor:

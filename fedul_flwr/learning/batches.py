@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.learning.augment import augment_batch
+from fedul_flwr.learning.augment import augment_batch, own_augmented
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.vector_views import augment_vectors
 
@@ -59,6 +59,8 @@ def epoch_order(
 
 def _augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
     """Inputs as ``plan.augment`` says."""
+    if ":" in plan.augment:
+        return own_augmented(inputs, plan.augment, rng)
     if inputs.dim() == 4:
         return augment_batch(inputs, plan.augment, rng)
     return augment_vectors(inputs, plan, rng)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedul_flwr.learning.confidence import CONFIDENT_SHARE
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.strong import strong_augment
@@ -118,6 +119,11 @@ class ConsistencyObjective:
         """Surrogate loss, consistency loss and fraction of masked points, means over batches."""
         surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
         return surrogate, value, masked
+
+    def metrics(self) -> dict[str, float]:
+        """Means over batches as metrics of the round."""
+        surrogate, value, masked = self.means()
+        return {"loss": surrogate, "consistency-loss": value, CONFIDENT_SHARE: 1 - masked}
 
     def _posteriors(self, weak: Tensor, strong: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
         if self.log_weights is None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.learning.confidence import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.randaugment import randaugment
 
@@ -71,7 +72,7 @@ class InterClientConsistency:
     Attributes
     ----------
     helpers : the helpers' models.
-    points, confident : number of points so far, and of confident ones.
+    confidence : counts the points so far, and the confident ones.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class InterClientConsistency:
         self._threshold = threshold
         self._strong_view = strong_view
         self._ties: Ties = ties
-        self.points = self.confident = 0
+        self.confidence = ConfidentShare()
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
         """Loss of ``(n, c, h, w)`` inputs; ``None`` without confident points.
@@ -100,9 +101,9 @@ class InterClientConsistency:
         # Without helpers p(u) is only a target.
         with torch.set_grad_enabled(bool(self.helpers)):
             log_p = functional.log_softmax(network(inputs), dim=1)
-        sure = (log_p.detach().amax(dim=1).exp() >= self._threshold).nonzero()[:, 0]
-        self.points += len(inputs)
-        self.confident += len(sure)
+        confident = log_p.detach().amax(dim=1).exp() >= self._threshold
+        self.confidence.add(confident)
+        sure = confident.nonzero()[:, 0]
         if len(sure) == 0:
             return None
         points, log_p = inputs[sure], log_p[sure]

@@ -11,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.training_settings import OPTIMIZERS
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
@@ -153,7 +155,15 @@ def _backward(
 
 
 def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
-    """A new optimizer; every round starts with one."""
+    """A new optimizer; every round starts with one.
+
+    Raises
+    ------
+    UserError
+        If a function of the user's own fails, or returns no optimizer.
+    """
+    if plan.optimizer not in OPTIMIZERS:
+        return _own_optimizer(weights, plan)
     if plan.optimizer == "adam":
         return Adam(weights, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
     return SGD(
@@ -162,6 +172,16 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
         momentum=plan.momentum,
         weight_decay=plan.weight_decay,
     )
+
+
+def _own_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
+    what = f"Setting optimizer = {plan.optimizer!r}"
+    build = load_reference(plan.optimizer, "optimizer")
+    with own_code(what):
+        found: LocalOptimizer = build(list(weights), plan.learning_rate)
+    if not all(callable(getattr(found, name, None)) for name in ("step", "zero_grad")):
+        raise UserError(f"{what} returned no optimizer: it needs step() and zero_grad().")
+    return found
 
 
 def predict_logits(

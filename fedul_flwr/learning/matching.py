@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.learning.confidence import ConfidentShare
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
 
@@ -47,6 +48,7 @@ class MatchingObjective:
     threshold : smallest top probability of a target; points below it have loss 0 but count in the
         mean.
     strong_view : makes strong views ``(n, c, h, w)`` of images.
+    confidence : counts the unlabeled points of the batches, and those that reach the threshold.
     """
 
     supervised: Loss
@@ -55,6 +57,7 @@ class MatchingObjective:
     unsupervised_weight: float
     threshold: float
     strong_view: Callable[[Tensor], Tensor]
+    confidence: ConfidentShare = field(default_factory=ConfidentShare)
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
         """Loss of ``(n, c, h, w)`` inputs, labeled ones first; ``labels`` of the others are -1."""
@@ -72,6 +75,7 @@ class MatchingObjective:
         with torch.no_grad():
             log_target = functional.log_softmax(network(inputs), dim=1)
         sure = log_target.amax(dim=1).exp() >= self.threshold
+        self.confidence.add(sure)
         chosen = _worth_a_pass(network.model, sure)
         # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):

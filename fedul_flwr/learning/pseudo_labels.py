@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.data.types import Floats, Ints, Propagated
+from fedul_flwr.learning.confidence import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.propagation.labels import labels_from_scores
 
@@ -47,6 +48,7 @@ class FixMixObjective:
     pairing : ``"all"``, every x+ with an x− drawn with replacement; or ``"shorter"``, pairs in
         order up to the size of the smaller group, and no step if a group is empty (release).
     relabel : whether the predicted classes replace the given labels (release).
+    confidence : counts the points of the batches, and x+ among them.
     """
 
     threshold: float = 0.4
@@ -55,6 +57,7 @@ class FixMixObjective:
     mix: str = "inputs"
     pairing: str = "all"
     relabel: bool = False
+    confidence: ConfidentShare = field(default_factory=ConfidentShare)
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
         """Loss of ``(n, c, h, w)`` inputs and ``(n,)`` pseudo labels."""
@@ -62,6 +65,7 @@ class FixMixObjective:
         if self.relabel:
             labels = logits.detach().argmax(dim=1)
         confident = is_confident(logits, self.threshold)
+        self.confidence.add(confident)
         high, low = confident.nonzero()[:, 0], (~confident).nonzero()[:, 0]
         if self.pairing == "shorter" and not (len(high) and len(low)):
             # A new leaf: weights get no gradient, so that the optimizer does not change them.

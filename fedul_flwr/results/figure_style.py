@@ -29,6 +29,8 @@ DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)))
 MARKERS = ("o", "s", "^", "D")
 DPI = 150
 """Dots per inch of the pictures written."""
+FORMATS = ("png", "pdf", "svg")
+"""Suffixes of the files that are written of every figure."""
 LOG_FROM = 12.0
 """If the largest error is more than this multiple of the smallest, the axis is logarithmic."""
 
@@ -51,17 +53,30 @@ def style(axes: Axes) -> Axes:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write ``figure`` as PNG; returns ``path``. Keeps the layout, so that redrawing is faster."""
-    figure.savefig(path, dpi=DPI)
-    figure.set_layout_engine("none")
+    """Write ``figure`` as PNG ``path``, and as PDF and SVG beside it; returns ``path``."""
+    for form, content in draw_formats(figure).items():
+        path.with_suffix(f".{form}").write_bytes(content)
     return path
+
+
+def draw_formats(figure: Figure) -> dict[str, bytes]:
+    """``figure`` as the content of a file by its suffix, one of :data:`FORMATS`."""
+    drawn = {"png": _draw(figure, "png")}
+    figure.set_layout_engine("none")  # it is laid out: drawing again is faster
+    return drawn | {"pdf": _draw(figure, "pdf"), "svg": draw_svg(figure)}
 
 
 def draw_svg(figure: Figure) -> bytes:
     """``figure`` as the content of an SVG file, reproducible, with text as paths."""
-    picture = io.BytesIO()
     with rc_context({"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path"}):
-        figure.savefig(picture, format="svg", dpi=DPI, metadata={"Date": None})
+        return _draw(figure, "svg", metadata={"Date": None})
+
+
+def _draw(figure: Figure, form: str, **options: Any) -> bytes:
+    picture = io.BytesIO()
+    # Text of a PDF in TrueType fonts, which journals and editors of drawings take.
+    with rc_context({"pdf.fonttype": 42}):
+        figure.savefig(picture, format=form, dpi=DPI, **options)
     return picture.getvalue()
 
 

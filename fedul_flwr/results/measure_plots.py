@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -100,7 +101,8 @@ def _write_numbers(axes: Axes, shares: Any) -> None:
     for (row, column), share in np.ndenumerate(shares):
         if np.isnan(share) or share == 0:
             continue
-        text = f"{share:.0f}" if share >= 0.5 else "<1"
+        # Halves are rounded up, as readers do: Python would write 0 for 0.5 and 2 for 2.5.
+        text = f"{math.floor(share + 0.5)}" if share >= 0.5 else "<1"
         colour = "white" if share > 45 else INK
         axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
 

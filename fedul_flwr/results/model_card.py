@@ -28,6 +28,12 @@ _FOLDERS = re.compile(
 """The folders of an absolute path within a text."""
 
 
+NOT_CALIBRATED = (
+    "Its probabilities are not calibrated: a prediction with probability 0.9 is not right in 90 % "
+    'of cases. That needs labeled validation points, and calibration = "temperature".'
+)
+
+
 def write_model_card(directory: RunDirectory) -> None:
     """Write the card of a finished run beside its model."""
     directory.write_text(MODEL_CARD, model_card(directory.path))
@@ -151,6 +157,8 @@ def _limits(summary: Mapping[str, Any]) -> Iterator[str]:
         "Its probabilities are for the class priors above. For points with other class shares use "
         "`fedul-flwr predict --priors`."
     )
+    if not summary.get("temperature"):
+        yield NOT_CALIBRATED
     if "epsilon" in summary:
         yield (
             f"Differential privacy: epsilon {summary['epsilon']:.2f} at delta "

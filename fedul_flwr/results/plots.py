@@ -13,11 +13,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.best_round import CRITERION
 from fedul_flwr.results.client_accuracy import client_accuracies, client_accuracy_figure
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
     DPI,
+    FORMATS,
     HIGHLIGHT,
     INK,
     MARKERS,
@@ -62,9 +64,11 @@ _STAR: Mapping[str, Any] = {
     "markerfacecolor": HIGHLIGHT,
     "linestyle": "none",
 }
+BALANCED = CRITERION["balanced"]
 _ERRORS = {
     "test_error": "test error",
     "validation_error": "validation error",
+    "validation_balanced_error": "balanced validation error",
     "labeled_error": "error of labeled training points",
 }
 _LOSSES = {
@@ -101,12 +105,14 @@ def run_figures(run: Run) -> dict[str, Figure]:
 
 
 def draw_plots(run: Run, directory: Path) -> list[Path]:
-    """Write :func:`run_figures` into ``directory`` as PNG; returns the files."""
+    """Write :func:`run_figures` into ``directory``; returns the PNG files."""
     return save_plots(run_figures(run), directory)
 
 
 def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
-    """Write figures as ``<name>.png`` into ``directory``, creating it; returns the files.
+    """Write figures as ``<name>.png``, PDF and SVG into ``directory``; returns the PNG files.
+
+    The directory is made if there is none.
 
     Raises
     ------
@@ -119,7 +125,8 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in figures:
-            (directory / f"{name}.png").unlink(missing_ok=True)  # it may be a link, too
+            for form in FORMATS:
+                (directory / f"{name}.{form}").unlink(missing_ok=True)  # it may be a link, too
         return [save(figure, directory / f"{name}.png") for name, figure in figures.items()]
     except OSError as error:
         raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error
@@ -152,9 +159,12 @@ def error_figure(runs: Sequence[Run]) -> Figure:
     measured; a star marks each run's best round."""
     figure = new_figure(7.2, 4.2)
     axes = style(figure.add_subplot())
-    entries = _curves(axes, runs, _ERRORS)
-    values = [value for run in runs for key in _ERRORS for value in run.series(key)[1]]
-    notes = [note for note in (_mark_best(axes, run) for run in runs) if note]
+    # The balanced error is shown where it chose the round: elsewhere it would hide the others.
+    balanced = any(_chooser(run) == BALANCED for run in runs)
+    names = {key: name for key, name in _ERRORS.items() if balanced or key != BALANCED}
+    entries = _curves(axes, runs, names)
+    values = [value for run in runs for key in names for value in run.series(key)[1]]
+    notes = [note for note in (_mark_best(axes, run, names, "%") for run in runs) if note]
     axes.set_ylabel("error (%)")
     scale_errors(axes, "y", values)
     if notes:
@@ -170,6 +180,11 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
     axes = style(figure.add_subplot())
     entries = _curves(axes, runs, _loss_names(runs))
     axes.set_ylabel("loss (nats)")
+    by_loss = [run for run in runs if _chooser(run) in _LOSSES]
+    notes = [note for note in (_mark_best(axes, run, _LOSSES, "nats") for run in by_loss) if note]
+    if notes:
+        label = notes[0] if len(runs) == 1 else "best round of a run"
+        entries.append(Line2D([], [], label=label, **_STAR))
     _finish(figure, axes, runs, "Loss over rounds", entries)
     return figure
 
@@ -235,15 +250,23 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
     return entries + list(kinds.values())
 
 
-def _mark_best(axes: Axes, run: Run) -> str:
-    best = run.best_round()
-    for key, name in _ERRORS.items():
-        rounds, errors = run.series(key)
+def _chooser(run: Run) -> str:
+    """Key of the metric that chose the best round."""
+    selection = str((run.summary or {}).get("selection") or run.settings.get("selection"))
+    return CRITERION.get(selection, "")
+
+
+def _mark_best(axes: Axes, run: Run, names: Mapping[str, str], unit: str) -> str:
+    """Mark the best round on the curve that chose it if it is in the plot, else on the first."""
+    best, chooser = run.best_round(), _chooser(run)
+    for key in dict.fromkeys([*([chooser] if chooser in names else []), *names]):
+        rounds, values = run.series(key)
         if best is not None and best in rounds:
-            error = errors[rounds.index(best)]
-            axes.plot([best], [error], label="best round", clip_on=False, zorder=5, **_STAR)
+            value = values[rounds.index(best)]
+            axes.plot([best], [value], label="best round", clip_on=False, zorder=5, **_STAR)
             so_far = "" if run.summary is not None else " so far"
-            return f"best round{so_far}: {best} ({name} {error:.2f} %)"
+            chosen = ", which chose it" if key == chooser else ""
+            return f"best round{so_far}: {best} ({names[key]} {value:.2f} {unit}{chosen})"
     return ""
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # imported where it is used: this module is imported at every
 
 _NARROW, _GAP = 60, 4
 """Columns of a terminal in which a value is below its name, and columns between them elsewhere."""
+NOT_CALIBRATED = "none: probabilities are not calibrated"
 _PRIOR_SOURCES = {
     "given": "as given",
     "sets": "mean of the clients' sets",
@@ -109,6 +110,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "test error": f"{percent(summary['test_error'])} ({best})",
         "last round": percent(summary["final_test_error"]),
         **_measure_rows(summary),
+        **({} if summary.get("temperature") else {"calibration": NOT_CALIBRATED}),
         **about_prior,
         **({"priors of sets": fits} if (fits := prior_fit_in_words(summary)) else {}),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",

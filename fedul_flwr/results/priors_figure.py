@@ -12,6 +12,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fedul_flwr.methods import METHODS
 from fedul_flwr.results.figure_style import COLOURS, GREY, INK, new_figure, one_line, set_title
 from fedul_flwr.results.records import Client, Run
 
@@ -58,6 +59,10 @@ def priors_figure(run: Run) -> Figure:
         title = "Class priors of the unlabeled sets"
         if not by_set:
             title = "Class priors of the clients (mean over sets by size)"
+        method = METHODS.get(str(run.settings.get("method")))
+        if method is not None and method.data != "unlabeled-sets":  # it has the sets' points
+            title = "Classes of the clients' points" + (", set by set" if by_set else "")
+            return _heat_map(run, rows, title, "share of the points (%)")
         return _heat_map(run, rows, title, "class prior (%)")
     widths = [len(client.class_counts) for client in clients if client.class_counts]
     if widths:

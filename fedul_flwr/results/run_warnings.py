@@ -1,8 +1,10 @@
-"""Warnings about class shares and about models that name one class alone; pure functions."""
+"""Warnings about rounds that trained nothing, class shares, and models that name one class alone;
+pure functions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +18,45 @@ _SAMPLES = 10_000
 ONE_CLASS, OTHERS = 0.95, 0.1
 """A model names one class alone if it names it for this fraction of points or more, and at most
 this fraction of the points of other classes rightly."""
+
+
+def training_warnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Warnings about rounds in which nothing, or no pseudo label, was learned.
+
+    Parameters
+    ----------
+    lines : lines of ``metrics.jsonl``. ``confident_share`` is the share of the points that could
+        have a pseudo label and were trained on one; ``update_norm`` the L2 norm of the change of
+        the model's weights in the round.
+
+    Returns
+    -------
+    A sentence by the metric's name for each metric that was 0 in a round, and for the share of
+    confident points if it was 0 in half of the rounds or more; empty if all is well.
+    """
+    words = {
+        "confident_share": "No point reached the threshold of confidence in {rounds}: no confident "
+        "prediction was trained on. A lower threshold would change that.",
+        "loss": "The loss was 0 in {rounds}: no gradient trained the model.",
+        "update_norm": "The weights did not change in {rounds}: nothing was learned.",
+    }
+    found = {}
+    for key, text in words.items():
+        values = {int(line["round"]): line[key] for line in lines if line.get(key) is not None}
+        zero = [number for number, value in values.items() if value == 0]
+        # A new model is confident about no point: that alone is no fault.
+        if zero and (key != "confident_share" or 2 * len(zero) >= len(values)):
+            found[key] = text.format(rounds=_rounds_of(zero, len(lines)))
+    return found
+
+
+def _rounds_of(rounds: Sequence[int], total: int) -> str:
+    """``all 30 rounds``, ``round 7 of 30`` or ``24 of 30 rounds (7 to 30)``."""
+    if len(rounds) == total > 1:
+        return f"all {total} rounds"
+    if len(rounds) == 1:
+        return f"round {rounds[0]}"
+    return f"{len(rounds)} of {total} rounds (between {rounds[0]} and {rounds[-1]})"
 
 
 def distance(counts: Ints, prior: Floats) -> float:

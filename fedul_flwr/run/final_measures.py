@@ -14,7 +14,11 @@ from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.learning.temperature import fit_temperature
 from fedul_flwr.results.measures import BINS, DETAILS, NUMBERS, Measured, measures
 from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.results.run_warnings import one_class_warning, shares_warning
+from fedul_flwr.results.run_warnings import (
+    one_class_warning,
+    shares_warning,
+    training_warnings,
+)
 from fedul_flwr.results.store import BEST_MODEL, MEASURES, TEMPERATURE
 from fedul_flwr.run.evaluation import Evaluator
 
@@ -122,7 +126,7 @@ def finish_measures(
     outcome = measure_models(recorder, trained)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
-    warnings = [shares.warning(trained)]
+    warnings = [*training_warnings(recorder.lines).values(), shares.warning(trained)]
     if BEST in outcome.measures:
         best = outcome.measures[BEST]
         model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])

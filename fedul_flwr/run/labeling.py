@@ -63,7 +63,6 @@ def needs_model(settings: RunConfig) -> bool:
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
     """Let clients label their points; write the labels' scores and other results."""
-    began = time.time()
     labeled = (directory.path / store.SUMMARY).exists()
     if labeled and settings.resume and not directory.plots.exists():
         draw_pictures(directory)
@@ -78,6 +77,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     )
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
+    began = time.time()  # without what is done once, such as features of a data set
     settings, _ = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
     weights: Arrays = {}
     model = None

@@ -11,6 +11,7 @@ from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.fedul import may_ask_for_shares
 from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import Choice, DataSize, with_suited
 from fedul_flwr.data.types import LabeledPoints
@@ -64,6 +65,7 @@ def settle(
 
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
     """
+    _refuse_bad_references(settings)
     _refuse_blind_plateau(settings, data)
     _refuse_private_statistics(settings, model)
     if settings.calibration != "none" and len(data.validation) == 0:
@@ -137,6 +139,13 @@ def _labeled_points(
             "and for methods that train at the server, with a data set there."
         )
     return known
+
+
+def _refuse_bad_references(settings: RunConfig) -> None:
+    """Refuse functions of the user's own that clients could not load, before any client starts."""
+    for setting, reference in (("optimizer", settings.optimizer), ("augment", settings.augment)):
+        if ":" in reference and not callable(load_reference(reference, setting)):
+            raise UserError(f"Setting {setting} = {reference!r} does not refer to a function.")
 
 
 def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:

@@ -30,6 +30,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
+from fedul_flwr.federated.reply_checks import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.schedules import plateau
@@ -40,6 +41,7 @@ from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.results.prior_scores import score_priors
 from fedul_flwr.results.recorder import AddRound, Recorder
+from fedul_flwr.results.run_warnings import training_warnings
 from fedul_flwr.results.summary import write_summary
 from fedul_flwr.run.final_measures import ShareCheck, finish_measures
 from fedul_flwr.run.resume import is_summarised, starting_point
@@ -70,11 +72,11 @@ def train(
     watch: Watch | None = None,
 ) -> None:
     """Train, evaluate, record; ``add_round`` also gets every line of ``metrics.jsonl``."""
-    began = time.time()
     method = find_method(settings.method)
     strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
+    began = time.time()  # what is done once, such as features of a data set, is no part of a run
     settings, chosen = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
     notes = data.source.notes if data.source is not None else ()
     for line in filter(None, (*notes, data.shape.in_words, *in_words(chosen).splitlines())):
@@ -148,15 +150,17 @@ def _after_round(
     """The function that Flower calls after every round, and once before the first."""
 
     reached = time.time()
+    before_model = ArrayRecord()
+    said: set[str] = set()
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        nonlocal reached
+        nonlocal reached, before_model
         if server_round <= 1:  # with test-prior = "sets" clients tell the priors in round 1
             shares.warning(strategy.test_prior)
         if server_round == 0:
             _follow_plateau(strategy, recorder)
             _show(recorder, watch)
-            reached = time.time()
+            reached, before_model = time.time(), arrays
             return None
         record = strategy.record
         if server_round == 1 or record.joined:
@@ -178,6 +182,13 @@ def _after_round(
         }
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
+        if strategy.settings.base != "local":  # the clients' own models change there
+            line["update_norm"] = _weights_change(before_model, arrays, strategy.model_buffers)
+            before_model = arrays
+        for key, text in training_warnings([line]).items():
+            if key not in said and key != "confident_share":
+                log(WARNING, "%s", text)
+                said.add(key)
         recorder.record(
             line,
             to_arrays(arrays),
@@ -190,6 +201,12 @@ def _after_round(
         return None
 
     return after_round
+
+
+def _weights_change(before: ArrayRecord, after: ArrayRecord, buffers: frozenset[str]) -> float:
+    """L2 norm of the change of the model's weights."""
+    weights = ArrayRecord({name: array for name, array in before.items() if name not in buffers})
+    return update_norm(after, weights)
 
 
 def _show(recorder: Recorder, watch: Watch | None) -> None:

@@ -127,6 +127,34 @@ def test_points_are_relabeled_after_the_warm_up(
     assert getattr(task_of(built, server_round).objective, "relabel", False) is relabel
 
 
+@pytest.mark.parametrize(("scale", "mixes"), [(1.0, False), (1000.0, True)])
+def test_given_adaptive_then_warm_up_ends_when_half_of_the_points_are_confident(
+    client: Build, scale: float, mixes: bool
+) -> None:
+    # A new model has flat probabilities; with weights a thousand times as large it is sure.
+    built = client(FedPLClient, method="fedpl")
+    with torch.no_grad():
+        for weight in built.model.parameters():
+            weight.mul_(scale)
+    for server_round in (1, 20):
+        task = task_of(built, server_round)
+        assert hasattr(task.objective, "relabel") is mixes
+        if not mixes:
+            assert task.metrics() == {"confident-share": 0.0}
+
+
+def test_given_no_confident_point_then_fedpl_trains_on_its_sets_classes(client: Build) -> None:
+    start = [array.copy() for array in mlp_weights()]
+    built = client(FedPLClient, method="fedpl", l1=0.0)
+    arrays, _, metrics = built.fit(mlp_weights(), {"server-round": 20})
+    assert metrics["loss"] > 0
+    assert any((array != before).any() for array, before in zip(arrays, start, strict=True))
+    paper = client(FedPLClient, method="fedpl", l1=0.0, **{"fedpl.warm-up-rounds": 5})
+    arrays, _, metrics = paper.fit(mlp_weights(), {"server-round": 20})
+    assert (metrics["loss"], metrics["confident-share"]) == (0.0, 0.0)
+    assert all((array == before).all() for array, before in zip(arrays, start, strict=True))
+
+
 def steps_of(built: Any) -> int:
     return int(built.fit(mlp_weights(), {"server-round": 1})[2]["steps"])
 

@@ -91,7 +91,7 @@ def test_consistency_of_weight_zero_is_fedul(settings: Settings) -> None:
     # Nor is there a difference where no target is sure enough: strong views alone change nothing.
     sure = {"fedul-consistency.threshold": 0.999999999}
     masked = train(settings(**short, method="fedul-consistency", **sure), 2)
-    assert metrics(masked)[-1]["masked_share"] == 1
+    assert metrics(masked)[-1]["confident_share"] == 0
     assert same(plain, masked)
 
 
@@ -99,7 +99,7 @@ def test_consistency_reports_its_parts(settings: Settings) -> None:
     options = {"fedul-consistency.threshold": 0.3, "fedul-consistency.ramp-up-rounds": 0}
     directory = train(settings(**SHORT, method="fedul-consistency", **options), 3)
     line = metrics(directory)[-1]
-    assert 0 < line["masked_share"] < 1
+    assert 0 < line["confident_share"] < 1
     assert line["consistency_loss"] > 0
     assert 1 < line["surrogate_loss"] < 3  # of 10 sets: log 10 = 2.3 at most, but for overfitting
     # Settings count.

@@ -203,8 +203,8 @@ def test_the_consistency_loss_is_declared_where_it_has_a_weight(
         found = [entry for entry in CONSISTENCY_DISCLOSURES if entry.when(config)]
         return {name for entry in found for name in entry.names}
 
-    assert names(0.0) == names(0.1) - {"consistency-loss", "masked-share"}
-    assert "masked-share" in names(0.1)
+    assert names(0.0) == names(0.1) - {"consistency-loss", "confident-share"}
+    assert "confident-share" in names(0.1)
 
 
 def test_a_clients_model_has_the_options_and_threads_of_the_run(

@@ -112,7 +112,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("num-rounds", "2", WHOLE),
     ("local-epochs", 0, "must be at least 1"),
     ("batch-size", -1, "must be at least 0"),
-    ("optimizer", "Adam", "must be one of 'adam' or 'sgd'; did you mean 'adam'?"),
+    ("optimizer", "Adam", "must be one of 'adam', 'sgd' or 'package.module:function'; "
+     "did you mean 'adam'?"),
     ("learning-rate", 0, "must be greater than 0.0"),
     ("learning-rate", True, f"{NUMBER} or 'auto'"),
     ("learning-rate", "0.1", f"{NUMBER} or 'auto'"),
@@ -131,7 +132,8 @@ REFUSALS: list[tuple[str, Any, str]] = [
     ("weight-decay", -1e-9, "must be at least 0.0"),
     ("l1", float("-inf"), "must be a finite number"),
     ("augment", "rotation", "must be one of 'auto', 'none', 'rotate', 'flip', 'translate-flip', "
-     "'rotate-flip', 'affine', 'noise', 'dropout' or 'mixup'; did you mean 'rotate'?"),
+     "'rotate-flip', 'affine', 'noise', 'dropout', 'mixup' or 'package.module:function'; "
+     "did you mean 'rotate'?"),
     ("base", "FedAvg", "must be one of 'fedavg', 'fedprox', 'fedadam', 'fedavgm', 'fedyogi', "
      "'fedadagrad', 'fedmedian', 'fedtrimmedavg', 'krum', 'multikrum', 'bulyan', 'scaffold', "
      "'fednova' or 'local'; did you mean 'fedavg'?"),
@@ -639,3 +641,14 @@ def test_a_settings_file_may_begin_with_a_byte_order_mark(tmp_path: Path, end: s
     file = tmp_path / "mine.toml"
     file.write_bytes(f'\ufeffmethod = "supervised"{end}[fedul]{end}num-sets = 3{end}'.encode())
     assert parse_overrides([str(file)]) == {"method": "supervised", "fedul.num-sets": 3}
+
+
+def test_keys_of_an_own_methods_table_are_its_options(own: Own) -> None:
+    named = {"own.strength": 2.5, "own.word": "two words", "own.twice": True}
+    config = own(**named)
+    assert config[OwnSettings] == OwnSettings(strength=2.5, word="two words", twice=True)
+    assert parse_flat(config.to_flat()) == config
+    both = own("strength=1.0 twice=true", **{"own.strength": 3.0})
+    assert both[OwnSettings] == OwnSettings(strength=3.0, twice=True)
+    with pytest.raises(UserError, match=re.escape("Unknown setting 'own.strenth'")):
+        own(**{"own.strenth": 1.0})

@@ -13,7 +13,7 @@ from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
 @pytest.fixture(autouse=True)
 def no_comparison_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figure is made after every trial, but its file is empty."""
-    monkeypatch.setattr(compare_files, "draw_png", lambda figure: b"")
+    monkeypatch.setattr(compare_files, "draw_formats", lambda figure: {"png": b""})
 
 
 @pytest.fixture

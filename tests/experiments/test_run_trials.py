@@ -14,7 +14,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.experiments import compare_files
 from fedul_flwr.experiments.compare_table import print_rows, texts
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
-from fedul_flwr.results.plots import draw_png
+from fedul_flwr.results.figure_style import draw_formats
 from tests.support.fake_training import ERRORS, FakeTraining
 
 RUNS = {"FedUL": {"method": "fedul"}, "All | labels": {"method": "supervised"}}
@@ -71,7 +71,7 @@ def test_given_more_seeds_then_only_these_run(training: FakeTraining, tmp_path: 
 def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
     training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compare_files, "draw_png", draw_png)
+    monkeypatch.setattr(compare_files, "draw_formats", draw_formats)
     asked = plan(tmp_path)
     training.run(asked)
     # Differences 2 and 2.5, mean 2.25, standard deviation 0.3536: t = 9 with one degree of

@@ -80,3 +80,42 @@ def test_given_no_points_then_they_are_refused(tmp_path: Path) -> None:
     none = np.zeros((0, 2, 2, 1), dtype=np.uint8)
     with pytest.raises(UserError, match="no points to compute features of"):
         feature_array(none, extractor(Sums()), tmp_path)
+
+
+class Stopping(Sums):
+    """Is stopped, as by Ctrl-C, after a number of points."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def __call__(self, points: Inputs) -> NDArray[np.float32]:
+        if self.count >= self.after:
+            raise KeyboardInterrupt
+        return super().__call__(points)
+
+
+@pytest.mark.parametrize("cut", [0, 5])
+def test_given_ctrl_c_then_no_finished_batch_is_computed_again(tmp_path: Path, cut: int) -> None:
+    points = np.random.default_rng(0).integers(0, 256, (3 * BATCH + 5, 2, 2, 1), dtype=np.uint8)
+    with pytest.raises(KeyboardInterrupt):
+        feature_array(points, extractor(Stopping(2 * BATCH)), tmp_path)
+    (part,) = tmp_path.rglob("*.batches/inputs.npy")
+    if cut:  # the second batch was written in part
+        with part.open("r+b") as stream:
+            stream.truncate(part.stat().st_size - cut)
+    again = Sums()
+    found = feature_array(points, extractor(again), tmp_path)
+    assert again.count == (len(points) - 2 * BATCH if not cut else len(points) - BATCH)
+    assert np.array_equal(found[:, 0], points.reshape(len(points), 4).sum(axis=1))
+    assert not list(tmp_path.rglob("*.batches"))
+
+
+def test_given_ctrl_c_in_the_second_split_then_the_first_is_not_lost(tmp_path: Path) -> None:
+    place = source_directory("digits", cache=tmp_path)
+    train, test = (len(split) for split in (read_source(place).train, read_source(place).test))
+    with pytest.raises(KeyboardInterrupt):
+        feature_source(place, extractor(Stopping(max(train, test))))
+    again = Sums()
+    feature_source(place, extractor(again))
+    assert again.count <= train + test - max(train, test) + BATCH

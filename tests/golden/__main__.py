@@ -22,7 +22,14 @@ from fedul_flwr.cli.main import app
 
 STORED = Path(__file__).parents[2] / "build" / "golden.json"
 TIMES = ("seconds", "seconds_fit", "seconds_evaluation", "seconds-fit", "seconds-evaluation")
-LATER = ("test_balanced_error", "validation_balanced_error", "validation_prior_error")
+LATER = (
+    "test_balanced_error",
+    "validation_balanced_error",
+    "validation_prior_error",
+    "confident_share",
+    "masked_share",
+    "update_norm",
+)
 """Keys that lines of metrics have got since digests were first recorded."""
 SMALL = (
     'dataset="digits" model="mlp" num-rounds=2 local-epochs=1 seed=7 precision="float32" '

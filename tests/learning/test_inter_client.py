@@ -155,7 +155,7 @@ def test_the_loss_by_hand() -> None:
     loss = consistency(wide(Table(OWN)), POINTS)
     assert loss is not None
     assert float(loss.detach()) == pytest.approx(0.01 * (0.322179 + 0.911417), abs=1e-8)
-    assert (consistency.points, consistency.confident) == (3, 2)
+    assert consistency.confidence.share == pytest.approx(2 / 3)
 
 
 def test_the_loss_without_helpers_by_hand() -> None:
@@ -210,15 +210,15 @@ def test_confidence_at_the_threshold_counts() -> None:
         consistency = InterClientConsistency([], 1.0, threshold, mirrored)
         loss = consistency(wide(model), POINTS)
         assert (loss is None) == (confident == 0)
-        assert (consistency.points, consistency.confident) == (3, confident)
+        assert consistency.confidence.share == pytest.approx(confident / 3)
         consistency(wide(model), POINTS)
-        assert (consistency.points, consistency.confident) == (6, 2 * confident)
+        assert consistency.confidence.share == pytest.approx(2 * confident / 6)
 
 
 def test_of_no_weight_there_is_no_loss_and_no_point_is_looked_at() -> None:
     consistency = InterClientConsistency([Table(FIRST)], 0.0, 0.75, mirrored)
     assert consistency(wide(Table(OWN)), POINTS) is None
-    assert (consistency.points, consistency.confident) == (0, 0)
+    assert consistency.confidence.share == 0
     model = network(batch_norm=True)
     before = {name: array.clone() for name, array in model.state_dict().items()}
     assert InterClientConsistency([], 0.0, 0.0)(narrow(model), images(8)) is None

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.results.run_warnings import distance, is_far, one_class_warning, shares_warning
+from fedul_flwr.results.run_warnings import (
+    distance,
+    is_far,
+    one_class_warning,
+    shares_warning,
+    training_warnings,
+)
 
 LESIONS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 MEDICAL = np.array([33, 51, 110, 12, 111, 670, 13])
@@ -91,3 +97,32 @@ def test_given_a_frequent_class_and_a_model_that_knows_the_others_then_there_is_
 
 def test_given_points_of_one_class_alone_then_nobody_can_tell() -> None:
     assert one_class_warning(np.array([[9, 0], [0, 0]]), LESIONS, "", "") is None
+
+
+def rounds(key: str, values: list[float | None]) -> list[dict[str, float | None]]:
+    return [{"round": number, key: value} for number, value in enumerate(values, start=1)]
+
+
+def test_given_rounds_that_learned_something_then_there_is_no_warning() -> None:
+    assert training_warnings([]) == {}
+    line = {"round": 1, "loss": 0.5, "confident_share": 0.01, "update_norm": 1e-9}
+    assert training_warnings([line]) == {}
+    assert training_warnings(rounds("heldout_loss", [0.0])) == {}
+
+
+@pytest.mark.parametrize("key", ["loss", "update_norm"])
+def test_given_one_round_without_training_then_it_is_named(key: str) -> None:
+    assert set(training_warnings(rounds(key, [1.0, 0.0, 1.0]))) == {key}
+    assert "round 2:" in training_warnings(rounds(key, [1.0, 0.0, 1.0]))[key]
+    assert "all 3 rounds" in training_warnings(rounds(key, [0.0, 0.0, 0.0]))[key]
+    found = training_warnings(rounds(key, [1.0, 0.0, 0.0, 1.0]))[key]
+    assert "2 of 4 rounds (between 2 and 3)" in found
+
+
+def test_given_no_confident_point_in_half_of_the_rounds_then_that_is_said() -> None:
+    key = "confident_share"
+    assert training_warnings(rounds(key, [0.0, 0.0, 0.3, 0.4, 0.5])) == {}
+    assert "2 of 4 rounds" in training_warnings(rounds(key, [0.0, 0.0, 0.3, 0.4]))[key]
+    # Rounds on labels alone have no such metric.
+    assert training_warnings(rounds(key, [None, None, None, 0.4])) == {}
+    assert "3 of 6 rounds" in training_warnings(rounds(key, [None, None, None, 0.0, 0.0, 0.0]))[key]

@@ -1,0 +1,146 @@
+"""What a trial depends on beside its settings: the files and modules that these name.
+
+A trial is reused only as long as they have the same content.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import sys
+import sysconfig
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from fedul_flwr.config.own_modules import BUILT_IN, named_modules
+from fedul_flwr.config.run_config import PLACE_SETTINGS, RunConfig
+from fedul_flwr.data.cache import cache_key
+from fedul_flwr.methods import METHODS, find_method
+
+FILE = "user-files.json"
+"""File of a trial's directory with the digests."""
+START = "start-from"
+_MODELS = "*.safetensors"
+"""Files of a run that a run can start from."""
+_OURS = "fedul_flwr"
+
+
+def user_content(config: RunConfig) -> dict[str, str]:
+    """SHA-256 of what each setting names, by its key.
+
+    A file or a folder counts with all its content, a run to start from with its models. A module
+    counts with the user's own modules that it imports. Names of data sets, models and modules that
+    are installed do not count, nor does what does not exist.
+    """
+    found: dict[str, str] = {}
+    flat = config.to_flat()
+    for key, value in flat.items():
+        if key in PLACE_SETTINGS or not isinstance(value, str) or not value:
+            continue
+        modules = _modules(key, value)
+        path = Path(value)
+        if modules:
+            files = sorted(set(_own_files(modules)))
+        elif path.is_absolute() and path.exists():
+            files = sorted(_files(path, _MODELS if key == START else "*"))
+        else:
+            continue
+        if files:
+            found[key] = _digest(files, path if path.is_dir() else None)
+    return found
+
+
+def changed_content(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    """Settings whose files or modules have another content now."""
+    return (setting for setting, digest in now.items() if then.get(setting, digest) != digest)
+
+
+def _files(path: Path, pattern: str) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for file in path.rglob(pattern):
+        if file.is_file() and not any(
+            part.startswith(".") or part == "__pycache__" for part in file.relative_to(path).parts
+        ):
+            yield file
+
+
+def _digest(files: Iterable[Path], folder: Path | None) -> str:
+    """Digest of names and contents; of a file outside of ``folder`` the last part of the name."""
+    total = hashlib.sha256()
+    for file in files:
+        name = file.relative_to(folder).as_posix() if folder else file.name
+        with suppress(OSError):  # the run itself says what it cannot read
+            total.update(f"{name}\0{_file_digest(file, cache_key('', [file]))}\0".encode())
+    return total.hexdigest()
+
+
+@lru_cache(maxsize=100_000)
+def _file_digest(file: Path, _version: str) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _modules(key: str, value: str) -> list[str]:
+    """Modules that a setting names: of a method also those of its two sides."""
+    if key not in BUILT_IN or not named_modules({key: value}):
+        return []
+    names = [value]
+    if key == "method" and value not in METHODS:
+        method = find_method(value)
+        names += [method.strategy, method.client, method.disclosures]
+        names += [f"{kind.__module__}:" for kind in method.settings]
+    modules = (name.partition(":")[0] for name in names)
+    return [name for name in dict.fromkeys(modules) if name.partition(".")[0] != _OURS]
+
+
+def _own_files(modules: Iterable[str]) -> Iterator[Path]:
+    """Source files of modules that are not installed, and of those that they import."""
+    seen: set[str] = set()
+    waiting = list(modules)
+    while waiting:
+        name = waiting.pop()
+        if name in seen or not name:
+            continue
+        seen.add(name)
+        file = _source(name)
+        if file is None:
+            continue
+        yield file
+        parents = name.split(".")
+        waiting += [".".join(parents[:depth]) for depth in range(1, len(parents))]
+        with suppress(OSError, SyntaxError, ValueError):
+            waiting += _imports(ast.parse(file.read_bytes()), name, file)
+
+
+def _source(name: str) -> Path | None:
+    """Source file of a module of the user's own; None for an installed one or if there is none."""
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names or top == _OURS:
+        return None
+    spec: Any = None
+    with suppress(ImportError, ValueError, AttributeError):
+        spec = importlib.util.find_spec(name)
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return None
+    file = Path(spec.origin).resolve()
+    installed = (Path(sysconfig.get_path(kind)).resolve() for kind in ("purelib", "platlib"))
+    return None if any(file.is_relative_to(folder) for folder in installed) else file
+
+
+def _imports(tree: ast.AST, name: str, file: Path) -> Iterator[str]:
+    """Names of modules that the source of module ``name`` imports anywhere."""
+    package = name.split(".") if file.name == "__init__.py" else name.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            start = package[: len(package) - node.level + 1] if node.level else []
+            base = ".".join([*start, *([node.module] if node.module else [])])
+            yield base
+            yield from (f"{base}.{alias.name}" for alias in node.names if base)

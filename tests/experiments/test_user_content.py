@@ -1,0 +1,110 @@
+"""Files and modules of the user's own that a trial's result depends on."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.errors import UserError
+from fedul_flwr.experiments.trial import check_unchanged, identity, write_content
+from fedul_flwr.experiments.trial_plan import make_plan
+from fedul_flwr.experiments.user_content import changed_content, user_content
+from fedul_flwr.results.store import CONFIG, SUMMARY, RunDirectory
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A working folder with a data set and a module that imports another one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    (tmp_path / "content_model.py").write_text("from content_helper import build\n")
+    (tmp_path / "content_helper.py").write_text("import numpy\ndef build(shape, k): ...\n")
+    (tmp_path / "data").mkdir()
+    for split in ("train", "test"):
+        rows = "a,b,label\n" + "".join(f"{i},{i % 7},{i % 2}\n" for i in range(40))
+        (tmp_path / "data" / f"{split}.csv").write_text(rows)
+    yield tmp_path
+    for name in ("content_model", "content_helper"):
+        sys.modules.pop(name, None)
+
+
+def config(folder: Path, **settings: object) -> RunConfig:
+    return resolve({"dataset": "./data", **settings}, folder)
+
+
+def test_given_built_in_names_alone_then_there_is_nothing_to_compare(folder: Path) -> None:
+    assert user_content(resolve({"dataset": "digits"}, folder)) == {}
+
+
+def test_given_the_same_content_elsewhere_then_the_digest_is_the_same(folder: Path) -> None:
+    before = user_content(config(folder))
+    assert set(before) == {"dataset"}
+    text = (folder / "data" / "train.csv").read_bytes()
+    (folder / "data" / "train.csv").write_bytes(text)  # another time, the same bytes
+    assert user_content(config(folder)) == before
+    (folder / "data").rename(folder / "moved")
+    assert user_content(config(folder, dataset="./moved")) == before
+
+
+@pytest.mark.parametrize("change", ["a value", "a name", "a file more"])
+def test_given_another_table_then_the_digest_is_another(folder: Path, change: str) -> None:
+    before = user_content(config(folder))
+    file = folder / "data" / "train.csv"
+    if change == "a value":
+        file.write_text(file.read_text().replace("39,", "38,"))
+    elif change == "a name":
+        file.rename(file.with_name("train2.csv"))
+    else:
+        (folder / "data" / "more.csv").write_text("")
+    assert list(changed_content(before, user_content(config(folder)))) == ["dataset"]
+
+
+@pytest.mark.parametrize("name", ["content_model.py", "content_helper.py"])
+def test_given_a_changed_module_or_one_that_it_imports_then_the_digest_is_another(
+    folder: Path, name: str
+) -> None:
+    own = {"model": "content_model:build"}
+    before = user_content(config(folder, **own))
+    assert set(before) == {"dataset", "model"}
+    (folder / name).write_text((folder / name).read_text() + "# changed\n")
+    assert list(changed_content(before, user_content(config(folder, **own)))) == ["model"]
+
+
+@pytest.mark.parametrize("key", ["optimizer", "augment"])
+def test_given_an_own_function_then_its_module_counts(folder: Path, key: str) -> None:
+    assert set(user_content(config(folder, **{key: "content_model:build"}))) == {"dataset", key}
+
+
+def test_given_a_finished_trial_and_a_changed_table_then_compare_refuses(folder: Path) -> None:
+    def trial() -> tuple:  # type: ignore[type-arg]
+        plan = make_plan({"a": {"method": "fedul"}}, {"dataset": "./data"}, [0], 2, folder / "out")
+        return plan.trials
+
+    (one,) = trial()
+    write_content(one)
+    directory = RunDirectory(one.directory)
+    directory.write_json(CONFIG, {"settings": one.config.to_flat(), "data": {}})
+    directory.write_json(SUMMARY, {"status": "completed", "rounds": 1, "num_clients": 2})
+    check_unchanged(trial())
+    known = identity(one)
+    file = folder / "data" / "test.csv"
+    file.write_text(file.read_text().replace("39,", "38,"))
+    with pytest.raises(UserError, match="another content of dataset"):
+        check_unchanged(trial())
+    assert identity(trial()[0]) != known
+    # A trial from before such files were written stays valid.
+    (one.directory / "user-files.json").unlink()
+    check_unchanged(trial())
+
+
+def test_given_no_own_files_then_the_identity_is_that_of_the_settings(folder: Path) -> None:
+    from fedul_flwr.experiments.trial import digest
+
+    (one,) = make_plan({"a": {"method": "fedul"}}, {}, [0], 2, folder / "out").trials
+    assert identity(one) == digest(one.settings)
+    assert np.array_equal(sorted(one.content), [])
