@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.decode import PixelImages, join_blocks
 from fedul_flwr.data.local_files import as_points
+from fedul_flwr.data.table_vectors import infer_columns
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, refuse_too_wide
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
@@ -88,7 +90,7 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
-    """A DataFrame as an Arrow table; categories become texts.
+    """A DataFrame as an Arrow table, without its index.
 
     Raises
     ------
@@ -100,12 +102,8 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
     frame = frame.rename(columns=str)
     try:
         table = pa.Table.from_pandas(frame, preserve_index=False)
-    except (pa.ArrowException, ValueError) as error:
+    except (pa.ArrowException, ValueError, OverflowError) as error:
         raise UserError(f"{what} cannot be used as a table: {error}.") from None
-    for place, field in enumerate(table.schema):
-        if pa.types.is_dictionary(field.type):
-            column = table.column(place).cast(field.type.value_type)
-            table = table.set_column(place, field.name, column)
     return table.replace_schema_metadata(None)
 
 
@@ -133,10 +131,13 @@ def stored_points(
 
         table = arrow_table(points)
         names = [n for n in (options.label, *LABEL_NAMES) if n in table.column_names]
-        opened = arrow_features(in_memory(where, table), options, names[0] if names else "")
+        label = "" if options.trained or not names else names[0]
+        opened = arrow_features(in_memory(where, table), options, label)
+        if options.columns is None and not options.trained:
+            options = replace(options, columns=infer_columns([opened]))
     else:
         array = images_or_vectors(points)
-        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, (), array)
+        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, array)
         if shape is None:
             shape = array.shape[1:]
         if len(shape) != array.ndim - 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ LABEL_NAMES = ("label", "labels", "fine_label", "target", "class", "character")
 
 _LONGEST_TEXT = 256
 """Longest text in characters in a column for partitions; longer ones are captions and the like."""
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
+"""Names that an index without one gets in files of pandas."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class ArrowTable:
     twice : names that several columns have, and an empty one for columns without a name; these
         columns are not in ``schema``.
     note : how a CSV file was read, if not as usual; else empty.
+    untyped : whether all cells are texts because the file has no types, as CSV.
     """
 
     where: str
@@ -49,6 +54,7 @@ class ArrowTable:
     features: Mapping[str, Any]
     batches: Callable[[list[str]], Iterator[Any]]
     open_paths: bool = False
+    untyped: bool = False
     twice: tuple[str, ...] = ()
     note: str = ""
 
@@ -162,6 +168,9 @@ def arrow_split(
         if cells[name] and all(_is_short(part) for part in cells[name])
     }
     raw = np.concatenate(cells[label]) if cells[label] else np.empty(0, np.int64)
+    if table.untyped:
+        columns = {name: _with_type(column) for name, column in columns.items()}
+        raw = _with_type(raw)
     if raw.dtype.kind == "U":
         classes = tuple(sorted({str(text) for text in raw} - {""}))
         numbers = {"": UNLABELED} | {text: k for k, text in enumerate(classes)}
@@ -239,6 +248,16 @@ def label_column(table: ArrowTable, chosen: str = "") -> str:
     return candidates[0]
 
 
+def index_columns(schema: Any) -> set[str]:
+    """Columns that were the index of a frame of pandas, such as the number of a row."""
+    try:
+        listed = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError):
+        listed = []
+    named = {name for name in listed if isinstance(name, str)}
+    return named | {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
+
+
 def is_scalar(kind: Any) -> bool:
     """Whether an Arrow type is a whole number, a truth value or a text."""
     import pyarrow as pa
@@ -267,6 +286,20 @@ def _cells(column: Any) -> NDArray[Any]:
     if pa.types.is_floating(kind):
         return np.asarray(column.fill_null(float(UNLABELED)).to_numpy(False))
     return np.asarray(["" if cell is None else str(cell) for cell in column.to_pylist()], dtype=str)
+
+
+def _with_type(texts: NDArray[Any]) -> NDArray[Any]:
+    """Texts as whole numbers, or else numbers, if all of them are; a missing one becomes -1."""
+    known = [text for text in texts.tolist() if text]
+    if not known or any(_LEADING_ZERO.match(text) for text in known):
+        return texts
+    filled = np.where(texts == "", str(UNLABELED), texts)
+    for kind in (np.int64, np.float64):
+        try:
+            return filled.astype(kind)
+        except (ValueError, OverflowError):
+            continue
+    return texts
 
 
 def _is_short(values: NDArray[Any]) -> bool:

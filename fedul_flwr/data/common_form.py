@@ -9,7 +9,7 @@ import numpy as np
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import Split
-from fedul_flwr.data.table_vectors import encode, infer_columns
+from fedul_flwr.data.table_vectors import encode, fit, infer_columns
 from fedul_flwr.data.tables import Table, TableOptions, VectorPoints
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
@@ -24,7 +24,7 @@ def same_form(
 ) -> tuple[InputShape, Columns | None, tuple[Points, Points]]:
     """Shape of the points of both splits, the columns of tables, and the points to write.
 
-    Missing values of tables are filled by the training split alone.
+    What fills missing values of tables comes from the training split alone.
 
     Raises
     ------
@@ -42,8 +42,10 @@ def same_form(
     assert not isinstance(other, Texts)
     if isinstance(one, Table) and isinstance(other, Table):
         columns = options.columns or infer_columns([one, other])
-        vectors = encode([one, other], columns, options.missing, slice(1))
-        known = columns if one.names or other.names or options.columns else None
+        columns = fit([one], columns, options.missing)
+        vectors = encode([one, other], columns)
+        is_known = one.names or options.columns or options.missing != "refuse"
+        known = columns if is_known else None
         return (len(columns.features),), known, (vectors[0], vectors[1])
     if isinstance(one, Table) or isinstance(other, Table):
         raise UserError(f"{one.where} and {other.where} hold images and vectors; only one of them.")

@@ -73,10 +73,10 @@ def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
     ("old", "new", "message"),
     [
         ("sex,age", "sex,years", "has no column 'age'; its columns are: sex, years, label."),
-        ("m,40", "m,old", "Column 'age' of {file} holds 'old', where a number is needed."),
-        ("m,40", "x,40", "holds 'x', which is none of its categories (f, m): add it to"),
+        ("m,40", "m,old", "Column 'age' of {file} holds 'old', where a number is needed: write"),
+        ("m,40", "x,40", "holds 'x', which is none of its categories (f, m): correct it"),
         ("m,40", "m,inf", "Column 'age' of {file} has 1 value that is infinite or too large"),
-        ("m,40", "m,", "Column 'age' of {file} has 1 value that is missing: fill them, or set"),
+        ("m,40", "m,", "Column 'age' of {file} has 1 value that is missing: fill them, train"),
         (CSV, "sex,age,label\n", "{file} holds no rows; one or more are needed."),
     ],
 )
@@ -105,9 +105,9 @@ def _with_an_image(folder: Path, ward: Path) -> str:
     return refused(ward)
 
 
-def test_texts_without_a_columns_file_are_refused(ward: Path) -> None:
-    assert "Column 'sex' of" in (text := refused(ward, TableOptions()))
-    assert text.endswith("there are: setting columns has to name a columns file.")
+def test_given_named_columns_and_a_run_that_names_none_then_they_are_refused(ward: Path) -> None:
+    assert "january.csv has columns with names" in (text := refused(ward, TableOptions()))
+    assert text.endswith("setting columns has to name a columns file.")
 
 
 def test_a_file_of_vectors_cannot_be_a_set_of_images(ward: Path) -> None:

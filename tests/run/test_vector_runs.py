@@ -378,14 +378,16 @@ def test_all_clients_are_told_the_scaling_of_the_columns_that_models_take(
     config = settings(method="supervised", standardize="federation", features=features)
     config = config.model_copy(update={"standardize_sum": "plaintext"})
     built, known = pooling(config, registered), []
-    built.on_scaling = known.append
+    built.on_scaling = lambda scaling, found: known.append((scaling, found))
     for _ in range(2):  # once is enough
         built.share(registered)  # type: ignore[arg-type]
     ((name, contents),) = registered.sent
     assert (name, sorted(contents)) == ("columns", [0, 1, 2])
     for content in contents.values():
         assert content.values == {"column-means": means, "column-scales": scales}
-    assert [scaling.scales.tolist() for scaling in known] == [scales]
+    [(scaling, found)] = known
+    assert scaling.scales.tolist() == scales
+    assert found.means.tolist() == [0.5, 0.5, 40.0]  # of a category the frequencies
 
 
 def test_a_malformed_answer_in_a_masked_sum_names_its_client(settings: Settings) -> None:
