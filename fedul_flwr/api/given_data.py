@@ -34,6 +34,8 @@ DATA = (
 )
 NAME = "data"
 """Name of the data set's folder, which titles show."""
+CLIENT = "client of the point"
+"""Column with the number of each point's client, if they are given."""
 
 
 class _Rows(Protocol):
@@ -106,7 +108,69 @@ class _HubData:
         self.dataset.to_parquet(folder / f"{split}.parquet")
 
 
-def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
+@dataclass(frozen=True)
+class _OfClients:
+    """Points with labels whose clients are given."""
+
+    rows: _Rows
+    clients: Ints
+
+    @property
+    def labels(self) -> Ints:
+        return self.rows.labels
+
+    def take(self, rows: Ints) -> _OfClients:
+        return _OfClients(self.rows.take(rows), self.clients[rows])
+
+    def write(self, folder: Path, split: str) -> None:
+        self.rows.write(folder, split)
+        _add_column(next(folder.glob(f"{split}.*")), CLIENT, self.clients)
+
+
+def _add_column(file: Path, name: str, values: Ints) -> None:
+    import pyarrow.parquet as pq
+
+    if file.suffix == ".npz":
+        with np.load(file) as found:
+            arrays: dict[str, Any] = {**found, name: values}
+        np.savez(file, **arrays)
+    else:
+        pq.write_table(pq.read_table(file).append_column(name, [values]), file)
+
+
+def client_numbers(clients: Any, num_points: int) -> Ints:
+    """``(n,)``, numbers from 0 of the clients that an array names, in the order of their names.
+
+    Raises
+    ------
+    UserError
+        If it does not name one client for each point.
+    """
+    import pandas as pd
+
+    given = as_array(clients, "clients")
+    if given.shape != (num_points,):
+        raise UserError(
+            f"clients has the shape {given.shape}; it must be a number, or name a client for each "
+            f"of {num_points} points."
+        )
+    if pd.isna(given).any():
+        raise UserError("clients names no client for some points; each point needs one.")
+    try:
+        _, numbers = np.unique(given, return_inverse=True)
+    except TypeError:
+        raise UserError("clients holds numbers and texts; one kind of them is allowed.") from None
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def number_of_clients(clients: Any) -> int | None:
+    """Number of clients, from a number or from an array that names the client of each point."""
+    if clients is None or isinstance(clients, int | np.integer):
+        return None if clients is None else int(clients)
+    return int(client_numbers(clients, len(as_array(clients, "clients"))).max(initial=-1)) + 1
+
+
+def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any = None) -> str:
     """The value of setting ``dataset`` for ``data``, which are written to disk if necessary.
 
     Parameters
@@ -115,6 +179,7 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
         ``"train"`` and ``"test"``, or the path or name of a data set.
     test : test data in one of these forms; by default a fifth of the points of every class.
     label_column : column of the labels in a table; by default ``label`` or another usual name.
+    clients : ``(n,)``, the client of each point of ``data``, which column :data:`CLIENT` gets.
 
     Raises
     ------
@@ -122,6 +187,11 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
         If the data have none of these forms, or cannot be read.
     """
     if isinstance(data, str | Path):
+        if clients is not None:
+            raise UserError(
+                f"clients must be a number with the data set {str(data)!r}: setting partition = "
+                "'natural' takes the clients from a column of it."
+            )
         if test is not None:
             raise UserError(f"test has no effect with the data set {str(data)!r}: leave it out.")
         return str(data)
@@ -132,6 +202,8 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
             )
         data, test = data["train"], data["test"]
     train = _rows(data, label_column, "data")
+    if clients is not None:
+        train = _OfClients(train, client_numbers(clients, len(train.labels)))
     if test is None:
         labels = train.labels
         in_test = stratified_test(labels) if (labels >= 0).any() else np.zeros(len(labels), bool)
@@ -140,7 +212,15 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
                 "data is too small for a fifth of every class to be split off as test data: "
                 "give more points, or test data as test=…"
             )
+        everything = train
         train, held = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
+        if isinstance(everything, _OfClients) and isinstance(held, _OfClients):
+            if lost := {*everything.clients.tolist()} - {*everything.clients[~in_test].tolist()}:
+                raise UserError(
+                    f"{len(lost)} of the clients have test points alone, if a fifth of every class "
+                    "is split off: give test data as test=…"
+                )
+            held = held.rows
     else:
         held = _rows(test, label_column, "test")
     return str(_written({"train": train, "test": held}))

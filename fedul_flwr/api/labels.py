@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.given_data import class_numbers, dataset_of, write_given
+from fedul_flwr.api.given_data import class_numbers, client_numbers, dataset_of, write_given
 from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.api.points import as_array, is_frame, stored_points
+from fedul_flwr.api.points import is_frame, stored_points
 from fedul_flwr.api.result import Result, facts_table
 from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
@@ -136,13 +136,7 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
             )
         order = stream(seed, "clients-of-points").permutation(num_points)
         return [np.sort(part) for part in np.array_split(order, int(clients))]
-    groups = as_array(clients, "clients")
-    if groups.shape != (num_points,):
-        raise UserError(
-            f"clients has the shape {groups.shape}; it must be a number, or name a client for each "
-            f"of {num_points} points."
-        )
-    _, numbers = np.unique(groups, return_inverse=True)
+    numbers = client_numbers(clients, num_points)
     return [np.flatnonzero(numbers == client) for client in range(numbers.max() + 1)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -55,6 +56,25 @@ def test_missing_values_are_filled_by_all_sets_of_the_owner(ward: Path) -> None:
     table = TableOptions("mean", columns=COLUMNS)
     sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=table)
     assert sets.inputs[1, 0] == (30 + 50 + 20 + 25) / 4
+
+
+def test_given_a_fill_in_the_columns_file_then_it_fills_at_every_owner(ward: Path) -> None:
+    (ward / "january.csv").write_text(CSV.replace("40", "").replace("m,", "NA,"))
+    known = Columns((Column("age", fill=44.0), Column("sex", ("f", "m"), fill="m")))
+    for missing in ("refuse", "mean"):
+        table = TableOptions(missing, columns=known)  # type: ignore[arg-type]
+        sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=table)
+        assert sets.inputs[1].tolist() == [44, 0, 1]
+
+
+def test_given_owners_in_other_types_and_orders_then_their_vectors_are_the_same(
+    ward: Path,
+) -> None:
+    (ward / "february.parquet").unlink()
+    frame = pd.DataFrame({"sex": ["m", "f"], "age": ["20.0", "25"], "note": ["?", "<1"]})
+    frame.astype({"sex": "category"}).to_parquet(ward / "february.parquet")
+    sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=KNOWN)
+    assert sets.inputs[3:].tolist() == [[20, 0, 1], [25, 1, 0]]
 
 
 def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
