@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from fedul_flwr.data.column_cells import Cells, codes, infer_column, numbers
+from fedul_flwr.data.column_cells import (
+    Cells,
+    are_plain_numbers,
+    codes,
+    infer_column,
+    number_block,
+)
 from fedul_flwr.data.columns import Column, Columns, unnamed_columns
 from fedul_flwr.data.tables import Missing, Table, VectorPoints, Vectors
 from fedul_flwr.data.types import Bools, Floats
@@ -42,9 +48,15 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
             )
     if first.vectors is not None:
         return unnamed_columns(first.vectors.shape[1])
-    return Columns(
-        tuple(infer_column([_cells(table, name) for table in tables]) for name in first.names)
-    )
+    found: list[Column] = []
+    for start in range(0, len(first.names), _BLOCK):
+        names = first.names[start : start + _BLOCK]
+        plain = are_plain_numbers([_cells(first, name) for name in names])
+        found += [
+            Column(name) if is_plain else infer_column([_cells(table, name) for table in tables])
+            for name, is_plain in zip(names, plain, strict=True)
+        ]
+    return Columns(tuple(found))
 
 
 def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
@@ -177,7 +189,7 @@ def _cells(table: Table, name: str) -> Cells:
 def _numbers(table: Table, block: Sequence[Column], columns: Columns) -> Floats:
     """``(n, b)``: some of the columns of numbers, NaN where a value is missing."""
     if table.vectors is None:
-        return np.stack([numbers(_cells(table, column.name)) for column in block], axis=1)
+        return number_block([_cells(table, column.name) for column in block])
     places = columns.places
     taken = [places[column.name].start for column in block]
     return np.asarray(table.vectors[:, taken], dtype=np.float64)

@@ -305,3 +305,19 @@ def test_named_columns_are_not_replaced_by_a_column_of_lists(tmp_path: Path) -> 
         tmp_path / "p.parquet", (2,), TableOptions(columns=columns, trained=True)
     )
     assert found.tolist() == [[1, 2]]
+
+
+def test_given_thousands_of_columns_then_their_numbers_are_read_at_once(tmp_path: Path) -> None:
+    width = 1300  # more than two blocks
+    values = np.arange(3 * width).reshape(3, width).astype(float)
+    values[1, 7] = np.nan
+    frame = pd.DataFrame(values).rename(columns="g{}".format).assign(label=[0, 1, 0])
+    frame["g600"] = ["a", "b", "a"]
+    for split in ("train", "test"):
+        frame.to_csv(tmp_path / f"{split}.csv", index=False)
+    source = load_source(str(tmp_path), table=TableOptions("mean"))
+    assert source.columns is not None
+    assert source.columns.features[599:603] == ("g599", "g600=a", "g600=b", "g601")
+    values[1, 7] = (values[0, 7] + values[2, 7]) / 2
+    np.testing.assert_array_equal(source.train.inputs[:, :600], values[:, :600])
+    np.testing.assert_array_equal(source.train.inputs[:, 602:], values[:, 601:])
