@@ -16,9 +16,12 @@ from fedul_flwr.errors import UserError
 MAX_CATEGORIES = 256
 """Most categories that a column has without a columns file: a column with more is free text."""
 
+_MOST_JOINED = 2**30
+"""Most bytes of texts in one array, whose offsets are int32."""
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 _TRUTH = r"^(?i:true|false)$"
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+_WHOLE = r"^[+-]?\d+$"
 _LEADING_ZERO = r"^[+-]?0\d+$"
 _DATE = (
     r"^\d{4}-\d{1,2}-\d{1,2}([ T].*)?$|^\d{4}/\d{1,2}/\d{1,2}( .*)?$"
@@ -67,11 +70,13 @@ def are_plain_numbers(columns: Sequence[Cells]) -> Bools:
 
 def _joined(columns: Sequence[Cells]) -> Any:
     """All cells of columns of texts, one column after the other; None if they are of other types,
-    or there are none."""
+    none, or more than Arrow joins."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     kinds = {cells.column.type for cells in columns}
     if len(kinds) != 1 or not _is_text(kinds.pop()) or not len(columns[0].column):
+        return None
+    if sum(cells.column.nbytes for cells in columns) > _MOST_JOINED:
         return None
     return pa.concat_arrays([chunk for cells in columns for chunk in cells.column.chunks])
 
@@ -97,9 +102,12 @@ def infer_column(parts: Sequence[Cells]) -> Column:
         return Column(name)
     known = {text for part in parts for text in _texts(part) if text is not None}
     if len(known) > MAX_CATEGORIES:
+        zeros = next((text for text in known if re.match(_LEADING_ZERO, text)), "")
+        codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
         raise UserError(
-            f"{first.here} holds {len(known)} different texts, too many for a category (at most "
-            f"{MAX_CATEGORIES}): leave it out, or name its categories in a columns file."
+            f"{first.here} holds {len(known)} different texts{codes_hint}, too many for a category "
+            f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
+            "categories or as a number."
         )
     return Column(name, tuple(sorted(known))) if known else Column(name)
 
@@ -119,7 +127,8 @@ def _is_category(cells: Cells) -> bool:
         return False
     numeric = _matches(known, _NUMBER) | _matches(known, _TRUTH)
     if numeric.all():
-        return bool(_matches(known, _LEADING_ZERO).any())
+        is_code = _matches(known, _WHOLE).all() and _matches(known, _LEADING_ZERO).any()
+        return bool(is_code)
     if _matches(known, _DATE).all():
         raise UserError(
             f"{cells.here} holds dates or times, such as {_first(known)!r}: {_NO_DATE}."

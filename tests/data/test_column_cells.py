@@ -42,6 +42,7 @@ def said(function: Any, *arguments: Any) -> str:
         ([True, None, False], [1, np.nan, 0]),
         (["1", "+2.5", "1e+06", " -.5 ", "NA", "", None], [1, 2.5, 1e6, -0.5] + [np.nan] * 3),
         (["True", "false", None], [1, 0, np.nan]),
+        (["00.5", "01", "2.25"], [0.5, 1, 2.25]),  # decimals are no codes
         ([Decimal("1.25"), None], [1.25, np.nan]),
         (pa.array([2**64 - 1, 0], pa.uint64()), [2.0**64, 0]),
         (pa.array([2**53 + 1], pa.int64()), [2.0**53]),
@@ -93,7 +94,11 @@ def test_given_texts_codes_or_categoricals_then_they_are_categories(
         ([datetime.timedelta(1)], ["dates or times (duration"]),
         ([[1, 2], [3]], ["has the type list<item: int64>"]),
         ([{"a": 1}], ["has the type struct"]),
-        ([f"name {row}" for row in range(300)], ["300 different texts"]),
+        ([f"name {row}" for row in range(300)], ["300 different texts, too many"]),
+        (
+            [f"{row:05}" for row in range(300)],
+            ["300 different texts (such as '00", "make it a code"],
+        ),
     ],
 )
 def test_given_what_is_no_feature_then_a_sentence_names_column_cell_and_remedy(

@@ -165,7 +165,7 @@ def test_free_text_is_refused_as_a_category(tmp_path: Path) -> None:
     name = write_csv(tmp_path / "d", f"who,label\n{rows}", "who,label\nname0,0\n")
     assert refused(name) == (
         f"Column 'who' of {name}/train.csv holds 300 different texts, too many for a category (at "
-        "most 256): leave it out, or name its categories in a columns file."
+        "most 256): leave it out, or name it in a columns file, with its categories or as a number."
     )
 
 
