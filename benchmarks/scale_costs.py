@@ -90,8 +90,8 @@ class Group:
     def up(self) -> dict[str, int]:
         """Bytes from clients: codes, flags of labeled points, and shares of the sum.
 
-        n (L / 8 + 1) + 256 P; 8 K ((P - 1)(Σ u + P) + P) + 128 P: each sends a check row and all rows but
-        its own.
+        n (L / 8 + 1) + 256 P; 8 K ((P - 1)(Σ u + P) + P) + 128 P: each sends a check row and all
+        rows but its own.
         """
         members = len(self.labeled)
         shares = (members - 1) * (sum(self.unlabeled) + members) + members  # and check rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from fedul_flwr.api.given_data import naming_data
+from fedul_flwr.api.given_data import naming_data, number_of_clients
 from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, shown
 from fedul_flwr.config.base import Scalar
@@ -134,7 +134,7 @@ def compare(
     *,
     test: Any = None,
     seeds: int | Iterable[int] = 3,
-    clients: int = 10,
+    clients: Any = 10,
     rounds: int | None = None,
     output: str | Path | None = None,
     measures: Iterable[str] = (),
@@ -150,7 +150,7 @@ def compare(
         perhaps with its ``"name"``; or a mapping from names to such settings.
     data, test, rounds : as for :func:`fedul_flwr.simulate`.
     seeds : number of seeds, 0 and so on, or the seeds.
-    clients : number of clients.
+    clients : number of clients, or the client of each point, as for :func:`fedul_flwr.simulate`.
     output : directory of the results, by default one in ``runs`` named like the methods.
     measures : columns beside the test error: some of ``balanced-accuracy``, ``auc``, ``ece``,
         ``nll`` and ``brier``.
@@ -163,7 +163,7 @@ def compare(
     UserError
         If a setting or the data cannot be used.
     """
-    from fedul_flwr.engine.simulate import run_here
+    from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, run_here
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import parse_measures
     from fedul_flwr.results.tracking import refuse_missing
@@ -171,14 +171,15 @@ def compare(
     if engine not in ("processes", "in-process"):
         raise UserError(f"engine = {engine!r}: compare takes 'processes' or 'in-process'.")
     rows = _rows(methods)
-    shared = settings_of_call(settings, data, test, rounds)
+    shared = settings_of_call(settings, data, test, rounds, clients)
+    count = number_of_clients(clients) or DEFAULT_CLIENTS
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")
     name = "-".join(map(trial_plan.slug, rows))
     place = user_path(output or Path("runs") / f"compare-{name}")
     with naming_data(str(shared.get("dataset", ""))):
-        plan = trial_plan.make_plan(rows, shared, numbers, clients, place)
+        plan = trial_plan.make_plan(rows, shared, numbers, count, place)
     plan = replace(plan, measures=parse_measures(",".join(measures)))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
@@ -188,7 +189,7 @@ def compare(
     try:
         found = compare_files.compare(
             plan,
-            lambda config, title: run_here(config, clients, verbose, title, engine=engine),
+            lambda config, title: run_here(config, count, verbose, title, engine=engine),
             print,
         )
     except KeyboardInterrupt:

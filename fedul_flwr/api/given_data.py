@@ -26,7 +26,7 @@ from fedul_flwr.api.points import (
     is_of,
 )
 from fedul_flwr.data.cache import GIVEN, build_once, cache_directory, cache_key
-from fedul_flwr.data.class_labels import ClassLabels, class_labels
+from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.decode import BLOCK
 from fedul_flwr.data.digits import stratified_test
 from fedul_flwr.data.types import UNLABELED, Ints
@@ -38,13 +38,16 @@ DATA = (
 )
 NAME = "data"
 """Name of the data set's folder, which titles show."""
+CLIENT = "client of the point"
+"""Column with the number of each point's client, if they are given."""
 
 
 class _Rows(Protocol):
     """Points with labels, ready to be written."""
 
-    suffix: ClassVar[str]
-    """Of the file."""
+    @property
+    def suffix(self) -> str:
+        """Of the file."""
 
     @property
     def labels(self) -> ClassLabels:
@@ -136,7 +139,82 @@ class _HubData:
             ) from None
 
 
-def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
+@dataclass(frozen=True)
+class _OfClients:
+    """Points with labels whose clients are given."""
+
+    rows: _Rows
+    clients: Ints
+
+    @property
+    def suffix(self) -> str:
+        return self.rows.suffix
+
+    @property
+    def labels(self) -> ClassLabels:
+        return self.rows.labels
+
+    def take(self, rows: Ints) -> _OfClients:
+        return _OfClients(self.rows.take(rows), self.clients[rows])
+
+    def write(self, file: Path) -> None:
+        self.rows.write(file)
+        _add_column(file, CLIENT, self.clients)
+
+
+def _add_column(file: Path, name: str, values: Ints) -> None:
+    import pyarrow.parquet as pq
+
+    if file.suffix == ".npz":
+        with np.load(file) as found:
+            arrays: dict[str, Any] = {**found, name: values}
+        np.savez(file, **arrays)
+    else:
+        pq.write_table(pq.read_table(file).append_column(name, [values]), file)
+
+
+def client_numbers(clients: Any, num_points: int) -> Ints:
+    """``(n,)``, numbers from 0 of the clients that an array names, in the order of their names.
+
+    Raises
+    ------
+    UserError
+        If it does not name one client for each point.
+    """
+    codes, names = _distinct_clients(clients)
+    if codes.shape != (num_points,):
+        raise UserError(
+            f"clients has {len(codes)} values; it must be a number, or name a client for each of "
+            f"{num_points} points."
+        )
+    numbers = np.empty(len(names), dtype=np.int64)
+    numbers[sorted(range(len(names)), key=lambda place: _sort_key(names[place]))] = np.arange(
+        len(names)
+    )
+    return numbers[codes]
+
+
+def _distinct_clients(clients: Any) -> tuple[Ints, list[Any]]:
+    codes, names = distinct_values(clients, "clients")
+    if (codes == UNLABELED).any():
+        raise UserError("clients names no client for some points; each point needs one.")
+    return codes, names
+
+
+def _sort_key(client: Any) -> tuple[str, Any]:
+    """Numbers in their order, others by their text."""
+    is_number = isinstance(client, int | float)
+    return ("", client) if is_number else (type(client).__name__, str(client))
+
+
+def number_of_clients(clients: Any) -> int | None:
+    """Number of clients, from a number or from an array that names the client of each point."""
+    if clients is None or isinstance(clients, int | np.integer):
+        return None if clients is None else int(clients)
+    return len(_distinct_clients(clients)[1])
+
+
+def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any = None) -> str:
     """The value of setting ``dataset`` for ``data``, which are written to disk if necessary.
 
     Parameters
@@ -145,6 +223,7 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
         ``"train"`` and ``"test"``, or the path or name of a data set.
     test : test data in one of these forms; by default a fifth of the points of every class.
     label_column : column of the labels in a table; by default ``label`` or another usual name.
+    clients : ``(n,)``, the client of each point of ``data``, which column :data:`CLIENT` gets.
 
     Raises
     ------
@@ -152,6 +231,11 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
         If the data have none of these forms, or cannot be read.
     """
     if isinstance(data, str | Path):
+        if clients is not None:
+            raise UserError(
+                f"clients must be a number with the data set {str(data)!r}: setting partition = "
+                "'natural' takes the clients from a column of it."
+            )
         if test is not None:
             raise UserError(f"test has no effect with the data set {str(data)!r}: leave it out.")
         return str(data)
@@ -162,6 +246,8 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
             )
         data, test = data["train"], data["test"]
     train = _rows(data, label_column, "data")
+    if clients is not None:
+        train = _OfClients(train, client_numbers(clients, len(train.labels.numbers)))
     if test is None:
         labels = train.labels.numbers
         if (labels == UNLABELED).all():
@@ -172,15 +258,24 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "") -> str:
                 "data is too small for a fifth of every class to be split off as test data: "
                 "give more points, or test data as test=…"
             )
+        everything = train
         train, held = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
+        if isinstance(everything, _OfClients) and isinstance(held, _OfClients):
+            if lost := {*everything.clients.tolist()} - {*everything.clients[~in_test].tolist()}:
+                raise UserError(
+                    f"{len(lost)} of the clients have test points alone, if a fifth of every class "
+                    "is split off: give test data as test=…"
+                )
+            held = held.rows
     else:
         held = _rows(test, label_column, "test")
         if held.suffix != train.suffix:
             raise UserError(
                 "Training and test data are a table and arrays; both must be in the same form."
             )
-        if isinstance(train, _Table) and isinstance(held, _Table):
-            held = held.in_order_of(train)
+        known = train.rows if isinstance(train, _OfClients) else train
+        if isinstance(known, _Table) and isinstance(held, _Table):
+            held = held.in_order_of(known)
     return str(_written({"train": train, "test": held}))
 
 

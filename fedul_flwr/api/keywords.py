@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.given_data import dataset_of
+from fedul_flwr.api.given_data import CLIENT, dataset_of
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.overrides import flatten
 from fedul_flwr.config.renamed import current_names
@@ -31,9 +31,11 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
 
 
 def settings_of_call(
-    keywords: Mapping[str, Any], data: Any, test: Any, rounds: int | None
+    keywords: Mapping[str, Any], data: Any, test: Any, rounds: int | None, clients: Any
 ) -> dict[str, Scalar]:
     """Flat settings of a call: its keywords, its data (:func:`dataset_of`) and its rounds.
+
+    An array ``clients`` with the client of each point becomes a natural partition.
 
     Raises
     ------
@@ -44,8 +46,16 @@ def settings_of_call(
     for key, name in (("num-rounds", "rounds"), ("dataset", "data")):
         if key in found:
             raise UserError(f"Setting {key} is given as {name}=… in Python.")
+    owners = None if clients is None or isinstance(clients, int | np.integer) else clients
+    if owners is not None:
+        for key in ("partition", "natural.column"):
+            if key in found:
+                raise UserError(f"Setting {key} contradicts clients, which name one of each point.")
+        if data is None:
+            raise UserError("clients name the client of each point of data: give data=…")
+        found |= {"partition": "natural", "natural.column": CLIENT}
     if data is not None:
-        found["dataset"] = dataset_of(data, test, str(found.get("label-column", "")))
+        found["dataset"] = dataset_of(data, test, str(found.get("label-column", "")), owners)
     elif test is not None:
         raise UserError("test has no effect without data: leave it out, or give data=….")
     if rounds is not None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.given_data import dataset_of, write_given
+from fedul_flwr.api.given_data import client_numbers, dataset_of, write_given
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.api.result import Result, facts_table
 from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
+from fedul_flwr.data.class_labels import ClassLabels, class_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
 from fedul_flwr.engine.simulate import Engine
@@ -134,22 +134,8 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
             )
         order = stream(seed, "clients-of-points").permutation(num_points)
         return [np.sort(part) for part in np.array_split(order, int(clients))]
-    codes, owners = distinct_values(clients, "clients")
-    if codes.shape != (num_points,):
-        raise UserError(
-            f"clients has {len(codes)} values; it must be a number, or name a client for each of "
-            f"{num_points} points."
-        )
-    if (codes == UNLABELED).any():
-        raise UserError("clients names no client for some points; each point needs one.")
-    places = sorted(range(len(owners)), key=lambda place: _sort_key(owners[place]))
-    return [np.flatnonzero(codes == place) for place in places]
-
-
-def _sort_key(owner: Any) -> tuple[str, Any]:
-    """Numbers in their order, others by their text."""
-    is_number = isinstance(owner, int | float)
-    return ("", owner) if is_number else (type(owner).__name__, str(owner))
+    numbers = client_numbers(clients, num_points)
+    return [np.flatnonzero(numbers == client) for client in range(numbers.max() + 1)]
 
 
 def _owners(x: Inputs, known: ClassLabels, points: list[Ints]) -> dict[str, Scalar]:

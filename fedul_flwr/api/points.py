@@ -174,7 +174,8 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
-    """A DataFrame, or a table of Arrow, as an Arrow table; categories become texts.
+    """A DataFrame, or a table of Arrow, as an Arrow table without its index; categories become
+    texts.
 
     Raises
     ------
@@ -267,18 +268,16 @@ def stored_points(
             shape = opened.survey().shape(where)
         if len(shape) != 3:
             raise UserError("x holds pictures; the model takes vectors.")
-    elif is_frame(points) and not _without_names(options):
+    elif is_frame(points):
         from fedul_flwr.data.table_files import arrow_features, in_memory
 
-        opened = arrow_features(in_memory(where, arrow_table(points)), options, "")
-        if shape is None and options.columns is None:
+        table = _named_by_place(arrow_table(points), options, where)
+        opened = arrow_features(in_memory(where, table), options, "")
+        if options.columns is None and not options.trained:
             options = replace(options, columns=infer_columns([opened]))
-    elif is_frame(points):
-        # The model was trained on vectors without names: columns count by their place.
-        opened = Table(where, (), _numbers_of(arrow_table(points), where))
     else:
         array = images_or_vectors(points)
-        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, (), array)
+        opened = PixelImages(where, array) if array.ndim == 4 else Table(where, array)
         if shape is None:
             shape = array.shape[1:]
         if len(shape) != array.ndim - 1:
@@ -293,18 +292,17 @@ def stored_points(
     return join_blocks(found, shape)
 
 
-def _without_names(options: TableOptions) -> bool:
-    """Whether columns are those of vectors that came without names."""
+def _named_by_place(table: Any, options: TableOptions, where: str) -> Any:
+    """A frame for a model of vectors that came without names: its columns count by their place."""
     columns = options.columns
-    return columns is not None and columns.names == unnamed_columns(len(columns.columns)).names
-
-
-def _numbers_of(table: Any, where: str) -> NDArray[np.float64]:
-    from fedul_flwr.data.table_files import arrow_features, in_memory
-
-    found = arrow_features(in_memory(where, table), NO_OPTIONS, "")
-    for name in found.texts:
+    count = len(columns.columns) if columns else 0
+    if not columns or columns.names != unnamed_columns(count).names:
+        return table
+    if set(table.column_names) == set(columns.names):
+        return table
+    if table.num_columns != count:
         raise UserError(
-            f"Column {name!r} of {where} holds texts; the model was trained on vectors of numbers."
+            f"{where} has {table.num_columns} columns; the model was trained on vectors of {count} "
+            "numbers."
         )
-    return found.numbers
+    return table.rename_columns(list(columns.names))

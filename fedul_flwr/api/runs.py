@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
-from fedul_flwr.api.given_data import naming_data
+from fedul_flwr.api.given_data import naming_data, number_of_clients
 from fedul_flwr.api.keywords import settings_of_call
 from fedul_flwr.api.result import Result, TrainedModel
 from fedul_flwr.config.base import Scalar
@@ -21,7 +21,7 @@ def simulate(
     data: Any = None,
     *,
     test: Any = None,
-    clients: int | None = None,
+    clients: Any = None,
     rounds: int | None = None,
     output: str | Path | None = None,
     resume: str | Path | None = None,
@@ -39,7 +39,8 @@ def simulate(
         ``"digits"``. Data in memory are written once to the cache, where only this user can read
         them.
     test : test data, in the same form; by default a fifth of every class of ``data``.
-    clients : number of clients, by default 10.
+    clients : number of clients, by default 10; or the client of each point of ``data``, ``(n,)``,
+        any values: each has its own points then, as with ``partition="natural"``.
     rounds : communication rounds (setting ``num-rounds``).
     output : new directory of the results, by default one in ``runs``.
     resume : directory of an interrupted run to go on with; only ``rounds`` may change.
@@ -58,11 +59,12 @@ def simulate(
     --------
     >>> result = simulate("fedul", clients=2, rounds=1, output=directory)  # doctest: +SKIP
     """
-    overrides = {"method": method, **settings_of_call(settings, data, test, rounds)}
+    overrides = {"method": method, **settings_of_call(settings, data, test, rounds, clients)}
     overrides |= {
         key: str(value) for key, value in (("output", output), ("resume", resume)) if value
     }
-    return Result(run(overrides, clients, engine, verbose, named=output is not None))
+    count = number_of_clients(clients)
+    return Result(run(overrides, count, engine, verbose, named=output is not None))
 
 
 def run(

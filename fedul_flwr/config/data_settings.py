@@ -37,17 +37,19 @@ class DataSettings(Settings):
     """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as `30`;
     for `dataset = "none"`."""
     columns: str = ""
-    """Columns file, or directory of a run with one: which columns of tables are features, and their
-    categories (docs/vectors.md). Empty takes all columns of `dataset`."""
+    """Columns file, or directory of a run with one: which columns of tables are features, which of
+    them are categories, and what fills their missing values (docs/vectors.md). Empty takes all
+    columns of `dataset`."""
     label_column: str = ""
     """Column of labels in tables; empty takes `label` or another usual name."""
     text_column: str = ""
     """Column of texts in tables that `features`, a function of your own, turns into vectors; other
     columns than this one and the labels are left out (docs/features.md)."""
     missing: Literal["refuse", "mean", "median", "most-frequent"] = "refuse"
-    """Missing values in tables: refuse them, or fill them by a column's mean, median or most
-    frequent value among the owner's own points, or the training points of `dataset`. Categories
-    are filled by the most frequent one."""
+    """Missing values in tables whose columns have no `fill`: refuse them, or fill them by a
+    column's mean, median or most frequent value in the training file of `dataset`, or without one
+    among the owner's own points. Categories are filled by the most frequent one. What fills them is
+    kept for predictions (docs/vectors.md)."""
     standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
     """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
     owner's own points (`owner`), or by those of all clients' points (`federation`), see

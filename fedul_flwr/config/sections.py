@@ -135,7 +135,7 @@ class NaturalSettings(Settings):
 
     table: ClassVar[str] = "natural"
     column: str = ""
-    """Name of the column."""
+    """Name of the column. It is no feature of a table, unless `columns` has it."""
 
 
 class MajoritySettings(Settings):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ _NAMES_TRIED = 100
 """Texts of a column from which names of files are told."""
 _LONGEST_TEXT = 256
 """Longest text in characters in a column for partitions; longer ones are captions and the like."""
+_LEADING_ZERO = re.compile(r"[+-]?0\d")
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__|Unnamed: 0(\.\d+)*")
+"""Names that an index without one gets in files of pandas."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class ArrowTable:
     twice : names that several columns have, and an empty one for columns without a name; these
         columns are not in ``schema``.
     note : how a CSV file was read, if not as usual; else empty.
-    untyped : whether the labels are texts only because the file has no types, as CSV.
+    untyped : whether all cells are texts because the file has no types, as CSV.
     """
 
     where: str
@@ -53,9 +57,9 @@ class ArrowTable:
     features: Mapping[str, Any]
     batches: Callable[[list[str]], Iterator[Any]]
     open_paths: bool = False
+    untyped: bool = False
     twice: tuple[str, ...] = ()
     note: str = ""
-    untyped: bool = False
 
     def refuse_twice(self, name: str) -> None:
         """Refuse a column that cannot be chosen because several have its name."""
@@ -167,6 +171,8 @@ def arrow_split(
         for name in others
         if cells[name] and all(_is_short(part) for part in cells[name])
     }
+    if table.untyped:
+        columns = {name: _with_type(column) for name, column in columns.items()}
     labels = _labels(table, label, values)
     if names:
         labels = labels.numbered_by(tuple(map(str, names)), f"Column {label!r} of {table.where}")
@@ -216,9 +222,9 @@ def image_column(table: ArrowTable) -> str:
     return candidates[0] if candidates else ""
 
 
-def refuse_file_names(texts: NDArray[np.object_], column: str, where: str) -> None:
-    """Refuse a column of names of image files, which would become a category."""
-    first = [str(text).lower() for text in texts[:_NAMES_TRIED] if text is not None]
+def refuse_file_names(cells: Any, column: str, where: str) -> None:
+    """Refuse a column of Arrow with names of image files, which would become a category."""
+    first = [str(cell).lower() for cell in cells[:_NAMES_TRIED].to_pylist() if cell is not None]
     if first and all(text.endswith(IMAGE_SUFFIXES) for text in first):
         raise UserError(
             f"Column {column!r} of {where} holds names of image files; give the images themselves "
@@ -262,6 +268,16 @@ def usual_label(names: Sequence[str], chosen: str = "") -> str:
     return chosen or next((name for name in LABEL_NAMES if name in names), "")
 
 
+def index_columns(schema: Any) -> set[str]:
+    """Columns that were the index of a frame of pandas, such as the number of a row."""
+    try:
+        listed = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
+    except (KeyError, TypeError, ValueError):
+        listed = []
+    named = {name for name in listed if isinstance(name, str)}
+    return named | {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
+
+
 def is_scalar(kind: Any) -> bool:
     """Whether an Arrow type is a whole number, a truth value or a text."""
     import pyarrow as pa
@@ -290,6 +306,20 @@ def _cells(column: Any) -> NDArray[Any]:
     if pa.types.is_floating(kind):
         return np.asarray(column.fill_null(float(UNLABELED)).to_numpy(False))
     return np.asarray(["" if cell is None else str(cell) for cell in column.to_pylist()], dtype=str)
+
+
+def _with_type(texts: NDArray[Any]) -> NDArray[Any]:
+    """Texts as whole numbers, or else numbers, if all of them are; a missing one becomes -1."""
+    known = [text for text in texts.tolist() if text]
+    if not known or any(_LEADING_ZERO.match(text) for text in known):
+        return texts
+    filled = np.where(texts == "", str(UNLABELED), texts)
+    for kind in (np.int64, np.float64):
+        try:
+            return filled.astype(kind)
+        except (ValueError, OverflowError):
+            continue
+    return texts
 
 
 def _is_short(values: NDArray[Any]) -> bool:

@@ -1,23 +1,28 @@
 """The columns of a table: which become features, in which order, and their categories.
 
 All owners of a federation need the same features. A columns file, ``columns.json``, says them; a
-run writes one, and setting `columns` names one. It holds names and categories, and no data::
+run writes one, and setting `columns` names one. It holds what a column means, and no points::
 
-    {"columns": [{"name": "age", "mean": 61.5, "scale": 12.0},
-                 {"name": "sex", "categories": ["female", "male"]}]}
+    {"columns": [{"name": "age", "fill": 60.0, "mean": 61.5, "scale": 12.0},
+                 {"name": "sex", "categories": ["female", "male"]},
+                 {"name": "code", "categories": ["I10", "E11"], "other": true, "fill": "I10"}]}
 
-A column without categories is a number. ``mean`` and ``scale`` are for ``standardize =
-"constants"``.
+A column with categories is read as text, any other as a number, whatever a file's types are. A
+missing value becomes ``fill``. With ``other``, a text that is none of the categories becomes the
+category ``other``. ``mean`` and ``scale`` standardize a number.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from fedul_flwr.config.user_files import parse_json, read_object, user_path
 from fedul_flwr.errors import UserError
@@ -28,7 +33,16 @@ FEATURES_FILE = "feature-columns.json"
 MAX_FEATURES = 100_000
 """Largest length of a vector."""
 
-_KEYS = {"name", "categories", "mean", "scale"}
+OTHER = "other"
+"""Category of the texts that a column with ``other`` does not list."""
+MISSING_TEXTS = frozenset(
+    {"", "NA", "N/A", "n/a", "#NA", "#N/A", "#N/A N/A", "<NA>", "NULL", "null", "NaT"}
+    | {"NaN", "nan", "-NaN", "-nan", "1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN"}
+)
+"""Texts that say that a value is missing, in every kind of file."""
+
+_KEYS = {"name", "categories", "other", "fill", "mean", "scale"}
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -40,19 +54,29 @@ class Column:
     name : its header.
     categories : its values if it is a category, one feature each; ``None`` for a number.
     mean, scale : constants that standardize a number, or ``None``.
+    other : whether texts that are none of the categories become the category :data:`OTHER`.
+    fill : what a missing value becomes: a number, or one of ``values``; ``None`` refuses it.
     """
 
     name: str
     categories: tuple[str, ...] | None = None
     mean: float | None = None
     scale: float | None = None
+    other: bool = False
+    fill: float | str | None = None
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The categories, with :data:`OTHER` if it stands for all others; empty for a number."""
+        listed = self.categories or ()
+        return (*listed, OTHER) if self.other and OTHER not in listed else listed
 
     @property
     def features(self) -> tuple[str, ...]:
         """Names of its features: ``age``, or ``sex=female`` and ``sex=male``."""
         if self.categories is None:
             return (self.name,)
-        return tuple(f"{self.name}={value}" for value in self.categories)
+        return tuple(f"{self.name}={value}" for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -70,6 +94,12 @@ class Columns:
     def features(self) -> tuple[str, ...]:
         """Names of the ``d`` features."""
         return tuple(feature for column in self.columns for feature in column.features)
+
+    @property
+    def has_constants(self) -> bool:
+        """Whether every number has a mean and a scale."""
+        numbers = [column for column in self.columns if column.categories is None]
+        return all(None not in (column.mean, column.scale) for column in numbers)
 
     def constants(self) -> tuple[list[float], list[float]]:
         """``d`` means and scales: those of numbers, 0 and 1 for the features of categories.
@@ -91,6 +121,44 @@ class Columns:
             scales += [column.scale or 1.0] * len(column.features)
         return means, scales
 
+    @property
+    def places(self) -> dict[str, slice]:
+        """The features of every column by its header."""
+        ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
+        return {
+            column.name: slice(end - len(column.features), end)
+            for column, end in zip(self.columns, ends, strict=True)
+        }
+
+    def filled_by(self, means: Sequence[float], missing: str) -> Columns:
+        """The same columns, with ``fill`` by ``d`` means of features where there is none yet.
+
+        With ``missing = "mean"`` a number is filled by its mean; unless it is ``"refuse"`` a
+        category by the most frequent one, whose mean is largest. Means tell no median and no most
+        frequent number.
+        """
+        found: list[Column] = []
+        for column, features in zip(self.columns, self.places.values(), strict=True):
+            fill, own = column.fill, means[features]
+            if fill is None and missing != "refuse" and column.categories is not None:
+                fill = column.values[int(np.argmax(own))]
+            elif fill is None and missing == "mean":
+                fill = float(own[0])
+            found.append(replace(column, fill=fill))
+        return Columns(tuple(found))
+
+    def fills(self) -> list[float]:
+        """``d`` values that stand for a missing one, one-hot for categories; NaN for none."""
+        found: list[float] = []
+        for column in self.columns:
+            if column.fill is None:
+                found += [math.nan] * len(column.features)
+            elif column.categories is None:
+                found.append(float(column.fill))
+            else:
+                found += [float(value == column.fill) for value in column.values]
+        return found
+
     def scaled_by(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
         """The same columns with ``d`` means and scales of their numbers."""
         found: list[Column] = []
@@ -106,8 +174,9 @@ class Columns:
         """Content of a columns file."""
         listed = []
         for column in self.columns:
-            values = {key: getattr(column, key) for key in ("categories", "mean", "scale")}
+            values = {key: getattr(column, key) for key in ("categories", "fill", "mean", "scale")}
             given = {key: value for key, value in values.items() if value is not None}
+            given |= {"other": True} if column.other else {}
             listed.append({"name": column.name, **given})
         return json.dumps({"columns": listed}, ensure_ascii=False)
 
@@ -167,12 +236,32 @@ def _parse_column(one: Any, where: str) -> Column:
         _refuse_twice(categories, f"{where}, column {name!r}")
         if one.keys() & {"mean", "scale"}:
             raise UserError(f"{where}: column {name!r} has categories, so it has no mean or scale.")
-    return Column(
+        for value in categories:
+            if value.strip() in MISSING_TEXTS:
+                raise UserError(
+                    f"{where}: {value!r} in column {name!r} is a missing value, and no category."
+                )
+    other = one.get("other", False)
+    if not isinstance(other, bool) or (other and categories is None):
+        raise UserError(
+            f'{where}: "other" of column {name!r} must be true or false, and goes with categories.'
+        )
+    column = Column(
         name,
         None if categories is None else tuple(categories),
         _number(one, "mean", where),
         _number(one, "scale", where),
+        other,
     )
+    if categories is None:
+        return replace(column, fill=_number(one, "fill", where))
+    fill = one.get("fill")
+    if fill is not None and fill not in column.values:
+        raise UserError(
+            f"{where}: the fill of column {name!r} must be one of its categories "
+            f"({', '.join(column.values[:20])})."
+        )
+    return replace(column, fill=fill)
 
 
 def _are_texts(values: Sequence[Any]) -> bool:
@@ -184,6 +273,8 @@ def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:
     if value is None:
         return None
     valid = isinstance(value, int | float) and not isinstance(value, bool)
+    # JSON has whole numbers beyond every float; what fills a gap is stored as float32.
+    valid = valid and abs(value) <= (_LARGEST if key == "fill" else sys.float_info.max)
     if not valid or not math.isfinite(value) or (key == "scale" and value <= 0):
         least = " above 0" if key == "scale" else ""
         raise UserError(

@@ -40,7 +40,7 @@ class CommonForm(NamedTuple):
 def same_form(train: Split, test: Split, image_size: int, options: TableOptions) -> CommonForm:
     """Find the form of the points of both splits.
 
-    Missing values of tables are filled by the training split alone, which also says how many bits
+    What fills missing values of tables comes from the training split alone, which also says how many bits
     the values of 16-bit images have unless the options do. Images of both have color if any has.
 
     Raises
@@ -59,8 +59,10 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
     assert not isinstance(other, Texts)
     if isinstance(one, Table) and isinstance(other, Table):
         columns = options.columns or infer_columns([one, other])
-        vectors = encode([one, other], columns, options.missing, slice(1))
-        known = columns if one.names or other.names or options.columns else None
+        columns = fit([one], columns, options.missing)
+        vectors = encode([one, other], columns)
+        is_known = one.names or options.columns or options.missing != "refuse"
+        known = columns if is_known else None
         return CommonForm((len(columns.features),), known, 0, (vectors[0], vectors[1]))
     if isinstance(one, Table) or isinstance(other, Table):
         raise UserError(f"{one.where} and {other.where} hold images and vectors; only one of them.")

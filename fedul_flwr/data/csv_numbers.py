@@ -206,33 +206,3 @@ def _rewritten(column: Any, mark: str) -> Any:
     texts = pc.replace_substring_regex(texts, _SPACE, "")
     texts = pc.replace_substring(texts, "\u2212", "-")
     return pc.if_else(pc.match_substring_regex(column, _NUMBER), texts, column)
-
-
-def typed(file: CsvFile, texts: Sequence[str] = ()) -> Any:
-    """``pyarrow.Table`` with whole numbers, numbers, truth values and dates as such where all cells
-    of a column are; ``texts`` stay as they are."""
-    import pyarrow as pa
-
-    kept = {*texts}
-    columns = dict(zip(file.cells.column_names, file.cells.columns, strict=True))
-    found = {n: c if n in kept else _typed(c) for n, c in columns.items()}
-    return pa.table(found) if found else file.cells
-
-
-def _typed(column: Any) -> Any:
-    import pyarrow as pa
-
-    if not len(column):
-        return column.cast(pa.float64())
-    for kinds in ((pa.float64(), pa.int64()), (pa.bool_(),), (pa.date32(),), (pa.timestamp("s"),)):
-        typed = column
-        for kind in kinds:
-            if kind == pa.int64() and "." in (column[0].as_py() or ""):
-                break  # fractions: most numbers of wide tables
-            try:
-                typed = column.cast(kind)
-            except pa.ArrowInvalid:
-                break
-        if typed is not column:
-            return typed
-    return column

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.digits import stratified_test
@@ -21,12 +22,19 @@ def read_demo_table(name: str) -> tuple[Split, Split]:
     found = load()
     labels = found.target.astype(np.int64)
     in_test = stratified_test(labels)
-    headers, classes = tuple(map(str, found.feature_names)), tuple(map(str, found.target_names))
+    headers, classes = [str(n) for n in found.feature_names], tuple(map(str, found.target_names))
     train, test = (
         Split(
-            Table(f"{name} ({split})", headers, found.data[rows]),
+            _table(f"{name} ({split})", headers, found.data[rows]),
             ClassLabels(labels[rows], classes),
         )
         for split, rows in (("train", ~in_test), ("test", in_test))
     )
     return train, test
+
+
+def _table(where: str, headers: list[str], rows: NDArray[np.float64]) -> Table:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    columns = zip(headers, rows.T, strict=True)
+    return Table(where, cells={header: pa.chunked_array([column]) for header, column in columns})

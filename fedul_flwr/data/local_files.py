@@ -15,7 +15,7 @@ from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.csv_files import read_csv_rows
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import composed, npz_images
-from fedul_flwr.data.table_vectors import encode, infer_columns
+from fedul_flwr.data.table_vectors import encode, fit, infer_columns
 from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, reading_notes
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
@@ -64,7 +64,10 @@ def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | 
 def as_points(
     found: Sequence[Images | Table | Texts], shape: InputShape, options: TableOptions
 ) -> list[Points]:
-    """Points of one owner that can be stored; missing values are filled by all of them.
+    """Points of one owner that can be stored.
+
+    Where the columns do not say what fills a missing value, all tables together do, unless
+    the columns are those of a trained model.
 
     Raises
     ------
@@ -84,12 +87,15 @@ def as_points(
         return [*texts]
     tables = [inputs for inputs in found if isinstance(inputs, Table)]
     for table in tables if options.columns is None else ():
-        for name in table.texts:
+        if table.names:
             raise UserError(
-                f"Column {name!r} of {table.where} holds texts, and the run does not say which "
-                "categories there are: setting columns has to name a columns file."
+                f"{table.where} has columns with names, and the run does not say which of them it "
+                "takes, and in which order: setting columns has to name a columns file."
             )
-    return [*encode(tables, options.columns or infer_columns(tables), options.missing)]
+    columns = options.columns or infer_columns(tables)
+    if not options.trained:
+        columns = fit(tables, columns, options.missing)
+    return [*encode(tables, columns)]
 
 
 def refuse_empty(inputs: Images | Table | Texts) -> None:

@@ -67,6 +67,10 @@ def partition_points(
     return [np.sort(part) for part in parts]
 
 
+def _listed(names: Mapping[str, object]) -> str:
+    return f"; it has {', '.join(names)}" if names else ""
+
+
 def _thin(part: Ints, count: int, client: int, seed: int) -> Ints:
     if len(part) < count:
         raise UserError(
@@ -147,8 +151,8 @@ def _by_library(
         case _:
             if natural.column not in columns:
                 raise UserError(
-                    f"Setting natural.column = {natural.column!r}: the data set has "
-                    f"{', '.join(columns) or 'no further column'}."
+                    f"Setting natural.column = {natural.column!r}: the data set has no such column "
+                    f"of whole numbers or texts{_listed(columns)}."
                 )
             table["group"] = np.asarray(columns[natural.column])[order].tolist()
             built = library.NaturalIdPartitioner("group")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +16,15 @@ from fedul_flwr.data.arrow import (
     arrow_images,
     arrow_split,
     image_column,
-    is_scalar,
+    index_columns,
     label_column,
     open_parquet,
     refuse_file_names,
     usual_label,
 )
+from fedul_flwr.data.column_cells import is_number
 from fedul_flwr.data.csv_files import open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers, typed
+from fedul_flwr.data.csv_numbers import plain_numbers
 from fedul_flwr.data.formats import Split, npz_array, npz_names
 from fedul_flwr.data.tables import Table, TableOptions, refuse_too_wide
 from fedul_flwr.data.texts import MAX_BYTES, Texts
@@ -85,7 +87,9 @@ def read_with_ids(
 def _points(table: ArrowTable, options: TableOptions) -> Table | Texts:
     if options.text:
         return arrow_texts(table, options.text)
-    return arrow_features(table, options, usual_label(table.names, options.label))
+    # A trained model's columns may have the usual name of a label.
+    label = "" if options.trained else usual_label(table.names, options.label)
+    return arrow_features(table, options, label)
 
 
 def open_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTable:
@@ -113,7 +117,7 @@ def npz_table(path: Path) -> Table:
             "numbers (n, d) are needed."
         )
     refuse_too_wide(vectors.shape[1], str(path))
-    return Table(str(path), (), vectors.astype(np.float64 if vectors.itemsize > 4 else np.float32))
+    return Table(str(path), vectors.astype(np.float64 if vectors.itemsize > 4 else np.float32))
 
 
 def has_vectors(path: Path) -> bool:
@@ -125,8 +129,9 @@ def has_vectors(path: Path) -> bool:
 
 
 def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTable:
-    """Open a CSV file as a table: columns of numbers are numbers, and those that ``options`` call
-    categories or texts are texts, as are labels.
+    """Open a CSV file as a table of texts, with the numbers of features as Python writes them.
+
+    What a column means is decided once, and not by the cells of one file.
 
     Numbers of columns that do not become features are not looked at, so that none makes the file
     unreadable.
@@ -142,17 +147,19 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
     """
     file = open_csv(path)
     names, known = file.cells.column_names, options.columns
+    texts = {options.text, id_column}
     label = usual_label(names, options.label)
-    if known is not None and label in known.names:
+    if options.trained or (known is not None and label in known.names):
         label = ""  # a feature that is called as labels often are
-    texts = {options.text, label, id_column}
-    wanted = [] if options.text else [name for name in names if name != label]
+    wanted = []
+    if not options.text:
+        wanted = [name for name in names if name not in {options.group, label}]
     if known is not None:
         texts |= {column.name for column in known.columns if column.categories is not None}
         features = {*known.names}
         wanted = [name for name in wanted if name in features]
     file = plain_numbers(file, (name for name in wanted if name not in texts))
-    table = in_memory(str(path), typed(file, [*texts]))
+    table = in_memory(str(path), file.cells)
     return replace(table, twice=file.twice, note=", ".join(file.notes), untyped=True)
 
 
@@ -173,7 +180,7 @@ def table_split(table: ArrowTable, options: TableOptions) -> Split:
     if image := image_column(table):
         return arrow_split(table, arrow_images(table), label, {image})
     features = arrow_features(table, options, label)
-    return arrow_split(table, features, label, set(features.positions))
+    return arrow_split(table, features, label, {*features.names} - {options.group})
 
 
 def arrow_texts(table: ArrowTable, name: str) -> Texts:
@@ -214,65 +221,47 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
 
 
 def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Table:
-    """The columns of ``table`` that become features: those that are known, or all but the label.
-
-    Numbers, truth values and texts become columns; one column of lists becomes the vectors.
+    """The columns of ``table`` that become features: those that are known, or all but the label,
+    the group of a natural partition and the index of pandas. One column of lists becomes vectors.
     """
+    import pyarrow as pa
+
     known = options.columns
     if known is not None and label in known.names:
         label = ""  # a feature that is called as labels often are
-    names = table.names
-    lists = [name for name in names if name != label and _is_list(table, name)]
-    if len(lists) == 1 and (known is None or lists[0] not in known.names):
+    names = [name for name in table.names if name != label]
+    there = set(names)
+    has_known = known is not None and there.issuperset(known.names)
+    lists = [name for name in names if _is_list(table, name)]
+    if len(lists) == 1 and not has_known:
         return _from_lists(table, lists[0])
     for name in table.twice if known is None else known.names:
         table.refuse_twice(name)
-    wanted = [name for name in names if name != label]
     if known is not None:
-        there, chosen = {*wanted}, {*known.names}
         for name in known.names:
             if name not in there:
                 raise table.refuse(f"no column {name!r}")
-        wanted = [name for name in wanted if name in chosen]
-    texts = set()
-    for name in wanted:
-        kind = table.schema.field(name).type
-        if not (is_scalar(kind) or _is_number(kind)):
-            raise UserError(
-                f"Column {name!r} of {table.where} has the type {kind}; numbers, texts, or one "
-                "column of lists of numbers are allowed."
-            )
-        if not _is_number(kind):
-            texts.add(name)
+        wanted = [*known.names]
+    else:
+        left_out = {options.group, *index_columns(table.schema)}
+        wanted = [name for name in names if name not in left_out]
     if not wanted:
         raise UserError(f"{table.where} has no column of features beside the label.")
     refuse_too_wide(len(wanted), table.where)
-    found: dict[str, list[NDArray[Any]]] = {name: [] for name in wanted}
+    times = Counter(table.names)
+    for name in wanted:
+        if times[name] > 1:
+            raise UserError(f"{table.where} has several columns {name!r}; each needs its own name.")
+    parts: dict[str, list[Any]] = {name: [] for name in wanted}
     for batch in table.batches(wanted):
-        for name, column in zip(wanted, batch.columns, strict=True):
-            found[name].append(_column(column, name in texts))
-    joined = {
-        name: np.concatenate(parts) if parts else np.empty(0, object if name in texts else float)
-        for name, parts in found.items()
-    }
-    for name in texts:
-        refuse_file_names(joined[name], name, table.where)
-    numbers = [joined[name] for name in wanted if name not in texts]
-    return Table(
-        table.where,
-        tuple(wanted),
-        np.stack(numbers, axis=1) if numbers else np.empty((table.num_rows, 0)),
-        {name: joined[name] for name in wanted if name in texts},
-        table.note,
-    )
-
-
-def _column(column: Any, is_text: bool) -> NDArray[Any]:
-    import pyarrow as pa
-
-    if is_text:
-        return np.array(column.to_pylist(), dtype=object)
-    return np.asarray(column.cast(pa.float64()).to_numpy(False), dtype=np.float64)
+        for name, chunks in parts.items():
+            column = batch.column(name)
+            chunks.extend(getattr(column, "chunks", [column]))
+    types = {name: table.schema.field(name).type for name in wanted}
+    cells = {n: pa.chunked_array(c, None if c else types[n]) for n, c in parts.items()}
+    for name in wanted if known is None else ():
+        refuse_file_names(cells[name], name, table.where)
+    return Table(table.where, cells=cells, note=table.note)
 
 
 def _from_lists(table: ArrowTable, name: str) -> Table:
@@ -290,12 +279,12 @@ def _from_lists(table: ArrowTable, name: str) -> Table:
                 f"Column {name!r} of {table.where} holds lists of {one} and of {other} numbers; "
                 "all must be equally long."
             )
-        values = column.flatten().cast(pa.float64()).to_numpy(False)
+        values = column.flatten().cast(pa.float64(), safe=False).to_numpy(False)
         parts.append(np.asarray(values, dtype=np.float64).reshape(len(column), -1))
     if not parts:
-        return Table(table.where, (), np.empty((0, 1)))
+        return Table(table.where, np.empty((0, 1)))
     refuse_too_wide(next(iter(widths)), table.where)
-    return Table(table.where, (), np.concatenate(parts))
+    return Table(table.where, np.concatenate(parts))
 
 
 def _is_list(table: ArrowTable, name: str) -> bool:
@@ -305,15 +294,4 @@ def _is_list(table: ArrowTable, name: str) -> bool:
     lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not lists and not pa.types.is_fixed_size_list(kind):
         return False
-    return _is_number(kind.value_type)
-
-
-def _is_number(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(
-        pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_null(kind)
-    )
+    return is_number(kind.value_type)

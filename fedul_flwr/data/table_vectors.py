@@ -1,29 +1,41 @@
-"""Vectors of tables: which columns there are, missing values, categories one-hot."""
+"""Vectors of tables: what their columns mean, missing values, categories one-hot."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from fedul_flwr.data.column_cells import (
+    Cells,
+    are_plain_numbers,
+    codes,
+    infer_column,
+    number_block,
+)
 from fedul_flwr.data.columns import Column, Columns, unnamed_columns
-from fedul_flwr.data.tables import Missing, Table, VectorPoints
-from fedul_flwr.data.types import Bools
+from fedul_flwr.data.tables import Missing, Table, VectorPoints, Vectors
+from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.errors import UserError
 
-MAX_CATEGORIES = 256
-"""Most categories that a column has without a columns file: a column with more is free text."""
+_BLOCK = 512
+"""Columns of numbers that are read at a time."""
+_LARGEST_ERROR = 0.01
+"""Largest error of float32 in standard deviations of a column."""
 
 
 def infer_columns(tables: Sequence[Table]) -> Columns:
-    """Columns of tables with the same columns; categories are those of all of them, sorted.
+    """What the columns of tables mean (:func:`~fedul_flwr.data.column_cells.infer_column`).
+
+    Parameters
+    ----------
+    tables : with the same columns, the training data first.
 
     Raises
     ------
     UserError
-        If the tables have other columns, or a column has more categories than a category may have.
+        If the tables have other columns, or a column cannot be a feature.
     """
     first = tables[0]
     for other in tables[1:]:
@@ -34,191 +46,210 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
                 f"The columns of {first.where} and {other.where} differ in {what}; both must have "
                 "the same."
             )
-    if not first.names:
-        return unnamed_columns(first.numbers.shape[1])
-    texts = {name for table in tables for name in table.texts}
-    return Columns(
-        tuple(Column(n, _categories(tables, n) if n in texts else None) for n in first.names)
-    )
+    if first.vectors is not None:
+        return unnamed_columns(first.vectors.shape[1])
+    found: list[Column] = []
+    for start in range(0, len(first.names), _BLOCK):
+        names = first.names[start : start + _BLOCK]
+        plain = are_plain_numbers([_cells(first, name) for name in names])
+        found += [
+            Column(name) if is_plain else infer_column([_cells(table, name) for table in tables])
+            for name, is_plain in zip(names, plain, strict=True)
+        ]
+    return Columns(tuple(found))
 
 
-def _categories(tables: Sequence[Table], name: str) -> tuple[str, ...]:
-    found: set[str] = set()
-    for table in tables:
-        found |= {value for value in _texts(table, name) if value is not None}
-    if len(found) > MAX_CATEGORIES:
-        raise UserError(
-            f"Column {name!r} of {tables[0].where} holds {len(found)} different texts, too many "
-            f"for a category (at most {MAX_CATEGORIES}): leave it out, or name its categories in a "
-            "columns file."
-        )
-    return tuple(sorted(found))
-
-
-def _texts(table: Table, name: str) -> NDArray[np.object_]:
-    """A column as texts, also if a file holds its categories as numbers."""
-    if name in table.texts:
-        return table.texts[name]
-    numbers = table.numbers[:, table.positions[name]]
-    cells = [None if np.isnan(value) else f"{value:g}" for value in numbers]
-    return np.array(cells, dtype=object)
-
-
-def encode(
-    tables: Sequence[Table], columns: Columns, missing: Missing, fit_on: slice = slice(None)
-) -> list[VectorPoints]:
-    """Vectors of the features of ``columns``: numbers as they are, categories one-hot.
+def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
+    """The columns with what training data say of them: a ``fill`` where they have none yet.
 
     Parameters
     ----------
-    missing : rule for missing values; categories take the most frequent one unless it is
-        ``"refuse"``.
-    fit_on : tables whose values fill the missing ones: the training split, or all of an owner.
+    tables : the training split of a data set, or all tables of an owner.
+    missing : rule for the values of ``fill``; categories get the most frequent one, and none of
+        them is chosen with ``"refuse"``.
 
     Raises
     ------
     UserError
-        If a column is missing, a value is missing or not finite, a text stands where a number is
-        needed, a category is unknown, or vectors have another length.
+        If a column that needs a ``fill`` has no value, or float32 loses its differences.
     """
     for table in tables:
         _check_columns(table, columns)
-    places: dict[str, slice] = {}
-    start = 0
+    if tables[0].vectors is not None:
+        return _fit_vectors(tables, columns, missing)
+    found = {column.name: column for column in columns.columns}
+    for block in _blocks(columns):
+        values = np.concatenate([_numbers(table, block, columns) for table in tables])
+        _refuse_lost_differences(values, block, tables[0])
+        for column, own in zip(block, values.T, strict=True):
+            if missing != "refuse" and column.fill is None:
+                known = own[~np.isnan(own)]
+                _refuse_unknown(len(known), column, tables[0])
+                found[column.name] = replace(column, fill=_middle(known, missing))
     for column in columns.columns:
-        places[column.name] = slice(start, start + len(column.features))
-        start += len(column.features)
-    encoded = [np.empty((len(table), start), dtype=np.float32) for table in tables]
-    categories = [c for c in columns.columns if c.categories is not None and tables[0].names]
-    numbers = [c.name for c in columns.columns if c not in categories]
-    taken = [places[name].start for name in numbers] if tables[0].names else slice(None)
-    filled = _fill_numbers([_numbers(t, numbers) for t in tables], numbers, tables, missing, fit_on)
-    for vectors, part in zip(encoded, filled, strict=True):
-        vectors[:, taken] = part
-    for column in categories:
-        filled = _one_hot(tables, column, missing, fit_on)
-        for vectors, part in zip(encoded, filled, strict=True):
-            vectors[:, places[column.name]] = part
-    return [VectorPoints(t.where, v) for t, v in zip(tables, encoded, strict=True)]
+        if missing != "refuse" and column.categories is not None and column.fill is None:
+            known = np.concatenate([codes(_cells(table, column.name), column) for table in tables])
+            known = known[known >= 0]
+            _refuse_unknown(len(known), column, tables[0])
+            fill = column.values[int(np.bincount(known).argmax())]
+            found[column.name] = replace(column, fill=fill)
+    return Columns(tuple(found.values()))
+
+
+def _fit_vectors(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
+    """The same by vectors without names, whose numbers are the features of ``columns``."""
+    features = _as_numbers(columns)
+    means: list[float] = []
+    fills: list[float | str | None] = []
+    for block in _blocks(features):
+        values = np.concatenate([_numbers(table, block, features) for table in tables])
+        _refuse_lost_differences(values, block, tables[0])
+        for column, own in zip(block, values.T, strict=True):
+            known, fill = own[~np.isnan(own)], column.fill
+            if missing != "refuse" and fill is None:
+                _refuse_unknown(len(known), column, tables[0])
+                fill = _middle(known, missing)
+            fills.append(fill)
+            means.append(float(known.mean()) if len(known) else 0.0)
+    numbers_filled = tuple(
+        column if column.categories else replace(column, fill=fills[places.start])
+        for column, places in zip(columns.columns, columns.places.values(), strict=True)
+    )
+    return Columns(numbers_filled).filled_by(means, missing)
+
+
+def _as_numbers(columns: Columns) -> Columns:
+    """Every feature as a number."""
+    named = zip(columns.features, columns.fills(), strict=True)
+    return Columns(tuple(Column(n, fill=None if np.isnan(v) else v) for n, v in named))
+
+
+def _middle(known: Floats, missing: Missing) -> float:
+    if missing == "most-frequent":
+        values, counts = np.unique(known, return_counts=True)
+        return float(values[counts.argmax()])
+    return float(np.median(known) if missing == "median" else np.mean(known))
+
+
+def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
+    """Vectors of the features of ``columns``: numbers as they are, categories one-hot.
+
+    The vector of a row depends on no other row.
+
+    Raises
+    ------
+    UserError
+        If a column is missing, a value is missing and its column has no ``fill``, a number is not
+        finite, a text stands where a number is needed, a category is unknown, or vectors have
+        another length.
+    """
+    return [VectorPoints(table.where, _encode(table, columns)) for table in tables]
+
+
+def _encode(table: Table, columns: Columns) -> Vectors:
+    _check_columns(table, columns)
+    if table.vectors is not None:
+        columns = _as_numbers(columns)
+    places = columns.places
+    vectors: Vectors = np.zeros((len(table), len(columns.features)), dtype=np.float32)
+    for block in _blocks(columns):
+        values = _numbers(table, block, columns)
+        gaps = np.isnan(values)
+        if gaps.any():
+            fills = np.array([np.nan if c.fill is None else c.fill for c in block], dtype=float)
+            values = np.where(gaps, fills, values)
+            _refuse_cells(np.isnan(values), block, table, "missing")
+        too_large = np.abs(values) > np.finfo(np.float32).max
+        _refuse_cells(too_large, block, table, "infinite or too large for float32")
+        vectors[:, [places[column.name].start for column in block]] = values
+    for column in columns.columns:
+        if column.categories is None:
+            continue
+        found = codes(_cells(table, column.name), column)
+        if column.fill is None:
+            _refuse_cells((found < 0)[:, np.newaxis], [column], table, "missing")
+        else:
+            found[found < 0] = column.values.index(str(column.fill))
+        vectors[np.arange(len(table)), places[column.name].start + found] = 1
+    return vectors
+
+
+def _blocks(columns: Columns) -> Iterator[list[Column]]:
+    """The columns of numbers, some at a time."""
+    listed = [column for column in columns.columns if column.categories is None]
+    for start in range(0, len(listed), _BLOCK):
+        yield listed[start : start + _BLOCK]
+
+
+def _cells(table: Table, name: str) -> Cells:
+    assert table.cells is not None
+    return Cells(name, table.where, table.cells[name])
+
+
+def _numbers(table: Table, block: Sequence[Column], columns: Columns) -> Floats:
+    """``(n, b)``: some of the columns of numbers, NaN where a value is missing."""
+    if table.vectors is None:
+        return number_block([_cells(table, column.name) for column in block])
+    places = columns.places
+    taken = [places[column.name].start for column in block]
+    return np.asarray(table.vectors[:, taken], dtype=np.float64)
 
 
 def _check_columns(table: Table, columns: Columns) -> None:
-    if not table.names:
-        width = table.numbers.shape[1]
+    if table.vectors is not None:
+        width = table.vectors.shape[1]
         if width != len(columns.features):
             raise UserError(
                 f"{table.where} holds vectors of {width} numbers; {len(columns.features)} are "
                 "needed."
             )
         return
-    there = {*table.names}
     for name in columns.names:
-        if name not in there:
+        if name not in (table.cells or {}):
             raise UserError(
                 f"{table.where} has no column {name!r}; its columns are: "
                 f"{', '.join(table.names[:20])}{', …' if len(table.names) > 20 else ''}."
             )
 
 
-def _numbers(table: Table, names: Sequence[str]) -> NDArray[Any]:
-    """``(n, p)``: columns of numbers, NaN where a value is missing."""
-    if not table.names:
-        return table.numbers
-    texts = [name for name in names if name in table.texts]
-    found = np.empty((len(table), len(names)))
-    index = table.positions
-    found[:, [names.index(n) for n in texts]] = np.nan
-    known = [place for place, name in enumerate(names) if name not in table.texts]
-    found[:, known] = table.numbers[:, [index[names[place]] for place in known]]
-    for name in texts:
-        for row, cell in enumerate(table.texts[name]):
-            try:
-                found[row, names.index(name)] = np.nan if cell is None else float(cell)
-            except ValueError:
-                raise UserError(
-                    f"Column {name!r} of {table.where} holds {str(cell)[:50]!r}, where a number is "
-                    "needed."
-                ) from None
-    return found
-
-
-def _fill_numbers(
-    parts: Sequence[NDArray[Any]],
-    names: Sequence[str],
-    tables: Sequence[Table],
-    missing: Missing,
-    fit_on: slice,
-) -> list[NDArray[Any]]:
-    """Columns of numbers ``(n, p)`` of every table, without missing values."""
-    largest = np.finfo(np.float32).max
-    for part, table in zip(parts, tables, strict=True):
-        _refuse_cells(np.abs(part) > largest, names, table, "infinite or too large for float32")
-        if missing == "refuse":
-            _refuse_cells(np.isnan(part), names, table, "missing")
-    if not any(np.isnan(part).any() for part in parts):
-        return list(parts)
-    known = np.concatenate(list(parts[fit_on]))
-    _refuse_unknown(np.isnan(known).all(axis=0), names, tables[fit_on][0])
-    from sklearn.impute import SimpleImputer
-
-    imputer = SimpleImputer(strategy=missing.replace("-", "_")).fit(known)
-    return [imputer.transform(part) for part in parts]
-
-
-def _refuse_cells(bad: Bools, names: Sequence[str], table: Table, what: str) -> None:
+def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) -> None:
     if not bad.any():
         return
-    column = int(bad.any(axis=0).argmax())
-    count = int(bad[:, column].sum())
+    place = int(bad.any(axis=0).argmax())
+    count = int(bad[:, place].sum())
     hint = (
-        "fill them, or set missing to 'mean', 'median' or 'most-frequent'"
+        "fill them, train with missing = 'mean', 'median' or 'most-frequent', or give the column a "
+        '"fill" in the columns file'
         if what == "missing"
         else "all values must be finite"
     )
     values = "value" if count == 1 else "values"
     verb = "is" if count == 1 else "are"
     raise UserError(
-        f"Column {names[column]!r} of {table.where} has {count} {values} that {verb} {what}: "
+        f"Column {block[place].name!r} of {table.where} has {count} {values} that {verb} {what}: "
         f"{hint}."
     )
 
 
-def _refuse_unknown(empty: Bools, names: Sequence[str], table: Table) -> None:
-    if empty.any():
+def _refuse_lost_differences(values: Floats, block: Sequence[Column], table: Table) -> None:
+    """Refuse a column whose values are so large that float32 does not tell them apart."""
+    known = np.where(np.isfinite(values), values, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        errors = np.abs(known.astype(np.float32) - known).max(axis=0, initial=0)
+    for place in np.flatnonzero(errors > 0).tolist():
+        own = values[np.isfinite(values[:, place]), place]
+        deviation = float((own - own[0]).std()) if len(own) else 0.0
+        if deviation > 0 and _LARGEST_ERROR * deviation < errors[place] < np.inf:
+            raise UserError(
+                f"Column {block[place].name!r} of {table.where} holds numbers from "
+                f"{own.min():.17g} to {own.max():.17g}, which differ by less than float32 "
+                "can tell: subtract a constant, such as the smallest one, or leave the column out."
+            )
+
+
+def _refuse_unknown(count: int, column: Column, table: Table) -> None:
+    if count == 0:
         raise UserError(
-            f"Column {names[int(empty.argmax())]!r} of {table.where} holds no value at all, so its "
-            "missing values cannot be filled."
+            f"Column {column.name!r} of {table.where} holds no value at all, so its missing values "
+            'cannot be filled: leave it out, or give it a "fill" in the columns file.'
         )
-
-
-def _one_hot(
-    tables: Sequence[Table], column: Column, missing: Missing, fit_on: slice
-) -> list[NDArray[Any]]:
-    from sklearn.impute import SimpleImputer
-    from sklearn.preprocessing import OneHotEncoder
-
-    assert column.categories is not None
-    parts = [_texts(table, column.name) for table in tables]
-    for part, table in zip(parts, tables, strict=True):
-        if missing == "refuse":
-            gaps = np.array([cell is None for cell in part], dtype=bool)[:, np.newaxis]
-            _refuse_cells(gaps, (column.name,), table, "missing")
-        for cell in part:
-            if cell is not None and cell not in column.categories:
-                raise UserError(
-                    f"Column {column.name!r} of {table.where} holds {str(cell)[:50]!r}, which is "
-                    f"none of its categories ({', '.join(column.categories[:20])}): add it to the "
-                    "columns file of all owners."
-                )
-    columns = [part[:, np.newaxis] for part in parts]
-    if any(cell is None for part in parts for cell in part):
-        known = np.concatenate(columns[fit_on])
-        if all(cell is None for cell in known[:, 0]):
-            _refuse_unknown(np.array([True]), (column.name,), tables[fit_on][0])
-        imputer = SimpleImputer(strategy="most_frequent", missing_values=None).fit(known)
-        columns = [imputer.transform(part) for part in columns]
-    encoder = OneHotEncoder(categories=[list(column.categories)], sparse_output=False)
-    return [
-        encoder.fit_transform(part) if len(part) else np.empty((0, len(column.categories)))
-        for part in columns
-    ]

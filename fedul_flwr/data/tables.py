@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,7 +27,10 @@ _BLOCK = 4096
 class TableOptions:
     """How points are read: settings of these names, and the columns if they are known.
 
-    ``bits`` are those of the values in 16-bit images, 0 if they are not known.
+    ``bits`` are those of the values in 16-bit images, 0 if they are not known. ``group`` is the
+    column that a natural partition goes by, which is no feature unless the columns have it. With
+    ``trained`` the columns are those of a trained model: nothing is taken from the tables, so that
+    the vector of a row does not depend on other rows.
     """
 
     missing: Missing = "refuse"
@@ -35,13 +38,16 @@ class TableOptions:
     columns: Columns | None = None
     text: str = ""
     bits: int = 0
+    group: str = ""
+    trained: bool = False
 
     @property
     def identity(self) -> list[str]:
         """Part of the key of data that were read with these options."""
         found = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
         found += [self.text] if self.text else []
-        return [*found, f"{self.bits} bits"] if self.bits else found
+        found += [f"{self.bits} bits"] if self.bits else []
+        return [*found, f"group {self.group}"] if self.group else found
 
 
 NO_OPTIONS = TableOptions()
@@ -50,30 +56,30 @@ NO_OPTIONS = TableOptions()
 
 @dataclass(frozen=True)
 class Table:
-    """The feature columns of one table, in order.
+    """The columns of a table as they were read, or vectors without names.
 
     Attributes
     ----------
     where : its name in messages.
-    names : headers of all columns; empty if vectors came without names.
-    numbers : ``(n, p)``, the columns of numbers in order; NaN is a missing value.
-    texts : the other columns by name, ``(n,)`` objects each; ``None`` is a missing value.
+    vectors : ``(n, d)`` numbers, if they came without names; NaN is a missing value.
+    cells : else the columns by header, in order, as Arrow's chunked arrays of one length.
     note : how its file was read, if not as usual; else empty.
     """
 
     where: str
-    names: tuple[str, ...]
-    numbers: NDArray[Any]
-    texts: Mapping[str, NDArray[np.object_]] = field(default_factory=dict)
+    vectors: NDArray[Any] | None = None
+    cells: Mapping[str, Any] | None = None
     note: str = ""
 
     def __len__(self) -> int:
-        return len(self.numbers)
+        if self.vectors is not None:
+            return len(self.vectors)
+        return len(next(iter(self.cells.values()))) if self.cells else 0
 
     @property
-    def positions(self) -> dict[str, int]:
-        """Place of every column of ``numbers`` by its header."""
-        return {n: place for place, n in enumerate(n for n in self.names if n not in self.texts)}
+    def names(self) -> tuple[str, ...]:
+        """Headers of the columns; empty if vectors came without names."""
+        return tuple(self.cells or ())
 
 
 @dataclass(frozen=True)

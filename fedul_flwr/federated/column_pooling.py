@@ -86,7 +86,7 @@ class ColumnPooling:
 
     Attributes
     ----------
-    on_scaling : called with the scaling once it is known.
+    on_scaling : called with the scaling once it is known, and the moments that it comes from.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class ColumnPooling:
         self._settings = settings
         self._registry, self._registration = registry, registration
         self._setup = setup
-        self.on_scaling: Callable[[Scaling], None] = lambda _: None
+        self.on_scaling: Callable[[Scaling, Moments], None] = lambda *_: None
 
     def check(self, answer: Content) -> None:
         """Refuse a client's answer to phase ``setup`` whose means and variances are not valid."""
@@ -124,7 +124,7 @@ class ColumnPooling:
         self._setup.values |= values
         contents = {client: Content(values=values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
-        self.on_scaling(scaling)
+        self.on_scaling(scaling, found)
 
     def _masked_sum(self, grid: Grid) -> Moments:
         """Moments of all points together, of which no client shows its part.

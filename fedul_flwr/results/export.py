@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.results.predict import Predictor, load_model
+from fedul_flwr.results.predict import UNKNOWN_SCALING, Predictor, load_model
 
 Format = Literal["onnx", "torchscript"]
 SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torchscript": ".torchscript"}
@@ -36,11 +36,14 @@ _CHECKED = 8
 class WholeModel(nn.Module):
     """From points as they are stored to class probabilities, as in :class:`Predictor`.
 
+    NaN in a vector is a missing value, which becomes the ``fill`` of its column.
+
     Parameters
     ----------
-    predictor : without an extractor, and not standardized by the points to predict.
+    predictor : without an extractor, and whose scaling is known.
     """
 
+    fills: Tensor
     means: Tensor
     scales: Tensor
 
@@ -48,8 +51,12 @@ class WholeModel(nn.Module):
         super().__init__()
         self.model = predictor.model
         self.temperature = predictor.temperature
-        scaling = predictor.scaling
-        assert scaling != "own"
+        scaling, columns = predictor.scaling, predictor.table.columns
+        assert scaling != "unknown"
+        fills = np.array(columns.fills() if columns else [])
+        self.is_filled = bool(np.isfinite(fills).any())
+        if self.is_filled:
+            self.register_buffer("fills", torch.from_numpy(fills).float())
         self.is_scaled = scaling is not None
         if scaling is not None:
             self.register_buffer("means", torch.from_numpy(scaling.means))
@@ -58,6 +65,8 @@ class WholeModel(nn.Module):
     def forward(self, points: Tensor) -> Tensor:
         """``(n, K)`` float32 probabilities of ``(n, h, w, c)`` uint8 images or ``(n, d)`` float32
         vectors."""
+        if self.is_filled:
+            points = torch.where(points.isnan(), self.fills, points)
         if self.is_scaled:
             points = ((points.double() - self.means) / self.scales).float()
         logits = self.model(to_input(points))
@@ -113,11 +122,8 @@ def _refuse(predictor: Predictor) -> None:
             "A model on features cannot be exported: another network computes its inputs "
             "(setting features). Export takes models of points."
         )
-    if predictor.scaling == "own":
-        raise UserError(
-            "A model with standardize = 'owner' cannot be exported: it standardizes by the mean of "
-            "the very points to predict. Train it with 'federation' or 'constants'."
-        )
+    if predictor.scaling == "unknown":
+        raise UserError(UNKNOWN_SCALING)
 
 
 def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:
@@ -127,7 +133,7 @@ def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:
     if len(predictor.input_shape) > 1:
         return generator.integers(0, 256, shape, dtype=np.uint8)
     rows = generator.standard_normal(shape)
-    if predictor.scaling is not None and predictor.scaling != "own":
+    if predictor.scaling is not None and predictor.scaling != "unknown":
         rows = rows * predictor.scaling.scales + predictor.scaling.means
     return rows.astype(np.float32)
 

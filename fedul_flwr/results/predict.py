@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -23,8 +23,8 @@ from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
 from fedul_flwr.data.safe_files import read_header
-from fedul_flwr.data.standardize import Scaling, constant_scaling, moments, scaled, scaling_by
-from fedul_flwr.data.tables import NO_OPTIONS, Missing, TableOptions
+from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
+from fedul_flwr.data.tables import NO_OPTIONS, TableOptions
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
@@ -38,6 +38,12 @@ from fedul_flwr.results.store import TEMPERATURE
 __all__ = ["Predictor", "load_model"]
 
 MODEL_FILE = "model.safetensors"
+UNKNOWN_SCALING = (
+    "The run standardized each owner's points by their own means and scales (standardize = "
+    "'owner'), and the server had no points to keep some for predictions: write the \"mean\" and "
+    '"scale" of every number into columns.json of the run, or train with '
+    "standardize = 'federation'."
+)
 
 
 _FORMS: dict[int, tuple[str, type[np.generic]]] = {
@@ -62,7 +68,7 @@ class Predictor:
     temperature : divisor of the logits (:mod:`fedul_flwr.learning.temperature`).
     extractor : computes features of points, which the model takes; ``None`` if it takes points.
     table : rules for tables of features, with the columns of its training if they are known.
-    scaling : standardizes what the model takes; ``"own"`` is by the vectors to predict.
+    scaling : standardizes what the model takes; ``"unknown"`` if the run does not say by what.
     """
 
     model: nn.Module
@@ -72,7 +78,7 @@ class Predictor:
     temperature: float = 1.0
     extractor: Extractor | None = None
     table: TableOptions = NO_OPTIONS
-    scaling: Scaling | Literal["own"] | None = None
+    scaling: Scaling | Literal["unknown"] | None = None
 
     def predict(
         self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
@@ -145,6 +151,8 @@ class Predictor:
                 f"The model takes {what} ({_comma(('n', *self.input_shape))}), "
                 f"not {inputs.dtype} ({_comma(inputs.shape)})."
             )
+        if len(self.input_shape) == 1 and not np.isfinite(inputs[:]).all():
+            raise UserError("The vectors hold values that are missing or infinite.")
         inputs = self._taken(inputs, batch_size)
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         result = np.empty((len(inputs), len(self.class_names)))
@@ -170,12 +178,9 @@ class Predictor:
             inputs = np.concatenate(blocks) if blocks else np.empty((0, 1), dtype=np.float32)
         if self.scaling is None:
             return inputs
-        scaling = self.scaling
-        if scaling == "own":
-            everything = np.arange(len(inputs), dtype=np.int64)
-            columns = None if self.extractor else self.table.columns
-            scaling = scaling_by(moments(inputs, everything), columns)
-        return scaled(inputs, scaling)
+        if self.scaling == "unknown":
+            raise UserError(UNKNOWN_SCALING)
+        return scaled(inputs, self.scaling)
 
 
 def load_model(model: str | Path, *, trust_modules: bool = False) -> Predictor:
@@ -250,13 +255,15 @@ def open_run(directory: Path) -> nn.Module:
     return load_model(user_path(str(directory))).model
 
 
-def _scaling_of(directory: Path, settings: Mapping[str, Any]) -> Scaling | Literal["own"] | None:
+def _scaling_of(
+    directory: Path, settings: Mapping[str, Any]
+) -> Scaling | Literal["unknown"] | None:
     kind = settings.get("standardize")
-    if kind == "owner":
-        return "own"
-    if kind not in ("constants", "federation"):
+    if kind not in ("constants", "federation", "owner"):
         return None
     file = directory / (FEATURES_FILE if settings.get("features") else COLUMNS_FILE)
+    if kind == "owner" and not (file.is_file() and read_columns(file).has_constants):
+        return "unknown"
     return constant_scaling(read_columns(file))
 
 
@@ -264,14 +271,12 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
     """Rules for tables as in the run; without a columns file its columns are not known."""
     file = directory / COLUMNS_FILE
     columns = read_columns(file) if file.is_file() else None
-    missing, label = settings.get("missing", "refuse"), str(settings.get("label-column", ""))
-    if missing not in get_args(Missing):
-        raise UserError(f'{directory / "config.json"}: unknown value {missing!r} of "missing".')
+    label, text = (str(settings.get(key, "")) for key in ("label-column", "text-column"))
     # Earlier versions took the upper 8 of 16 bits, whatever the values were.
     bits = settings.get("image-bits", 16)
     if not isinstance(bits, int) or not 0 <= bits <= 16:
         raise UserError(f'{directory / "config.json"}: unknown value {bits!r} of "image-bits".')
-    return TableOptions(missing, label, columns, str(settings.get("text-column", "")), bits)
+    return TableOptions(label=label, columns=columns, text=text, bits=bits, trained=True)
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:

@@ -89,7 +89,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy = strategy_class(
         settings, build_base(settings), nodes, told(settings, data, directory)
     )
-    strategy.columns.on_scaling = keep_scaling(directory, data, SharedScaling())
+    strategy.columns.on_scaling = keep_scaling(directory, data, SharedScaling(), settings.missing)
     describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fedul_flwr.config.point_kinds import refuse_other_points
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.formats import composed
@@ -37,8 +38,16 @@ def open_named(
 def table_options(settings: SharedSettings) -> TableOptions:
     """Rules for the server's tables of features."""
     columns = read_columns(settings.columns) if settings.columns else None
+    group = ""
+    if isinstance(settings, RunConfig) and settings.partition == "natural":
+        group = settings[NaturalSettings].column
     return TableOptions(
-        settings.missing, settings.label_column, columns, settings.text_column, settings.image_bits
+        settings.missing,
+        settings.label_column,
+        columns,
+        settings.text_column,
+        settings.image_bits,
+        group,
     )
 
 

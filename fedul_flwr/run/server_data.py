@@ -12,7 +12,6 @@ from fedul_flwr.config.baselines import SupervisedSettings
 from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
-from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.federated_split import set_aside, without_sample
 from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
@@ -27,7 +26,7 @@ from fedul_flwr.data.standardize import (
     moments,
     scaling_by,
 )
-from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, PointArrays, Source
+from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.registry import ClientReport
@@ -49,8 +48,8 @@ class ServerData:
     validation : rows of the training images that select the best round.
     server : rows of the training images for training at the server.
     num_clients : number of simulated clients; ``None`` if real ones bring their own data.
-    scaling : returns the means and scales that standardize all vectors; ``None`` without any, or if
-        each owner has its own.
+    scaling : returns the means and scales that standardize the server's vectors; ``None`` without
+        any, or if each owner has its own and the server no data.
     """
 
     shape: DataShape
@@ -65,6 +64,9 @@ class ServerData:
 
     def standardized(self, settings: RunConfig, shared: SharedScaling) -> ServerData:
         """A copy whose vectors are standardized as ``settings`` say.
+
+        With ``"owner"`` the server is one, of the points that it keeps of its training split, or
+        else of all of them: a test point is standardized alike whatever is predicted with it.
 
         Parameters
         ----------
@@ -85,11 +87,10 @@ class ServerData:
         if source is None:
             return replace(self, scaling=None if kind == "owner" else by)
         if kind == "owner":
-            own_rows = np.concatenate([self.validation, self.server])
-            train = _scaled_by_own(source.train, own_rows, columns)
-            everything = np.arange(len(source.test), dtype=np.int64)
-            test = _scaled_by_own(source.test, everything, columns)
-            return replace(self, source=replace(source, train=train, test=test))
+            rows = np.concatenate([self.validation, self.server])
+            rows = rows if len(rows) else np.arange(len(source.train), dtype=np.int64)
+            own = scaling_by(moments(source.train.inputs, rows), columns)
+            by = lambda: own  # noqa: E731
         train = replace(source.train, inputs=ScaledInputs(source.train.inputs, by))
         test = replace(source.test, inputs=ScaledInputs(source.test.inputs, by))
         return replace(self, source=replace(source, train=train, test=test), scaling=by)
@@ -156,10 +157,12 @@ class ServerData:
                 )
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
-            if settings.standardize == "owner":
-                data = _scaled_by_own(data, rows, self.shape.model_columns)
-            elif self.scaling is not None:
-                data = replace(data, inputs=ScaledInputs(data.inputs, self.scaling))
+            by = self.scaling
+            if by is None and settings.standardize == "owner":
+                own = scaling_by(moments(data.inputs, rows), self.shape.model_columns)
+                by = lambda: own  # noqa: E731
+            if by is not None:
+                data = replace(data, inputs=ScaledInputs(data.inputs, by))
         elif self.source is not None and len(self.server):
             data, rows = self.source.train, self.server
         else:
@@ -219,11 +222,6 @@ class ServerData:
             report.priors = truth.true_priors.tolist()
         if isinstance(truth, LabelTruth):
             report.labeled_counts = _counts(truth.given, self.source.num_classes)
-
-
-def _scaled_by_own(data: PointArrays, rows: Ints, columns: Columns | None) -> PointArrays:
-    own = scaling_by(moments(data.inputs, rows), columns)
-    return replace(data, inputs=ScaledInputs(data.inputs, lambda: own))
 
 
 def _counts(labels: Ints, num_classes: int) -> list[int]:

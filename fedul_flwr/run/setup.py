@@ -20,7 +20,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
-from fedul_flwr.data.standardize import Scaling, SharedScaling
+from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
+from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.disclosure import disclosures
@@ -140,17 +141,34 @@ def _disclosed(settings: RunConfig) -> dict[str, Any]:
 
 
 def keep_scaling(
-    directory: store.RunDirectory, data: ServerData, shared: SharedScaling
-) -> Callable[[Scaling], None]:
-    """The function that keeps the scaling of a federation: in ``shared``, and in a file."""
-    columns = data.shape.model_columns or unnamed_columns(data.shape.model_shape[0])
+    directory: store.RunDirectory, data: ServerData, shared: SharedScaling, missing: Missing
+) -> Callable[[Scaling, Moments], None]:
+    """The function that keeps the scaling of a run in ``shared``, and in a file for predictions.
 
-    def keep(found: Scaling) -> None:
-        shared.known = found
-        described = columns.scaled_by(found.means.tolist(), found.scales.tolist()).to_json()
-        write_atomically(scaling_file(directory.path, data.shape), described)
+    The file also says what fills a missing value, by the same moments where nothing else has said
+    it: owners fill theirs by their own points, and a row to predict has no owner.
+    """
+
+    def keep(scaling: Scaling, found: Moments) -> None:
+        shared.known = scaling
+        write_scaling(directory, data, scaling, found, missing)
 
     return keep
+
+
+def write_scaling(
+    directory: store.RunDirectory,
+    data: ServerData,
+    scaling: Scaling,
+    found: Moments | None = None,
+    missing: Missing = "refuse",
+) -> None:
+    """Write the file with the scaling of a run, and with what ``found`` says of missing values."""
+    columns = data.shape.model_columns or unnamed_columns(data.shape.model_shape[0])
+    columns = columns.scaled_by(scaling.means.tolist(), scaling.scales.tolist())
+    if found is not None and not data.shape.num_features:
+        columns = columns.filled_by(found.means.tolist(), missing)
+    write_atomically(scaling_file(directory.path, data.shape), columns.to_json())
 
 
 def scaling_file(directory: Path, shape: DataShape) -> Path:

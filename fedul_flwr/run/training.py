@@ -17,7 +17,13 @@ from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import in_words
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.data.standardize import SharedScaling, constant_scaling
+from fedul_flwr.data.standardize import (
+    ScaledInputs,
+    Scaling,
+    SharedScaling,
+    constant_scaling,
+)
+from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
@@ -57,6 +63,7 @@ from fedul_flwr.run.setup import (
     set_truths,
     told,
     write_federation,
+    write_scaling,
 )
 
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -106,7 +113,9 @@ def train(
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
-    strategy.columns.on_scaling = keep_scaling(directory, data, scaling)
+    strategy.columns.on_scaling = keep_scaling(directory, data, scaling, settings.missing)
+    if settings.standardize == "owner" and (own := _scaling_of_server(data, of_server)):
+        write_scaling(directory, data, own())
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
@@ -132,6 +141,15 @@ def train(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
     )
     write_model_card(directory)
+
+
+def _scaling_of_server(
+    data: ServerData, of_server: LabeledPoints | None
+) -> Callable[[], Scaling] | None:
+    """What standardizes the server's own points; None if it has none."""
+    if of_server is not None and isinstance(of_server.inputs, ScaledInputs):
+        return of_server.inputs.by
+    return data.scaling
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from fedul_flwr.api.given_data import dataset_of
+from fedul_flwr.api.given_data import CLIENT, dataset_of
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
@@ -328,3 +328,36 @@ def test_given_keywords_then_settings_have_the_names_of_the_command_line() -> No
         "test-prior": "0.75,0.25",
         "start-from": "runs/a",
     }
+
+
+@pytest.mark.parametrize("kind", ["arrays", "frame", "hub"])
+def test_given_the_client_of_each_point_then_a_column_beside_the_features_has_it(kind: str) -> None:
+    clients = np.tile(["b", "a"], 10)
+    data: Any = (VECTORS, LABELS)
+    frame = pd.DataFrame(VECTORS, columns=["x", "y", "z"]).assign(label=LABELS)
+    if kind != "arrays":
+        data = frame if kind == "frame" else datasets.Dataset.from_pandas(frame)
+    dataset = dataset_of(data, clients=clients)
+    source = load_source(dataset, table=TableOptions(group=CLIENT))
+    assert source.input_shape == (3,)
+    for row, client in zip(source.train.inputs, source.train.columns[CLIENT], strict=True):
+        [place] = np.flatnonzero((row == VECTORS).all(axis=1))
+        assert ["a", "b"][int(client)] == clients[place]
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        (np.zeros(19), "must be a number, or name a client for each of 20 points"),
+        ([None, *range(19)], "names no client for some points"),
+        (range(20), "4 of the clients have test points alone"),
+    ],
+)
+def test_clients_that_cannot_be_used_are_refused(clients: Any, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        dataset_of((VECTORS, LABELS), clients=clients)
+
+
+def test_clients_of_a_named_data_set_are_a_setting_of_it() -> None:
+    with pytest.raises(UserError, match="partition = 'natural' takes the clients from a column"):
+        dataset_of("wine", clients=[0, 1])

@@ -351,3 +351,23 @@ def test_given_a_notebook_then_progress_is_a_bar(
     monkeypatch.setattr(progress, "in_notebook", lambda: True)
     with RunProgress(settings()) as bar:
         assert bar._bar is not None
+
+
+def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Path) -> None:
+    x, y = load_wine(return_X_y=True)
+    clients = np.where(np.arange(len(y)) % 5 == 0, "small", "big")
+    found = ff.simulate("supervised", (x, y), **{**SMALL, "clients": clients})
+    federation = json.loads((found.directory / "federation.json").read_text())["clients"]
+    sizes = [sum(client["class_counts"]) for client in federation]
+    assert len(sizes) == 2  # in the order of their names
+    assert sizes[0] > 3 * sizes[1]
+    compared = ff.compare(
+        ["supervised"],
+        (pd.DataFrame(x).rename(columns=str), y),
+        seeds=1,
+        **{**SMALL, "clients": pd.Series(clients)},
+    )
+    [result] = compared.results["supervised"]
+    assert len(json.loads((result.directory / "federation.json").read_text())["clients"]) == 2
+    with pytest.raises(ff.UserError, match="Setting partition contradicts clients"):
+        ff.simulate("supervised", (x, y), partition="iid", **{**SMALL, "clients": clients})

@@ -49,7 +49,8 @@ def test_given_a_file_with_a_formula_for_a_name_when_labeled_then_its_name_is_te
     names, _ = read_labels(tmp_path / "labels.csv")
     assert names == [FORMULA]
     # The same file may come back as an owner's known labels.
-    assert read_rows(tmp_path / "labels.csv", "labels")[1][0] == FORMULA
+    rows, _ = read_rows(tmp_path / "labels.csv", "labels")
+    assert rows[1][0] == FORMULA
 
 
 def test_given_numbers_below_zero_when_written_then_they_stay_numbers() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -57,6 +58,25 @@ def test_missing_values_are_filled_by_all_sets_of_the_owner(ward: Path) -> None:
     assert sets.inputs[1, 0] == (30 + 50 + 20 + 25) / 4
 
 
+def test_given_a_fill_in_the_columns_file_then_it_fills_at_every_owner(ward: Path) -> None:
+    (ward / "january.csv").write_text(CSV.replace("40", "").replace("m,", "NA,"))
+    known = Columns((Column("age", fill=44.0), Column("sex", ("f", "m"), fill="m")))
+    for missing in ("refuse", "mean"):
+        table = TableOptions(missing, columns=known)  # type: ignore[arg-type]
+        sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=table)
+        assert sets.inputs[1].tolist() == [44, 0, 1]
+
+
+def test_given_owners_in_other_types_and_orders_then_their_vectors_are_the_same(
+    ward: Path,
+) -> None:
+    (ward / "february.parquet").unlink()
+    frame = pd.DataFrame({"sex": ["m", "f"], "age": ["20.0", "25"], "note": ["?", "<1"]})
+    frame.astype({"sex": "category"}).to_parquet(ward / "february.parquet")
+    sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=KNOWN)
+    assert sets.inputs[3:].tolist() == [[20, 0, 1], [25, 1, 0]]
+
+
 def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
     np.savez(ward / "january.npz", vectors=np.ones((2, 3)), labels=np.array([None, None]))
     (ward / "january.csv").unlink()
@@ -73,10 +93,10 @@ def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
     ("old", "new", "message"),
     [
         ("sex,age", "sex,years", "has no column 'age'; its columns are: sex, years, label."),
-        ("m,40", "m,old", "Column 'age' of {file} holds 'old', where a number is needed."),
-        ("m,40", "x,40", "holds 'x', which is none of its categories (f, m): add it to"),
+        ("m,40", "m,old", "Column 'age' of {file} holds 'old', where a number is needed: write"),
+        ("m,40", "x,40", "holds 'x', which is none of its categories (f, m): correct it"),
         ("m,40", "m,inf", "Column 'age' of {file} has 1 value that is infinite or too large"),
-        ("m,40", "m,", "Column 'age' of {file} has 1 value that is missing: fill them, or set"),
+        ("m,40", "m,", "Column 'age' of {file} has 1 value that is missing: fill them, train"),
         (CSV, "sex,age,label\n", "{file} holds no rows; one or more are needed."),
     ],
 )
@@ -105,9 +125,9 @@ def _with_an_image(folder: Path, ward: Path) -> str:
     return refused(ward)
 
 
-def test_texts_without_a_columns_file_are_refused(ward: Path) -> None:
-    assert "Column 'sex' of" in (text := refused(ward, TableOptions()))
-    assert text.endswith("there are: setting columns has to name a columns file.")
+def test_given_named_columns_and_a_run_that_names_none_then_they_are_refused(ward: Path) -> None:
+    assert "january.csv has columns with names" in (text := refused(ward, TableOptions()))
+    assert text.endswith("setting columns has to name a columns file.")
 
 
 def test_a_file_of_vectors_cannot_be_a_set_of_images(ward: Path) -> None:

@@ -156,11 +156,14 @@ def test_natural_needs_a_client_per_group(num_clients: int) -> None:
 
 @pytest.mark.parametrize("column", ["", "hospital"])
 def test_natural_needs_a_column_that_exists(column: str) -> None:
-    message = f"Setting natural.column = {column!r}: the data set has writer."
+    message = (
+        f"Setting natural.column = {column!r}: the data set has no such column of whole numbers or "
+        "texts; it has writer."
+    )
     with pytest.raises(UserError, match=re.escape(message)):
         split("natural", **{"natural.column": column})
     config = parse_flat({**default_flat(), "partition": "natural", "natural.column": "x"})
-    with pytest.raises(UserError, match="the data set has no further column"):
+    with pytest.raises(UserError, match="the data set has no such column of whole"):
         partition_points(LABELS, {}, 10, 6, config)
 
 

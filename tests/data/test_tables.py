@@ -106,8 +106,9 @@ def test_missing_values_are_filled_by_the_training_split(
     [
         (
             "x,label\n1,0\n,1\nNA,1\n",
-            "Column 'x' of {train} has 2 values that are missing: fill them, or set missing to "
-            "'mean', 'median' or 'most-frequent'.",
+            "Column 'x' of {train} has 2 values that are missing: fill them, train with missing = "
+            "'mean', 'median' or 'most-frequent', or give the column a \"fill\" in the columns "
+            "file.",
         ),
         (
             "x,label\n1,0\ninf,1\n",
@@ -134,8 +135,8 @@ def test_missing_values_are_filled_by_the_training_split(
         ("x,label\n", "{train} holds no rows; each split needs one or more."),
         (
             "x,label\n2020-01-01,0\n2020-01-02,1\n",
-            "Column 'x' of {train} has the type date32[day]; numbers, texts, or one column of "
-            "lists of numbers are allowed.",
+            "Column 'x' of {train} holds dates or times, such as '2020-01-01': turn it into a "
+            "number, such as an age or days since a date, or leave it out.",
         ),
         (
             "x,label\n1,0\n1,2,3\n",
@@ -155,7 +156,7 @@ def test_given_a_column_without_any_value_it_cannot_be_filled(tmp_path: Path) ->
     name = write_csv(tmp_path / "d", "x,y,label\n1,,0\n2,,1\n", "x,y,label\n1,1,0\n")
     assert refused(name, missing="mean") == (
         f"Column 'y' of {name}/train.csv holds no value at all, so its missing values cannot be "
-        "filled."
+        'filled: leave it out, or give it a "fill" in the columns file.'
     )
 
 
@@ -164,7 +165,7 @@ def test_free_text_is_refused_as_a_category(tmp_path: Path) -> None:
     name = write_csv(tmp_path / "d", f"who,label\n{rows}", "who,label\nname0,0\n")
     assert refused(name) == (
         f"Column 'who' of {name}/train.csv holds 300 different texts, too many for a category (at "
-        "most 256): leave it out, or name its categories in a columns file."
+        "most 256): leave it out, or name it in a columns file, with its categories or as a number."
     )
 
 
@@ -180,11 +181,13 @@ def test_a_columns_file_chooses_columns_categories_and_order(tmp_path: Path) -> 
 def test_an_unknown_category_or_a_text_among_numbers_is_refused(tmp_path: Path) -> None:
     name = write_csv(tmp_path / "d")
     assert refused(name, columns=Columns((Column("sex", ("f", "m")),))) == (
-        f"Column 'sex' of {name}/test.csv holds 'x', which is none of its categories (f, m): add "
-        "it to the columns file of all owners."
+        f"Column 'sex' of {name}/test.csv holds 'x', which is none of its categories (f, m): "
+        'correct it, or train with a columns file that has it, or "other": true for all that are '
+        "none."
     )
     assert refused(name, columns=Columns((Column("sex"),))) == (
-        f"Column 'sex' of {name}/train.csv holds 'f', where a number is needed."
+        f"Column 'sex' of {name}/train.csv holds 'f' and 2 more such cells, where a number is "
+        "needed: write it with a decimal point, or leave the cell empty."
     )
     assert refused(name, columns=Columns((Column("height"),))) == (
         f"{name}/train.csv has no column 'height'; its columns are: age, sex, dose, label."

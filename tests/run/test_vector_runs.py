@@ -219,6 +219,71 @@ def test_owners_with_tables_of_their_own_train(
     assert found["columns"] == list(columns.features)
 
 
+@pytest.mark.parametrize("how", ["plaintext", "masked"])
+def test_given_owners_with_gaps_then_the_federations_means_fill_those_of_predictions(
+    how: str, settings: Settings, tmp_path: Path
+) -> None:
+    columns = load_source("wine").columns
+    assert columns is not None
+    place = write_owners(tmp_path / "owners", columns)
+    for file in place.glob("*/month1.csv"):  # a gap in the first cell
+        header, row, *rows = file.read_text().splitlines()
+        file.write_text("\n".join([header, row[row.index(",") :], *rows]))
+    (tmp_path / "columns.json").write_text(columns.to_json())
+    base = {**QUICK, "client_data": str(place), "dataset": "none", "standardize_sum": how}
+    base |= {"class_names": "class_0,class_1,class_2", "columns": str(tmp_path / "columns.json")}
+    directory = train(settings(**base, missing="mean"), 3)
+    known = read_columns(directory).columns
+    assert [column.fill for column in known] == [column.mean for column in known]
+    gap = tmp_path / "gap.csv"
+    named = ",".join(columns.names)
+    first = str(known[0].mean)  # an empty row at the end of a file is none
+    gap.write_text(f"{named}\n{first}{',' * (len(columns.names) - 1)}\n")
+    filled = tmp_path / "filled.csv"
+    filled.write_text(f"{named}\n{','.join(str(column.mean) for column in known)}\n")
+    answers = [predict(directory, f, f.with_suffix(".out")).read_text() for f in (gap, filled)]
+    assert answers[0] == answers[1]
+    # No mean says a median: a gap to predict is refused, and the model is there.
+    directory = train(settings(**base, missing="median"), 3)
+    assert {column.fill for column in read_columns(directory).columns} == {None}
+    with pytest.raises(UserError, match='or give the column a "fill" in the columns file'):
+        predict(directory, gap, tmp_path / "none.csv")
+
+
+def test_given_owners_scales_alone_then_a_prediction_needs_some(
+    settings: Settings, tmp_path: Path
+) -> None:
+    columns = load_source("wine").columns
+    assert columns is not None
+    place = write_owners(tmp_path / "owners", columns)
+    (tmp_path / "columns.json").write_text(columns.to_json())
+    base = {**QUICK, "client_data": str(place), "dataset": "none", "standardize": "owner"}
+    base |= {"class_names": "class_0,class_1,class_2", "columns": str(tmp_path / "columns.json")}
+    directory = train(settings(**base), 3)
+    points = np.asarray(load_source("wine").test.inputs)
+    with pytest.raises(UserError, match=r'write the "mean" and "scale" of every number into'):
+        load_model(directory).predict(points)
+    width = len(columns.names)
+    scaled_columns = columns.scaled_by([1.0] * width, [2.0] * width)
+    (directory / "columns.json").write_text(scaled_columns.to_json())
+    alone = load_model(directory).predict_proba(points[:1])
+    np.testing.assert_allclose(alone, load_model(directory).predict_proba(points)[:1], atol=1e-6)
+
+
+def test_given_own_scales_and_data_at_the_server_then_its_points_standardize_predictions(
+    settings: Settings,
+) -> None:
+    config = settings(**QUICK, **SETS, standardize="owner")
+    directory = train(config, 3)
+    from fedul_flwr.data.sources import source_directory
+
+    rows = build_split(source_directory("wine"), 3, config).validation
+    inputs = np.asarray(load_source("wine").train.inputs[rows], dtype=np.float64)
+    columns = read_columns(directory).columns
+    assert [column.mean for column in columns] == pytest.approx(inputs.mean(axis=0))
+    assert [column.scale for column in columns] == pytest.approx(inputs.std(axis=0))
+
+
 @pytest.mark.parametrize(("how", "first"), [("plaintext", 2), ("masked", 3)])
 def test_a_client_that_joins_later_gets_the_scaling_that_is_known(
     how: str, first: int, settings: Settings, tmp_path: Path
@@ -378,14 +443,16 @@ def test_all_clients_are_told_the_scaling_of_the_columns_that_models_take(
     config = settings(method="supervised", standardize="federation", features=features)
     config = config.model_copy(update={"standardize_sum": "plaintext"})
     built, known = pooling(config, registered), []
-    built.on_scaling = known.append
+    built.on_scaling = lambda scaling, found: known.append((scaling, found))
     for _ in range(2):  # once is enough
         built.share(registered)  # type: ignore[arg-type]
     ((name, contents),) = registered.sent
     assert (name, sorted(contents)) == ("columns", [0, 1, 2])
     for content in contents.values():
         assert content.values == {"column-means": means, "column-scales": scales}
-    assert [scaling.scales.tolist() for scaling in known] == [scales]
+    [(scaling, found)] = known
+    assert scaling.scales.tolist() == scales
+    assert found.means.tolist() == [0.5, 0.5, 40.0]  # of a category the frequencies
 
 
 def test_a_malformed_answer_in_a_masked_sum_names_its_client(settings: Settings) -> None:

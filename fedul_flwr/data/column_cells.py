@@ -1,0 +1,330 @@
+"""The cells of one column of a table as numbers or as categories, whatever its file's types are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.data.columns import MISSING_TEXTS, OTHER, Column
+from fedul_flwr.data.types import Bools, Floats, Ints
+from fedul_flwr.errors import UserError
+
+MAX_CATEGORIES = 256
+"""Most categories that a column has without a columns file: a column with more is free text."""
+
+_MOST_JOINED = 2**30
+"""Most bytes of texts in one array, whose offsets are int32."""
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
+_TRUTH = r"^(?i:true|false)$"
+_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+_WHOLE = r"^[+-]?\d+$"
+_LEADING_ZERO = r"^[+-]?0\d+$"
+_DATE = (
+    r"^\d{4}-\d{1,2}-\d{1,2}([ T].*)?$|^\d{4}/\d{1,2}/\d{1,2}( .*)?$"
+    r"|^\d{1,2}\.\d{1,2}\.\d{2,4}( .*)?$|^\d{1,2}/\d{1,2}/\d{2,4}( .*)?$"
+    r"|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$|^-?\d+ days?( .*)?$"
+)
+_PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
+_NO_DATE = "turn it into a number, such as an age or days since a date, or leave it out"
+
+
+class Cells(NamedTuple):
+    """One column of one table.
+
+    Attributes
+    ----------
+    name : its header.
+    where : name of its table in messages.
+    column : Arrow's chunked array.
+    """
+
+    name: str
+    where: str
+    column: Any
+
+    @property
+    def here(self) -> str:
+        """The column in messages."""
+        return f"Column {self.name!r} of {self.where}"
+
+
+def are_plain_numbers(columns: Sequence[Cells]) -> Bools:
+    """``(p,)``, which columns of one table are texts of numbers without leading zeros, and a number
+    therefore; found for all of them at once, which thousands of columns need."""
+    joined = _joined(columns)
+    if joined is None:
+        return np.zeros(len(columns), dtype=bool)
+    texts = _stripped(joined)
+    known = np.asarray(texts.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    texts = texts.fill_null("0")
+    is_number = _matches(texts, _NUMBER) & ~_matches(texts, _LEADING_ZERO)
+    by_column = (len(columns), -1)
+    return np.asarray(
+        is_number.reshape(by_column).all(axis=1) & known.reshape(by_column).any(axis=1), dtype=bool
+    )
+
+
+def _joined(columns: Sequence[Cells]) -> Any:
+    """All cells of columns of texts, one column after the other; None if they are of other types,
+    none, or more than Arrow joins."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    kinds = {cells.column.type for cells in columns}
+    if len(kinds) != 1 or not _is_text(kinds.pop()) or not len(columns[0].column):
+        return None
+    if sum(cells.column.nbytes for cells in columns) > _MOST_JOINED:
+        return None
+    return pa.concat_arrays([chunk for cells in columns for chunk in cells.column.chunks])
+
+
+def infer_column(parts: Sequence[Cells]) -> Column:
+    """What a column means: the first part with a value says whether it is a number or a category.
+
+    Numbers, truth values, and texts that are numbers become a number; categories of pandas, texts,
+    and whole numbers with leading zeros become a category, of the values in all parts, sorted.
+
+    Parameters
+    ----------
+    parts : the same column of every table, the training data first.
+
+    Raises
+    ------
+    UserError
+        If it holds dates, numbers beside texts, or more texts than a category may have.
+    """
+    name = parts[0].name
+    first = next((part for part in parts if len(_known(part))), parts[0])
+    if not _is_category(first):
+        return Column(name)
+    known = {text for part in parts for text in _texts(part) if text is not None}
+    if len(known) > MAX_CATEGORIES:
+        zeros = next((text for text in known if re.match(_LEADING_ZERO, text)), "")
+        codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
+        raise UserError(
+            f"{first.here} holds {len(known)} different texts{codes_hint}, too many for a category "
+            f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
+            "categories or as a number."
+        )
+    return Column(name, tuple(sorted(known))) if known else Column(name)
+
+
+def _is_category(cells: Cells) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    kind = cells.column.type
+    if pa.types.is_dictionary(kind):
+        return True
+    if not _is_text(kind):
+        _refuse_other_types(cells)
+        return False
+    known = _known(cells)
+    if not len(known):
+        return False
+    numeric = _matches(known, _NUMBER) | _matches(known, _TRUTH)
+    if numeric.all():
+        is_code = _matches(known, _WHOLE).all() and _matches(known, _LEADING_ZERO).any()
+        return bool(is_code)
+    if _matches(known, _DATE).all():
+        raise UserError(
+            f"{cells.here} holds dates or times, such as {_first(known)!r}: {_NO_DATE}."
+        )
+    commas = _matches(known, _DECIMAL_COMMA)
+    if commas.any() and (numeric | commas).all():
+        example = _first(known.filter(pa.array(commas)))
+        raise UserError(
+            f"{cells.here} holds numbers with a decimal comma, such as {example!r}: write them "
+            "with a decimal point."
+        )
+    if 2 * numeric.sum() >= len(known):
+        _refuse_odd_texts(cells, known.filter(pc.invert(pa.array(numeric))))
+    return True
+
+
+def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
+    more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
+    raise UserError(
+        f"{cells.here} holds numbers, and {_first(odd)!r}{more}: write a number with a decimal "
+        "point, leave the cell empty, or name the categories of the column in a columns file."
+    )
+
+
+def number_block(columns: Sequence[Cells]) -> Floats:
+    """``(n, p)``, several columns of numbers of one table; see :func:`numbers`."""
+    joined = _joined(columns) if len(columns) > 1 else None
+    if joined is not None:
+        texts = _stripped(joined)
+        if _matches(texts.drop_null(), _NUMBER).all():
+            found = np.asarray(texts.cast("float64").to_numpy(zero_copy_only=False))
+            return np.asarray(found.reshape(len(columns), -1).T, dtype=np.float64)
+    return np.stack([numbers(cells) for cells in columns], axis=1)
+
+
+def numbers(cells: Cells) -> Floats:
+    """``(n,)``, the cells of a number: float64, NaN where a value is missing.
+
+    Raises
+    ------
+    UserError
+        If a cell is no number.
+    """
+    import pyarrow as pa
+
+    column = _without_dictionary(cells)
+    if _is_text(column.type):
+        column = _numbers_of_texts(cells, _stripped(column))
+    else:
+        _refuse_other_types(cells._replace(column=column))
+    # Whole numbers beyond 2^53 are rounded, not refused.
+    return np.asarray(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
+
+
+def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    known = texts.drop_null()
+    odd = known.filter(pa.array(~(_matches(known, _NUMBER) | _matches(known, _TRUTH))))
+    if len(odd):
+        more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
+        raise UserError(
+            f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed: write it with a "
+            "decimal point, or leave the cell empty."
+        )
+    for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
+        texts = pc.replace_substring_regex(texts, truth, number)
+    return texts.cast(pa.float64())
+
+
+def codes(cells: Cells, column: Column) -> Ints:
+    """``(n,)``, places of the cells of a category in ``column.values``; -1 where it is missing.
+
+    Raises
+    ------
+    UserError
+        If a cell is no category, and the column has no ``other``.
+    """
+    values = column.values
+    places: dict[str | None, int] = {}
+    for place, value in enumerate(values):
+        places.setdefault(_canonical(value), place)
+    places |= {value: place for place, value in enumerate(values)} | {None: -1}
+    texts = _texts(cells)
+    for text in set(texts.tolist()) - places.keys():
+        found = places.get(_canonical(text))
+        if found is None and not column.other:
+            raise UserError(
+                f"{cells.here} holds {text[:50]!r}, which is none of its categories "
+                f"({', '.join(values[:20])}{', …' if len(values) > 20 else ''}): correct it, or "
+                'train with a columns file that has it, or "other": true for all that are none.'
+            )
+        places[text] = values.index(OTHER) if found is None else found
+    return np.array([places[text] for text in texts], dtype=np.int64)
+
+
+def _texts(cells: Cells) -> NDArray[np.object_]:
+    """``(n,)``, the cells as texts, ``None`` where a value is missing: 1.0 is ``1``."""
+    import pyarrow as pa
+
+    column = _without_dictionary(cells)
+    if _is_text(column.type):
+        return np.array(_stripped(column).to_pylist(), dtype=object)
+    if pa.types.is_temporal(column.type):
+        return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
+    _refuse_other_types(cells._replace(column=column))
+    known = (None if cell != cell else cell for cell in column.to_pylist())  # NaN is missing
+    return np.array([None if cell is None else _canonical(str(cell)) for cell in known], object)
+
+
+def _without_dictionary(cells: Cells) -> Any:
+    import pyarrow as pa
+
+    kind = cells.column.type
+    if not pa.types.is_dictionary(kind):
+        return cells.column
+    try:
+        return cells.column.cast(kind.value_type)
+    except pa.ArrowException:  # of intervals and the like
+        raise UserError(
+            f"{cells.here} holds categories of the type {kind.value_type}; texts or numbers are "
+            "allowed."
+        ) from None
+
+
+def _canonical(text: str) -> str:
+    """A text in the form that all spellings of one value share: ``1`` for 1.0 and 1e0.
+
+    Whole numbers with leading zeros stay: they are codes.
+    """
+    text = text.strip()
+    if text.lower() in ("true", "false"):
+        return text.lower()
+    if not _PLAIN_NUMBER.fullmatch(text):
+        return text
+    value = float(text)
+    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else text
+
+
+def _known(cells: Cells) -> Any:
+    """The cells that have a value."""
+    column = cells.column
+    return (_stripped(column) if _is_text(column.type) else column).drop_null()
+
+
+def _stripped(texts: Any) -> Any:
+    """Texts without spaces around them; null where one says that a value is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(texts)
+    missing = pc.is_in(texts, value_set=pa.array(sorted(MISSING_TEXTS), texts.type))
+    return pc.if_else(missing, pa.scalar(None, texts.type), texts)
+
+
+def _matches(texts: Any, pattern: str) -> Bools:
+    import pyarrow.compute as pc
+
+    found = pc.match_substring_regex(texts, pattern)
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _first(texts: Any) -> str:
+    return str(texts[0].as_py())[:50]
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    is_view = getattr(pa.types, "is_string_view", lambda _: False)(kind)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_view)
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers or truth values."""
+    import pyarrow as pa
+
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_null(kind)
+    )
+
+
+def _refuse_other_types(cells: Cells) -> None:
+    import pyarrow as pa
+
+    kind = cells.column.type
+    if is_number(kind):
+        return
+    if pa.types.is_temporal(kind):
+        raise UserError(f"{cells.here} holds dates or times ({kind}): {_NO_DATE}.")
+    raise UserError(
+        f"{cells.here} has the type {kind}; numbers, texts, or one column of lists of numbers are "
+        "allowed."
+    )

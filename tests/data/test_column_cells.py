@@ -1,0 +1,328 @@
+"""What a column means: decided once by the training data, the same for every file after it."""
+
+from __future__ import annotations
+
+import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from fedul_flwr.data.column_cells import Cells, codes, infer_column, numbers
+from fedul_flwr.data.columns import Column, Columns, parse_columns
+from fedul_flwr.data.local_data import load_points
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.table_vectors import encode, fit
+from fedul_flwr.data.tables import Table, TableOptions
+from fedul_flwr.errors import UserError
+
+
+def cells(values: Any) -> Cells:
+    """A column of a table called t."""
+    array = pa.array(values) if isinstance(values, list) else values
+    return Cells("c", "t", pa.chunked_array([array]))
+
+
+def said(function: Any, *arguments: Any) -> str:
+    """The one sentence of a refusal."""
+    with pytest.raises(UserError) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ([1, None, 3], [1, np.nan, 3]),
+        ([True, None, False], [1, np.nan, 0]),
+        (["1", "+2.5", "1e+06", " -.5 ", "NA", "", None], [1, 2.5, 1e6, -0.5] + [np.nan] * 3),
+        (["True", "false", None], [1, 0, np.nan]),
+        (["00.5", "01", "2.25"], [0.5, 1, 2.25]),  # decimals are no codes
+        ([Decimal("1.25"), None], [1.25, np.nan]),
+        (pa.array([2**64 - 1, 0], pa.uint64()), [2.0**64, 0]),
+        (pa.array([2**53 + 1], pa.int64()), [2.0**53]),
+        (pa.array([None, None]), [np.nan, np.nan]),
+        (pa.array(np.array([1.5, np.nan], np.float16)), [1.5, np.nan]),
+    ],
+)
+def test_given_any_type_of_numbers_then_they_are_numbers(values: Any, wanted: list[float]) -> None:
+    column = (
+        cells(values) if isinstance(values, list) else Cells("c", "t", pa.chunked_array([values]))
+    )
+    assert infer_column([column]) == Column("c")
+    np.testing.assert_array_equal(numbers(column), wanted)
+
+
+@pytest.mark.parametrize(
+    ("values", "categories"),
+    [
+        (["m", "f", None, "m"], ("f", "m")),
+        (["007", "012", "100"], ("007", "012", "100")),  # codes, not 7, 12 and 100
+        (["", "NA", "x"], ("x",)),
+        ([" a", "a "], ("a",)),
+        (pa.array(["b", "a"]).dictionary_encode(), ("a", "b")),
+        (pa.array([10, 2, None]).dictionary_encode(), ("10", "2")),  # a categorical of pandas
+        (["<18", "18-65", ">65"], ("18-65", "<18", ">65")),
+    ],
+)
+def test_given_texts_codes_or_categoricals_then_they_are_categories(
+    values: Any, categories: tuple[str, ...]
+) -> None:
+    column = (
+        cells(values) if isinstance(values, list) else Cells("c", "t", pa.chunked_array([values]))
+    )
+    assert infer_column([column]) == Column("c", categories)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (["61.5", "70", "?"], ["'?'", "decimal point"]),
+        (["1.2", "<0.3", "<0.5", "2"], ["'<0.3' and 1 more such cells"]),
+        (["1,5", "2,25", "3"], ["decimal comma", "'1,5'"]),
+        (["2024-01-31", "2024-02-01 10:00"], ["dates or times", "'2024-01-31'"]),
+        (["31.12.2024", None], ["dates or times", "'31.12.2024'"]),
+        (["10:20", "11:30:15"], ["dates or times"]),
+        (["3 days 04:00:00"], ["dates or times"]),
+        ([datetime.date(2024, 1, 1)], ["dates or times (date32[day])"]),
+        ([datetime.datetime(2024, 1, 1)], ["dates or times (timestamp"]),
+        ([datetime.timedelta(1)], ["dates or times (duration"]),
+        ([[1, 2], [3]], ["has the type list<item: int64>"]),
+        ([{"a": 1}], ["has the type struct"]),
+        ([f"name {row}" for row in range(300)], ["300 different texts, too many"]),
+        (
+            [f"{row:05}" for row in range(300)],
+            ["300 different texts (such as '00", "make it a code"],
+        ),
+    ],
+)
+def test_given_what_is_no_feature_then_a_sentence_names_column_cell_and_remedy(
+    values: Any, words: list[str]
+) -> None:
+    text = said(infer_column, [cells(values)])
+    assert text.startswith("Column 'c' of t h")
+    assert all(word in text for word in words), text
+
+
+def test_given_a_number_then_the_training_file_decides_and_a_later_text_is_refused() -> None:
+    assert infer_column([cells(["1", "2"]), cells(["?"])]) == Column("c")
+    assert "'?', where a number is needed" in said(numbers, cells(["?"]))
+    assert infer_column([cells(["a", "b"]), cells([1, 2])]) == Column("c", ("1", "2", "a", "b"))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["1", "3", None, "2"],
+        ["1.0", "3.0", "", "2e0"],
+        [1, 3, None, 2],
+        [1.0, 3.0, np.nan, 2.0],
+        [Decimal("1.0"), Decimal("3"), None, Decimal("2")],
+        pa.array([1, 3, None, 2]).dictionary_encode(),
+    ],
+)
+def test_given_categories_then_every_type_of_the_same_values_has_the_same_places(
+    values: Any,
+) -> None:
+    column = (
+        cells(values) if isinstance(values, list) else Cells("c", "t", pa.chunked_array([values]))
+    )
+    for categories in (("1", "2", "3"), ("1.0", "2.0", "3.0")):  # as another file wrote them
+        assert codes(column, Column("c", categories)).tolist() == [0, 2, -1, 1]
+
+
+def test_given_truth_values_as_categories_then_their_spelling_does_not_matter() -> None:
+    column = Column("c", ("False", "True"))
+    for values in ([True, False], ["True", "False"], ["TRUE", "false"]):
+        assert codes(cells(values), column).tolist() == [1, 0]
+
+
+def test_given_codes_with_leading_zeros_then_a_number_is_none_of_them() -> None:
+    column = Column("c", ("007", "7"))
+    assert codes(cells(["007", "7"]), column).tolist() == [0, 1]
+    assert codes(cells([7]), column).tolist() == [1]
+    assert "'7', which is none of its categories (007)" in said(
+        codes, cells([7]), Column("c", ("007",))
+    )
+
+
+def test_given_other_then_an_unknown_category_becomes_it() -> None:
+    column = Column("icd", ("I10", "E11"), other=True)
+    assert column.features == ("icd=I10", "icd=E11", "icd=other")
+    assert codes(cells(["E11", "Z99", None, "A00"]), column).tolist() == [1, 2, -1, 2]
+    listed = Column("icd", ("other", "I10"), other=True)  # the file's own word
+    assert listed.features == ("icd=other", "icd=I10")
+    assert codes(cells(["Z99", "I10", "other"]), listed).tolist() == [0, 1, 0]
+    assert "'Z99', which is none" in said(codes, cells(["Z99"]), Column("icd", ("I10",)))
+
+
+def test_a_columns_file_keeps_fills_and_others() -> None:
+    columns = Columns(
+        (
+            Column("age", fill=61.5, mean=60.0, scale=2.0),
+            Column("icd", ("I10",), other=True, fill="other"),
+            Column("sex", ("f", "m"), fill="m"),
+        )
+    )
+    assert parse_columns(columns.to_json()) == columns
+    assert columns.fills() == [61.5, 0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ('{"name": "a", "fill": "x"}', "the fill of column 'a' must be a finite number"),
+        ('{"name": "a", "fill": 1e39}', "the fill of column 'a' must be a finite number"),
+        ('{"name": "a", "other": true}', "\"other\" of column 'a' must be true or false"),
+        ('{"name": "a", "categories": ["x"], "fill": "y"}', "must be one of its categories (x)"),
+        ('{"name": "a", "categories": ["x"], "other": 1}', "must be true or false"),
+        ('{"name": "a", "categories": ["x", "NA"]}', "'NA' in column 'a' is a missing value"),
+        ('{"name": "a", "mean": 1' + "0" * 400 + "}", "the mean of column 'a' must be a finite"),
+    ],
+)
+def test_columns_files_with_wrong_fills_are_refused(entry: str, words: str) -> None:
+    assert words in said(parse_columns, f'{{"columns": [{entry}]}}')
+
+
+def test_fills_by_means_are_the_mean_and_the_most_frequent_category() -> None:
+    columns = Columns((Column("age"), Column("sex", ("f", "m")), Column("dose", fill=1.0)))
+    means = [50.0, 0.4, 0.6, 7.0]
+    assert columns.filled_by(means, "mean").fills() == [50.0, 0, 1, 1.0]
+    # A mean says no median.
+    np.testing.assert_array_equal(columns.filled_by(means, "median").fills(), [np.nan, 0, 1, 1.0])
+    assert columns.filled_by(means, "refuse") == columns
+
+
+def frame_table(frame: pd.DataFrame) -> Table:
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    return Table("t", cells=dict(zip(table.column_names, table.columns, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("values", "is_lost"),
+    [
+        (10**17 + np.arange(60), True),  # 60 times in nanoseconds
+        (1_700_000_000_000_000_000 + np.arange(60) * 10**13, False),  # a week of them
+        (1_700_000_000 + np.arange(60), True),  # a minute in seconds
+        (1e6 + np.arange(60) % 2, False),
+        (np.full(60, 10**17 + 1), False),  # constant: there is nothing to tell apart
+        (np.r_[np.arange(59), 10**6], False),
+    ],
+)
+def test_numbers_whose_differences_float32_loses_are_refused_by_name(
+    values: Any, is_lost: bool
+) -> None:
+    for table in (frame_table(pd.DataFrame({"when": values})), Table("t", values[:, np.newaxis])):
+        column = Columns((Column("when"),))
+        if is_lost:
+            assert "Column 'when' of t holds numbers from" in said(fit, [table], column, "refuse")
+        else:
+            assert fit([table], column, "refuse") == column
+
+
+def test_given_vectors_without_names_then_fills_are_those_of_their_places() -> None:
+    columns = Columns((Column("a"), Column("s", ("f", "m"))))
+    train = Table("t", np.array([[1.0, 0, 1], [np.nan, 0, 1], [4.0, 1, 0]]))
+    fitted = fit([train], columns, "mean")
+    assert fitted.fills() == [2.5, 0, 1]
+    [found] = encode([Table("t", np.array([[np.nan, np.nan, np.nan]]))], fitted)
+    assert found.vectors.tolist() == [[2.5, 0, 1]]
+
+
+CONTENT = {
+    "n": [1.5, None, 3.0, -2.0],
+    "i": [1, 2, 3, 4],
+    "b": [True, False, True, True],
+    "s": ["f", "m", None, "m"],
+    "z": ["007", "012", "007", "012"],
+    "label": [0, 1, 0, 1],
+}
+
+
+@pytest.mark.parametrize("later", ["csv", "parquet"])
+@pytest.mark.parametrize("first", ["csv", "parquet"])
+def test_the_same_content_has_the_same_vectors_in_every_kind_of_file(
+    first: str, later: str, tmp_path: Path
+) -> None:
+    frame = pd.DataFrame(CONTENT).astype({"b": "boolean"})
+
+    def write(kind: str, name: str, rows: pd.DataFrame) -> Path:
+        file = tmp_path / f"{name}.{kind}"
+        rows.to_csv(file, index=False) if kind == "csv" else rows.to_parquet(file, index=False)
+        return file
+
+    for name in ("train", "test"):
+        write(first, name, frame)
+    source = load_source(str(tmp_path), table=TableOptions("mean"))
+    assert source.columns is not None
+    assert source.columns.features == ("n", "i", "b", "s=f", "s=m", "z=007", "z=012")
+    # The mean of 1.5, 3 and -2, and the most frequent text.
+    assert source.columns.fills()[:3] == [pytest.approx(2.5 / 3), 2.5, 0.75]
+    filled = [[1.5, 1, 1, 1, 0, 1, 0], [2.5 / 3, 2, 0, 0, 1, 0, 1]]
+    filled += [[3, 3, 1, 0, 1, 1, 0], [-2, 4, 1, 0, 1, 0, 1]]
+    np.testing.assert_allclose(source.train.inputs, filled, rtol=1e-6)
+    known = TableOptions(columns=source.columns, trained=True)
+    odd = frame.iloc[[1]].assign(i=2.0, b=["False"])  # as other programs write them
+    _, found = load_points(write(later, "patient", odd), (7,), known)
+    np.testing.assert_allclose(found, filled[1:2], rtol=1e-6)
+
+
+def test_an_index_of_pandas_and_the_group_are_no_features(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [3.0, 1.0, 2.0], "site": [10, 2, 10], "label": [0, 1, 1]})
+    for index in ("number", "patient", "again"):
+        folder = tmp_path / index
+        folder.mkdir()
+        for split in ("train", "test"):
+            rows = frame.sort_values("a")
+            if index == "patient":
+                rows = rows.set_index(pd.Index([7, 8, 9], name="patient"))
+            if index == "again":  # to_csv and read_csv leave the row number behind
+                rows.to_csv(folder / f"{split}.csv")
+                pd.read_csv(folder / f"{split}.csv").to_csv(folder / f"{split}.csv", index=False)
+            else:
+                rows.to_parquet(folder / f"{split}.parquet")
+        source = load_source(str(folder), table=TableOptions(group="site"))
+        assert source.columns is not None
+        assert source.columns.names == ("a",)
+        assert source.train.columns["site"].tolist() == [2, 10, 10]
+        every = load_source(str(folder)).columns
+        assert every is not None
+        assert every.names == ("a", "site")
+
+
+def test_a_file_of_a_trained_model_may_call_a_feature_like_a_label(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("class,age\n2,30\n")
+    columns = Columns((Column("age"), Column("class")))
+    _, found = load_points(tmp_path / "p.csv", (2,), TableOptions(columns=columns, trained=True))
+    assert found.tolist() == [[30, 2]]
+
+
+def test_named_columns_are_not_replaced_by_a_column_of_lists(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"v": [[9.0, 9.0]], "b": [2.0], "a": [1.0]})
+    frame.to_parquet(tmp_path / "p.parquet")
+    columns = Columns((Column("a"), Column("b")))
+    _, found = load_points(
+        tmp_path / "p.parquet", (2,), TableOptions(columns=columns, trained=True)
+    )
+    assert found.tolist() == [[1, 2]]
+
+
+def test_given_thousands_of_columns_then_their_numbers_are_read_at_once(tmp_path: Path) -> None:
+    width = 1300  # more than two blocks
+    values = np.arange(3 * width).reshape(3, width).astype(float)
+    values[1, 7] = np.nan
+    frame = pd.DataFrame(values).rename(columns="g{}".format).assign(label=[0, 1, 0])
+    frame["g600"] = ["a", "b", "a"]
+    for split in ("train", "test"):
+        frame.to_csv(tmp_path / f"{split}.csv", index=False)
+    source = load_source(str(tmp_path), table=TableOptions("mean"))
+    assert source.columns is not None
+    assert source.columns.features[599:603] == ("g599", "g600=a", "g600=b", "g601")
+    values[1, 7] = (values[0, 7] + values[2, 7]) / 2
+    np.testing.assert_array_equal(source.train.inputs[:, :600], values[:, :600])
+    np.testing.assert_array_equal(source.train.inputs[:, 602:], values[:, 601:])

@@ -1,0 +1,218 @@
+"""A row has one prediction: alone, among others, in any order of rows and columns, in any file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import fedul_flwr as ff
+from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.local_data import load_points
+from fedul_flwr.errors import UserError
+from fedul_flwr.results.export import export
+from fedul_flwr.results.prediction_file import write_predictions
+
+ROW = st.fixed_dictionaries(
+    {
+        "number": st.none() | st.floats(-50, 50).map(lambda value: round(value, 3)),
+        "whole": st.none() | st.integers(-(10**6), 10**6),
+        "truth": st.none() | st.booleans(),
+        "sex": st.none() | st.sampled_from(["f", "m"]),
+        "code": st.sampled_from(["007", "012", "100"]),
+        "grade": st.none() | st.sampled_from(["1", "2", "3"]),
+        "constant": st.just(5),
+        "truthful": st.sampled_from(["True", "False"]),
+    }
+)
+
+
+def training() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    count = 80
+    frame = pd.DataFrame(
+        {
+            "number": rng.normal(3, 10, count),
+            "whole": pd.array(rng.integers(0, 1000, count), dtype="Int64"),
+            "truth": pd.array(rng.random(count) < 0.7, dtype="boolean"),
+            "sex": rng.choice(["f", "m"], count, p=[0.3, 0.7]),
+            "code": rng.choice(["007", "012", "100"], count),
+            "grade": pd.Categorical(rng.choice(["1", "2", "3"], count)),
+            "constant": 5,
+            "truthful": rng.choice(["True", "False"], count),
+            "label": rng.choice(["ill", "sound"], count),
+        }
+    )
+    for place, name in enumerate(["number", "whole", "truth", "sex", "grade"]):
+        frame.loc[rng.random(count) < 0.1 + 0.02 * place, name] = None
+    return frame
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> ff.Result:
+    place = tmp_path_factory.mktemp("runs") / "run"
+    return ff.simulate(
+        "supervised",
+        training(),
+        clients=2,
+        rounds=2,
+        model="mlp",
+        missing="mean",
+        output=place,
+        engine="in-process",
+    )
+
+
+def as_frame(rows: list[dict[str, Any]], kinds: int) -> pd.DataFrame:
+    """The rows with other types, by the bits of ``kinds``; the values are the same."""
+    frame = pd.DataFrame(rows)
+    frame["whole"] = frame["whole"].astype("float64" if kinds & 1 else "Int64")
+    frame["truth"] = frame["truth"].astype("boolean" if kinds & 2 else object)
+    if kinds & 4:
+        frame["sex"] = frame["sex"].astype("category")
+    if kinds & 8:
+        frame["grade"] = frame["grade"].astype("float64").astype("Int64")
+    if kinds & 16:
+        frame["constant"] = frame["constant"].astype("float64")
+    if kinds & 32:
+        frame["truthful"] = frame["truthful"] == "True"
+    return frame
+
+
+@hypothesis_settings(
+    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(ROW, min_size=1, max_size=6), st.integers(0, 63), st.data())
+def test_given_any_rows_then_each_is_predicted_as_if_alone(
+    run: ff.Result, rows: list[dict[str, Any]], kinds: int, data: st.DataObject
+) -> None:
+    alone = np.concatenate([run.predict_proba(as_frame([row], 0)) for row in rows])
+    together = as_frame(rows, kinds)
+    np.testing.assert_allclose(run.predict_proba(together), alone, atol=1e-6)
+    order = data.draw(st.permutations(range(len(rows))))
+    columns = data.draw(st.permutations(list(together.columns)))
+    moved = together.iloc[list(order)][list(columns)]
+    np.testing.assert_allclose(run.predict_proba(moved), alone[list(order)], atol=1e-6)
+
+
+@hypothesis_settings(
+    deadline=None, max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(ROW, min_size=1, max_size=4), st.integers(0, 63))
+def test_given_any_kind_of_file_then_its_vectors_are_those_of_the_frame(
+    run: ff.Result, tmp_path: Path, rows: list[dict[str, Any]], kinds: int
+) -> None:
+    frame = as_frame(rows, kinds)
+    predictor = run.predictor
+    expected = run.predict_proba(frame)
+    frame.to_csv(tmp_path / "p.csv", index=False)
+    frame.to_parquet(tmp_path / "p.parquet")
+    for suffix in ("csv", "parquet"):
+        _, found = load_points(tmp_path / f"p.{suffix}", predictor.input_shape, predictor.table)
+        np.testing.assert_allclose(predictor.predict_proba(found), expected, atol=1e-6)
+
+
+def test_given_a_gap_then_the_training_fills_it_and_no_other_row(run: ff.Result) -> None:
+    frame = training()
+    columns = {column.name: column for column in read_columns(run.directory).columns}
+    assert columns["sex"].fill == "m"
+    assert columns["sex"].categories == ("f", "m")
+    assert columns["truthful"].categories is None
+    assert columns["grade"].categories == ("1", "2", "3")
+    fill = columns["number"].fill
+    assert isinstance(fill, float)
+    assert abs(fill - frame["number"].mean()) < 1  # of the training split
+    row = frame.iloc[[0]].drop(columns="label").assign(number=None, sex=None)
+    other = row.assign(number=fill, sex="m")
+    np.testing.assert_allclose(run.predict_proba(row), run.predict_proba(other), atol=1e-6)
+    extreme = frame.drop(columns="label").assign(number=1e6, sex="f")
+    together = run.predict_proba(pd.concat([row, extreme]))
+    np.testing.assert_allclose(together[:1], run.predict_proba(row), atol=1e-6)
+
+
+def test_given_the_command_then_one_patient_has_the_same_answer_alone(
+    run: ff.Result, tmp_path: Path
+) -> None:
+    frame = training().drop(columns="label")
+    gaps = frame[frame.isna().any(axis=1)]
+    assert len(gaps) > 5
+    gaps.to_csv(tmp_path / "many.csv", index=False)
+    gaps.iloc[[3]].to_csv(tmp_path / "one.csv", index=False)
+    many, one = (
+        pd.read_csv(
+            write_predictions(run.directory, tmp_path / f"{n}.csv", tmp_path / f"{n}-out.csv")
+        )
+        for n in ("many", "one")
+    )
+    assert one["p_ill"][0] == pytest.approx(many["p_ill"][3], abs=2e-6)
+
+
+def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_path: Path) -> None:
+    frame = training().drop(columns="label").iloc[:5]
+    predictor = run.predictor
+    assert predictor.table.columns is not None
+    from fedul_flwr.api.points import stored_points
+
+    filled = stored_points(frame, predictor.input_shape, predictor.table)
+    with_gaps = np.array(filled)
+    places = predictor.table.columns.places
+    with_gaps[0, places["number"]] = np.nan
+    with_gaps[0, places["sex"]] = np.nan
+    row = frame.iloc[[0]].assign(number=None, sex=None)
+    program = torch.jit.load(export(run.directory, "torchscript", tmp_path / "m.torchscript"))
+    found = program(torch.from_numpy(with_gaps)).detach().numpy()
+    np.testing.assert_allclose(found[:1], run.predict_proba(row), atol=1e-5)
+    np.testing.assert_allclose(found[1:], run.predict_proba(frame.iloc[1:]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sex": "x"}, "holds 'x', which is none of its categories (f, m)"),
+        ({"number": "<0.3"}, "holds '<0.3', where a number is needed"),
+        ({"number": float("inf")}, "infinite or too large"),
+    ],
+)
+def test_given_what_the_training_did_not_have_then_a_sentence_refuses(
+    run: ff.Result, change: dict[str, Any], words: str
+) -> None:
+    row = training().drop(columns="label").iloc[[0]].assign(**change)
+    with pytest.raises(UserError) as caught:
+        run.predict(row)
+    assert words in str(caught.value)
+    with pytest.raises(UserError, match="no column 'code'"):
+        run.predict(row.drop(columns="code"))
+
+
+def test_given_a_run_that_refused_gaps_then_a_gap_is_refused(tmp_path: Path) -> None:
+    frame = training()[["number", "whole", "label"]].dropna()
+    found = ff.simulate(
+        "supervised", frame, clients=2, rounds=1, model="linear", output=tmp_path / "r",
+        engine="in-process",
+    )  # fmt: skip
+    with pytest.raises(UserError, match="Column 'number' of x has 1 value that is missing"):
+        found.predict(frame.iloc[[0]].assign(number=None))
+
+
+def test_given_owners_that_standardize_by_themselves_then_a_row_has_one_prediction(
+    tmp_path: Path,
+) -> None:
+    frame = training()[["number", "whole", "label"]].dropna()
+    found = ff.simulate(
+        "supervised", frame, clients=2, rounds=1, model="linear", output=tmp_path / "r",
+        engine="in-process", standardize="owner",
+    )  # fmt: skip
+    rows = frame.drop(columns="label").iloc[:10]
+    together = found.predict_proba(rows)
+    for place in range(10):
+        one = found.predict_proba(rows.iloc[[place]])
+        np.testing.assert_allclose(one, together[[place]], atol=1e-6)
+    columns = read_columns(tmp_path / "r").columns
+    assert all(column.mean is not None and column.scale is not None for column in columns)
