@@ -10,7 +10,7 @@ from fedul_flwr.data.class_labels import ClassLabels, union
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import Split
-from fedul_flwr.data.table_vectors import encode, infer_columns
+from fedul_flwr.data.table_vectors import encode, fit, infer_columns
 from fedul_flwr.data.tables import Table, TableOptions, VectorPoints
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import UNLABELED, InputShape
@@ -40,8 +40,9 @@ class CommonForm(NamedTuple):
 def same_form(train: Split, test: Split, image_size: int, options: TableOptions) -> CommonForm:
     """Find the form of the points of both splits.
 
-    What fills missing values of tables comes from the training split alone, which also says how many bits
-    the values of 16-bit images have unless the options do. Images of both have color if any has.
+    What fills missing values of tables comes from the training split alone, which also says how
+    many bits the values of 16-bit images have unless the options do. Images of both have color if
+    any has.
 
     Raises
     ------
