@@ -174,8 +174,8 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
 
 
 def arrow_table(frame: Any, what: str = "x") -> Any:
-    """A DataFrame, or a table of Arrow, as an Arrow table without its index; categories become
-    texts.
+    """A DataFrame, or a table of Arrow, as an Arrow table without its index; categories are
+    dictionaries of texts.
 
     Raises
     ------
@@ -205,7 +205,11 @@ def _arrow_column(column: Any, name: str, what: str) -> Any:
     if isinstance(column.dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
     if isinstance(column.dtype, pd.CategoricalDtype | pd.IntervalDtype | pd.PeriodDtype):
-        column = column.astype(object).map(_category, na_action="ignore")
+        texts = column.astype(object).map(_category, na_action="ignore")
+        # A dictionary stays a category where all of its texts are numbers.
+        return pa.chunked_array(
+            [pa.array(texts, pa.large_string(), from_pandas=True)]
+        ).dictionary_encode()
     try:
         return _plain_type(pa.chunked_array([pa.Array.from_pandas(column)]))
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
@@ -224,17 +228,16 @@ def _category(value: Any) -> str:
 
 
 def _plain_type(column: Any) -> Any:
-    """A column of Arrow in a usual type: categories are texts, and decimals floats."""
+    """A column of Arrow in a usual type: categories of texts, and floats for decimals."""
     import pyarrow as pa
 
     kind = column.type
     if pa.types.is_dictionary(kind):
         # Arrow cannot cast dictionaries of every type of texts.
-        column = pa.chunked_array(
+        return pa.chunked_array(
             [part.dictionary.cast(pa.large_string()).take(part.indices) for part in column.chunks],
             pa.large_string(),
-        )
-        kind = column.type
+        ).dictionary_encode()
     if pa.types.is_decimal(kind):
         kind = pa.float64()
     if pa.types.is_string_view(kind):

@@ -76,7 +76,7 @@ def sentence(*arguments: str) -> str:
         ("dataset='data/huge-labels'", "Array 'labels' of"),
         ("dataset='data/negative'", "Array 'images' of"),
         ("dataset='data/fifos'", "holds no data set"),
-        ("dataset='data/one-class'", "there is one class; two or more are needed"),
+        ("dataset='data/one-class'", "hold one class, 0; two or more are needed"),
         ("dataset='data/pq-half'", "cannot be read as a parquet file"),
         ("dataset='data/fifo-image'", "x.png cannot be read as an image"),
         ("dataset='data/no-utf8'", "is not valid text: its name is not UTF-8"),

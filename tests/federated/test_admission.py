@@ -23,7 +23,7 @@ from fedul_flwr.run.named_data import named_shape
 from tests.support.runs import metrics, train
 
 VECTORS = {
-    **{"dataset": "none", "class-names": "sound,ill", "input-shape": "2", "model": "linear"},
+    **{"dataset": "none", "class-names": "sound,ill", "columns": "columns.json", "model": "linear"},
     **{"standardize": "federation", "standardize-sum": "masked"},
 }
 
@@ -35,6 +35,8 @@ def owner(tmp_path: Path) -> Context:
     ward.mkdir()
     (ward / "january.csv").write_text("a,b\n1,2\n3,4\n")
     (ward / "june.csv").write_text("a,b\n2,2\n5,4\n")
+    columns = {"columns": [{"name": "a"}, {"name": "b"}]}
+    (tmp_path / "columns.json").write_text(json.dumps(columns))
     (ward / "priors.csv").write_text("set,sound,ill\njanuary,0.8,0.2\njune,0.2,0.8\n")
     return Context(
         run_id=0,

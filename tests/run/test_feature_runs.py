@@ -116,7 +116,8 @@ def test_given_owners_with_own_data_then_each_computes_its_features(
     chosen = settings(
         **NO_DATA | FEATURES | {"method": "fedul", "selection": "last", "num-rounds": 1}
     )
-    directory = train(chosen, 2, client_app=own_data_app(folders))
+    allowed = {"allow-methods": "fedul,somebodys:halves"}
+    directory = train(chosen, 2, client_app=own_data_app(folders, **allowed))
     assert last_model(directory)["1.weight"].shape == (2, 16)
     assert load_model(directory).predict(images(4)[..., np.newaxis]).shape == (4,)
 
