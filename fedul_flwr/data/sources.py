@@ -24,8 +24,7 @@ from fedul_flwr.data.cache import (
 )
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.common_form import same_classes, same_form
-from fedul_flwr.data.demo_tables import DEMO_TABLES, read_demo_table
-from fedul_flwr.data.digits import read_digits
+from fedul_flwr.data.demo_data import DEMO_TABLES, read_demo_table, read_digits
 from fedul_flwr.data.formats import (
     Split,
     class_folders,

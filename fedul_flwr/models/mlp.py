@@ -29,3 +29,16 @@ def mlp(
 def linear(input_shape: InputShape, num_classes: int) -> nn.Module:
     """One linear layer: multinomial logistic regression."""
     return nn.Sequential(nn.Flatten(), Linear(math.prod(input_shape), num_classes))
+
+
+def mlp_linear(input_shape: InputShape, num_classes: int) -> nn.Module:
+    """A linear layer to 128 features, XCLP's embedding (appendix B.1), and one to the classes.
+
+    It can represent no more than one linear layer. The paper does not give the width of the
+    embedding; 128 is our choice.
+    """
+    return nn.Sequential(
+        nn.Flatten(),
+        Linear(math.prod(input_shape), 128),
+        Linear(128, num_classes),
+    )

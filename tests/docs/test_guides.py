@@ -109,7 +109,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     fetched = re.compile(r"<(?:script|link|img)[^>]*(?:src|href)=\"?https?://")
     pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
-    assert {"index.html", "choose.html", "experiments.html", "api/surrogate.html"} <= set(pages)
+    assert {"index.html", "choose.html", "experiments.html", "api/python.html"} <= set(pages)
     assert [name for name, path in pages.items() if fetched.search(path.read_text())] == []
 
 

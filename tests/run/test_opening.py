@@ -36,7 +36,9 @@ def test_the_arithmetic_is_written_where_it_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    data = SimpleNamespace(shape=DataShape((8, 8, 1), ("a", "b")), num_clients=2, split=None, client_data=())
+    data = SimpleNamespace(
+        shape=DataShape((8, 8, 1), ("a", "b")), num_clients=2, split=None, client_data=()
+    )
     directory = RunDirectory(tmp_path)
     describe(directory, resolve(settings, tmp_path), cast(ServerData, data), None, model)
     assert directory.read_json(ENVIRONMENT)["arithmetic"] == arithmetic
