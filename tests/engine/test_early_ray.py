@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 import socket
 import sys
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 
 from fedul_flwr.engine import early_ray
 
@@ -21,7 +21,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Calls of the real ``ray.init``, which here only notes them."""
     found: list[Call] = []
     init = lambda *words, **options: found.append((words, options))  # noqa: E731
-    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init))
+    monkeypatch.setattr(ray, "init", init)
     return found
 
 
@@ -33,12 +33,18 @@ def initialize(told: bytes, **options: Any) -> bytes:
         if not told:
             its.shutdown(socket.SHUT_WR)
         early_ray.use_ray(ours, "/home dir/workers")
-        sys.modules["ray"].init(runtime_env=ENVIRONMENT, **options)
+        ray.init(runtime_env=ENVIRONMENT, **options)
         its.setblocking(False)
         try:
             return its.recv(1) or b"closed"
         except BlockingIOError:
             return b"open"
+
+
+def assert_no_paths(job: Any) -> None:
+    """The working folder, which Ray would put first on its workers' path, is not there."""
+    job._py_driver_sys_path.extend(["/working/folder"])
+    assert list(job._py_driver_sys_path) == []
 
 
 def test_given_a_ray_that_has_started_then_flower_connects_and_its_workers_are_forks(
@@ -52,6 +58,7 @@ def test_given_a_ray_that_has_started_then_flower_connects_and_its_workers_are_f
     assert python[0] == sys.executable
     assert python[-2].endswith("ray_worker.py")
     assert python[-1] == "/home dir/workers"
+    assert_no_paths(options.pop("job_config"))
     assert options == {"logging_level": "ERROR", "runtime_env": ENVIRONMENT}
 
 
@@ -63,4 +70,7 @@ def test_given_none_or_options_that_it_does_not_take_then_flower_starts_its_own_
     told: bytes, options: dict[str, int], calls: list[Call]
 ) -> None:
     assert initialize(told, **options) == b"closed"
-    assert calls == [((), {"runtime_env": ENVIRONMENT, **options})]
+    [(words, used)] = calls
+    assert words == ()
+    assert_no_paths(used.pop("job_config"))
+    assert used == {"runtime_env": ENVIRONMENT, **options}

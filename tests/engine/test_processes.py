@@ -21,7 +21,7 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.engine import processes, worker
+from fedul_flwr.engine import local_grid, processes, worker
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.processes import (
     ProcessGrid,
@@ -191,7 +191,7 @@ def test_given_an_error_for_the_user_then_the_server_gets_its_text(
     grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[str] = []
-    monkeypatch.setattr(processes, "log", lambda level, form, *values: logged.append(form % values))
+    monkeypatch.setattr(local_grid, "log", lambda _, form, *values: logged.append(form % values))
     [unknown] = phase_messages("nonsense", {FIRST_NODE_ID: Content()})
     [reply] = grid.answer([unknown], None)
     assert reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
@@ -203,10 +203,10 @@ def test_given_an_error_that_nobody_foresaw_then_its_traceback_is_logged(
     grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[str] = []
-    monkeypatch.setattr(processes, "log", lambda level, form, *values: logged.append(form % values))
+    monkeypatch.setattr(local_grid, "log", lambda _, form, *values: logged.append(form % values))
     broken = Message(RecordDict({"config": ConfigRecord({})}), FIRST_NODE_ID, "query.phase")
     [reply] = grid.answer([broken], None)
-    assert reply.error.reason == "'phase'"
+    assert reply.error.reason.startswith("KeyError: 'phase'")
     assert [text.splitlines()[-1] for text in logged] == ["KeyError: 'phase'"]
 
 

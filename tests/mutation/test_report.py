@@ -20,7 +20,7 @@ IN_NO_PIECE = {
         # What travels and how: tests change whole messages, and compare bits at both ends.
         *("arrays", "codec", "grid", "messages", "packing", "phases", "sampled_grid", "sync"),
         # Who takes part, what a reply must be, and what is recorded: no mathematics.
-        *("blame", "disclosure", "dispatch", "nodes", "registration", "registry"),
+        *("blame", "disclosure", "dispatch", "nodes", "owner_log", "registration", "registry"),
         *("flower_internals", "reply_checks", "round_record", "validation"),
     )
 }

@@ -31,8 +31,8 @@ def train(settings: RunConfig, clients: int, **options: Any) -> Path:
     return Path(settings.output)
 
 
-class Cut(Exception):
-    """Stands for whatever interrupts a run."""
+class Cut(BaseException):
+    """Stands for whatever interrupts a run, as Ctrl-C does."""
 
 
 def cut_off(settings: RunConfig, clients: int, call: int) -> Path:
