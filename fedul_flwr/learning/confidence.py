@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -44,6 +45,8 @@ def top_probabilities(
     model: nn.Module, inputs: Inputs, points: NDArray[Any], plan: LocalPlan
 ) -> Tensor:
     """``(n,)``: the probability of the class that ``model`` predicts, for rows ``points``."""
+    if not len(points):  # a stream that has run dry
+        return torch.empty(0)
     return predict_logits(model, inputs, points, plan).softmax(dim=1).amax(dim=1)
 
 
