@@ -34,9 +34,9 @@ LAST_MODEL = "last.safetensors"
 METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
 PLACE_SETTINGS = ("output", "resume", "tracking", "device")
-RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum")
-"""Keys whose `auto` a run resolves by its method and kind of points; it records what it took."""
 """Settings about a run's place and machine; they do not change its results."""
+RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
+"""Keys whose `auto` a run resolves by its method and data; it records what it took."""
 
 
 class RunConfig(SharedSettings):
