@@ -14,7 +14,7 @@ from flwr.common import log
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.results.best_round import best_line
-from fedul_flwr.results.store import BEST_MODEL, HAS_STATE, RunDirectory
+from fedul_flwr.results.store import BEST_MODEL, HAS_STATE, TRAINED_FOR, RunDirectory
 from fedul_flwr.run.evaluation import Errors, Evaluator
 
 AddRound = Callable[[Mapping[str, Any]], None]
@@ -75,7 +75,9 @@ class Recorder:
         if local:  # first, because they are not saved: a run interrupted here repeats this round
             self._evaluate(dict(line), arrays, local_models, prior)
         self.directory.save_state(number, state)
-        self.directory.save_model(LAST_MODEL, arrays, {**line, HAS_STATE: bool(state)})
+        known = {} if prior is None else {TRAINED_FOR: prior.tolist()}
+        about = {**line, HAS_STATE: bool(state), **known}
+        self.directory.save_model(LAST_MODEL, arrays, about)
         self.directory.drop_states_before(number)
         self.directory.drop_client_versions(number)
         if not local:

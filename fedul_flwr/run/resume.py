@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from fedul_flwr.config.run_config import LAST_MODEL
@@ -58,6 +59,7 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
         return Start(dump_arrays(model))
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
+    prior = line.pop(store.TRAINED_FOR, None)
     if not _is_line(line):
         raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
     done = int(line["round"])
@@ -71,7 +73,7 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
     directory.keep_metrics(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
-        recorder.record(line, arrays, state)
+        recorder.record(line, arrays, state, prior=None if prior is None else np.array(prior))
     return Start(arrays, done, state)
 
 

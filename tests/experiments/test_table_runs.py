@@ -88,7 +88,9 @@ def test_given_a_directory_of_other_settings_then_its_run_starts_again(
     again = invoke("reproduce", *ONE)
     assert again.exit_code == 0, again.output
     assert places(ran[2:]) == ["start", "trial"]
-    assert output_of(again).count("an earlier run had other settings or files; it starts again.") == 2
+    assert (
+        output_of(again).count("an earlier run had other settings or files; it starts again.") == 2
+    )
     (kept,) = stored_results()
     assert (kept["settings"]["start-from:learning-rate"], kept["figures"]["test_error"]) == (0.5, 4)
 
