@@ -112,6 +112,7 @@ class PlainStrategy(Strategy):
             "input-shape": "x".join(map(str, self._shape.input_shape)),
             "standardize": "none",
             "selection": "last",
+            "learning-rate-schedule": "constant",  # as in the estimators
             "model": reference_of(model),
             "base": name,
             "fraction-train": share,

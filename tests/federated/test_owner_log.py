@@ -134,7 +134,8 @@ def test_given_the_log_then_no_path_name_or_value_of_the_data_is_in_it(owners: O
     owners.run()
     content = owners.log(1).read_text()
     assert str(owners.place) not in content
-    for name in (path.stem for path in owners.folders[1].iterdir()):
+    # The word "priors" is in what a method declares.
+    for name in (path.stem for path in owners.folders[1].iterdir() if path.stem != "priors"):
         assert name not in content, name
 
 
