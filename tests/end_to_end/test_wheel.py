@@ -100,7 +100,7 @@ import my_app
 with task_identity():
     grid = InProcessGrid(my_app.client_app, 3, {})
     found = my_app.main(grid, Context(0, 0, {}, RecordDict(), {}))
-assert float(found.evaluate_metrics_serverapp[5]["error"]) < 0.1
+assert float(found.evaluate_metrics_serverapp[10]["error"]) < 0.1
 """
 
 
