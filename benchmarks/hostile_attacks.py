@@ -11,6 +11,9 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fedul_flwr.federated.flower_internals import ErrorCode, make_message
@@ -226,10 +229,48 @@ def forged(phase: str, step: int, honest: RecordDict) -> Iterator[Attack]:
     if "sent" in names:
         yield Attack(phase, "sent: one bit", _replaced(["sent"], _flipped))
         yield Attack(phase, "sent: zeros", _replaced(["sent"], np.zeros_like))
-    for key in SMALL_ORDER if "public-keys" in names else ():
-        array = np.frombuffer(key, np.uint8)
-        change = _replaced(["public-keys"], lambda _, array=array: array)
+    if "public-keys" in names:
+        yield from _forged_keys(phase, honest)
+
+
+def _forged_keys(phase: str, honest: RecordDict) -> Iterator[Attack]:
+    """Public keys of X25519 and ML-KEM-768, one after the other, and their signatures."""
+
+    def begins(key: bytes) -> Callable[[Any], Any]:
+        return lambda array: np.concatenate([np.frombuffer(key, np.uint8), array[len(key) :]])
+
+    for key in SMALL_ORDER:
+        change = _replaced(["public-keys"], begins(key))
         yield Attack(phase, f"a key of small order, {key.hex()[:8]}…", change)
+    beyond = _replaced(["public-keys"], lambda array: np.r_[array[:32], [255] * 1184].astype("u1"))
+    yield Attack(phase, "a key that is none of ML-KEM-768", beyond)
+    arrays = cast(ArrayRecord, honest["arrays"])
+    if not arrays["signatures"].numpy().any():
+        return  # owners without identities, who take any key
+    for what, change in (("no signature", np.zeros_like), ("a random signature", _random)):
+        yield Attack(phase, what, _replaced(["signatures"], change))
+    fresh = _replaced(["public-keys"], begins(b"\x09" + bytes(31)))
+    yield Attack(phase, "a key that its signature is not of", fresh)
+
+    def earlier(content: RecordDict) -> RecordDict:
+        for name in ("public-keys", "signatures"):
+            cast(ArrayRecord, content["arrays"])[name] = arrays[name]
+        return content
+
+    yield Attack(phase, "key and signature of an earlier run", earlier)
+
+    def of_a_stranger(content: RecordDict) -> RecordDict:
+        found = cast(ArrayRecord, content["arrays"])
+        text = found["public-keys"].numpy().tobytes()
+        numbers = decode_dss_signature(_STRANGER.sign(text, ec.ECDSA(hashes.SHA384())))
+        joined = b"".join(number.to_bytes(66, "big") for number in numbers)
+        found["signatures"] = Array(np.frombuffer(joined, np.uint8))
+        return content
+
+    yield Attack(phase, "the signature of a stranger", of_a_stranger)
+
+
+_STRANGER = ec.generate_private_key(ec.SECP384R1())
 
 
 def _random(array: Any) -> Any:
@@ -248,6 +289,7 @@ _WRONG_BYTES: dict[str, Callable[[Any], Any]] = {
     "random bytes": _random,
     "empty": lambda array: array[:0],
     "27 bytes": lambda array: array[:27],
+    "a capsule alone": lambda array: array[:1088],
     "cut off": lambda array: array[:-1],
     "one bit": _flipped,
 }

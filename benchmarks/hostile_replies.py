@@ -9,14 +9,17 @@ other must be named, and the run must go on.
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import json
 import logging
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -26,12 +29,14 @@ from flwr.serverapp import Grid
 
 from benchmarks.hostile_attacks import Attack, attacks, copied, forged, of_floats
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.engine.in_process import run_in_process
+from fedul_flwr.deploy.certificates import make_node_key
+from fedul_flwr.engine.in_process import InProcessGrid, run_in_process
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import phase_of
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results import plots
+from fedul_flwr.secure.identities import OWNERS_FILE, PRIVATE_FILE
 
 LIAR, LEAST = 1, 200
 SMALL: dict[str, Any] = {
@@ -56,7 +61,7 @@ class Family:
     """Runs that are attacked: their settings, number of clients, and the attacked messages.
 
     ``steps`` says how many messages of a phase there are in one round, 1 by default; ``harmless``
-    has names of attacks that are none here.
+    has names of attacks that are none here. With ``identities`` clients sign their keys.
     """
 
     settings: dict[str, Any]
@@ -64,6 +69,7 @@ class Family:
     phases: tuple[str, ...] = ("describe", "setup", "train")
     steps: dict[str, int] = field(default_factory=dict)
     harmless: frozenset[str] = frozenset()
+    identities: bool = False
 
 
 UNCHANGED = frozenset(
@@ -101,6 +107,24 @@ FAMILIES: dict[str, Family] = {
         steps={COMPARE: 5},
     ),
 }
+FAMILIES["XCLP, identities"] = replace(
+    FAMILIES["XCLP, secure"], phases=(COMPARE, SUM), identities=True
+)
+
+
+@cache
+def _folders(clients: int) -> str:
+    """A folder of each client with its identity, the same in all runs of this process."""
+    place = tempfile.mkdtemp(prefix="fedul-identities-")
+    atexit.register(shutil.rmtree, place)
+    keys = [make_node_key(str(client)) for client in range(clients)]
+    everybody = b"".join(b"%d %s" % (client, public) for client, (_, public) in enumerate(keys))
+    for client, (private, _) in enumerate(keys):
+        folder = Path(place) / str(client)
+        folder.mkdir()
+        (folder / PRIVATE_FILE).write_bytes(private)
+        (folder / OWNERS_FILE).write_bytes(everybody)
+    return place
 
 
 @dataclass
@@ -211,6 +235,11 @@ def _run(
     grids: list[HostileGrid] = []
 
     def wrap(grid: Grid) -> Grid:
+        if family.identities:
+            assert isinstance(grid, InProcessGrid)
+            for context in grid.contexts.values():
+                number = context.node_config["partition-id"]
+                context.node_config |= {"identity": f"{_folders(family.clients)}/{number}"}
         grids.append(HostileGrid(grid, plan))
         return grids[-1]
 

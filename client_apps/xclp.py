@@ -31,7 +31,8 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.propagation.privacy_plan import privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.encrypted_distances import COMPLAINT
+from fedul_flwr.secure.complaints import COMPLAINT
+from fedul_flwr.secure.identities import read_identities
 from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:
@@ -182,4 +183,6 @@ def propagation_client(
         graph.labels,
         graph.num_classes,
         features,
+        client.state.run,
+        read_identities(client.node.identity, number),
     )

@@ -29,7 +29,7 @@ def build_client(context: Context) -> MethodClient[Any]:
     """Build the client that answers one message."""
     node, setup, settings = _load_setup(context)
     client: Any = load_reference(find_method(settings.method).client, "method")
-    state = ClientState(context.state, state_directory(setup, node))
+    state = ClientState(context.state, state_directory(setup, node), context.run_id)
     built: MethodClient[Any] = client(settings, node, state)
     return built
 

@@ -58,7 +58,8 @@ class PlainClient:
             found.content = content  # type: ignore[attr-defined]
             return found
 
-        client: MethodClient[Any] = kind(settings, node, ClientState(context.state))
+        state = ClientState(context.state, run=context.run_id)
+        client: MethodClient[Any] = kind(settings, node, state)
         client.data_class = data
         return client
 

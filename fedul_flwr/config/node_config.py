@@ -17,7 +17,7 @@ SET_FORMATS: tuple[Format, ...] = ("sets",)
 POINT_FORMATS: tuple[Format, ...] = ("files", "class-folders")
 """Formats of points that may have labels."""
 
-_WITHOUT_DATA = ("partition-id", "num-partitions", "data", "labels", "log")
+_WITHOUT_DATA = ("partition-id", "num-partitions", "data", "labels", "log", "identity")
 
 
 class NodeConfig(OwnerLimits):
@@ -38,6 +38,9 @@ class NodeConfig(OwnerLimits):
     """CSV file `name,label` that replaces the folder's `labels.csv`."""
     labels: str = ""
     """CSV file for inferred labels; empty writes it next to the folder."""
+    identity: str = ""
+    """Folder with this owner's private key, `node.key`, and the public keys of all owners,
+    `owners.pub`; empty leaves clients' keys for each other unsigned."""
     log: str = ""
     """CSV file to which a line is added for every message: what was asked, and what was sent."""
 

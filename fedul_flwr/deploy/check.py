@@ -37,6 +37,7 @@ from fedul_flwr.methods import find_method
 from fedul_flwr.run.named_data import named_shape
 from fedul_flwr.run.server_data import open_server_data, refuse_other_form
 from fedul_flwr.run.settle import choose_selection, choose_test_prior, suit
+from fedul_flwr.secure.identities import OWNERS_FILE, Identities, read_identities
 
 _OF_SHAPE = (
     *("columns", "missing", "label-column", "text-column"),
@@ -83,6 +84,8 @@ def check_owner(
         yield from (f"  {line}" for line in survey_tables(Path(node.data), client.data.table))
     yield "Limits of this node:"
     yield from (f"  {key} = {value!r}" for key, value in node.limits.items())
+    identities = read_identities(node.identity, node.partition_id)
+    yield _of_identities(identities)
     if node.log:
         refuse_unwritable(Path(node.log))
         yield f"Log of what leaves this machine: {node.log}"
@@ -91,6 +94,19 @@ def check_owner(
     yield from _outgoing(_declared(settings, otherwise), answer, client)
     client.check()
     yield "Ready."
+
+
+def _of_identities(identities: Identities | None) -> str:
+    """Who vouches for the keys that clients exchange through the server."""
+    if identities is None:
+        return (
+            "Keys of owners for each other are not signed: node config identity names no folder. "
+            "The server could replace them, or add clients of its own."
+        )
+    return (
+        f"Keys of owners for each other are signed: this is owner {identities.own} of "
+        f"{len(identities.owners)} in {OWNERS_FILE}, and keys of nobody else are taken."
+    )
 
 
 def _read_node_config(text: str) -> dict[str, Any]:

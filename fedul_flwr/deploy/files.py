@@ -5,7 +5,7 @@ Templates end with ``.md``: of other types Flower's Hub publishes none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +22,7 @@ from fedul_flwr.deploy.certificates import (
     make_authority,
     make_node_key,
 )
+from fedul_flwr.secure.identities import OWNERS_FILE
 
 CONNECTION = "consortium"
 """Name of the SuperLink's connection in ``flwr``."""
@@ -133,14 +134,15 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
         yield from _certificates(certificates, values)
     yield File("README.md", _text("README.md", values))
     yield from _server(values)
-    for number, name in enumerate(consortium.owners):
-        public = consortium.public_keys.get(name)
-        owner = Owner(name, number, own_key=public is not None)
+    owners = [
+        Owner(name, number, own_key=name in consortium.public_keys)
+        for number, name in enumerate(consortium.owners)
+    ]
+    for owner in owners:
         yield from _owner(owner, values)
-        if certificates:
-            yield from _owner_keys(
-                owner, certificate_pem(certificates.authority.certificate), public
-            )
+    if certificates:
+        ca = certificate_pem(certificates.authority.certificate)
+        yield from _owners_keys(owners, ca, consortium.public_keys)
 
 
 def _certificates(certificates: Certificates, values: Mapping[str, Any]) -> Iterator[File]:
@@ -171,14 +173,25 @@ def _owner(owner: Owner, values: Mapping[str, Any]) -> Iterator[File]:
     yield File(f"{folder}/README.md", _text("owner-README.md", values))
 
 
-def _owner_keys(owner: Owner, ca: bytes, public: bytes | None) -> Iterator[File]:
-    folder = f"owners/{owner.name}"
-    if public is None:
-        private, public = make_node_key(owner.name)
-        yield File(f"{folder}/node.key", private, 0o600)
-    yield File(f"{folder}/node.pub", public)
-    yield File(f"{folder}/ca.pem", ca)
-    yield File(f"server/owners/{owner.name}.pub", public)
+def _owners_keys(
+    owners: Sequence[Owner], ca: bytes, public_keys: Mapping[str, bytes]
+) -> Iterator[File]:
+    """Each owner's key, the authority, and in each folder the public keys of all owners."""
+    known = dict(public_keys)
+    for owner in owners:
+        if not owner.own_key:
+            private, known[owner.name] = make_node_key(owner.name)
+            yield File(f"owners/{owner.name}/node.key", private, 0o600)
+    everybody = b""
+    for owner in owners:
+        key = b" ".join(known[owner.name].split()[:2])
+        everybody += f"{owner.number} {key.decode()} {owner.name}\n".encode()
+    for owner in owners:
+        folder = f"owners/{owner.name}"
+        yield File(f"{folder}/node.pub", known[owner.name])
+        yield File(f"{folder}/{OWNERS_FILE}", everybody)
+        yield File(f"{folder}/ca.pem", ca)
+        yield File(f"server/owners/{owner.name}.pub", known[owner.name])
 
 
 def _machine(folder: str, program: str, values: Mapping[str, Any]) -> Iterator[File]:

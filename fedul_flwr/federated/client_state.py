@@ -26,11 +26,13 @@ class ClientState:
     ----------
     records : Flower's ``context.state``.
     directory : this client's own in a simulation; ``None`` on a device.
+    run : Flower's id of the run that the state belongs to.
     """
 
-    def __init__(self, records: RecordDict, directory: Path | None = None) -> None:
+    def __init__(self, records: RecordDict, directory: Path | None = None, run: int = 0) -> None:
         self._records = records
         self._directory = directory
+        self.run = run
 
     @property
     def directory(self) -> Path | None:
@@ -39,7 +41,7 @@ class ClientState:
 
     def within(self, directory: Path | None) -> ClientState:
         """The same state with its arrays in ``directory``."""
-        return ClientState(self._records, directory)
+        return ClientState(self._records, directory, self.run)
 
     def values(self, name: str) -> dict[str, Value]:
         """The values stored under ``name``, empty if there are none."""

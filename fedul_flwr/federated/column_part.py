@@ -15,8 +15,9 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.secure.exact_sums import exact_sums
-from fedul_flwr.secure.moment_sums import masked_moments, offer_key
-from fedul_flwr.secure.session import FEWEST, NONCE
+from fedul_flwr.secure.identities import read_identities
+from fedul_flwr.secure.moment_sums import PART, answer_sum
+from fedul_flwr.secure.session import FEWEST
 
 STORED = "column-sum"
 """Name of the keys between messages, in Flower's state only, until the sum is known."""
@@ -45,7 +46,7 @@ def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
 def answer_column_sum(
     settings: RunConfig, node: NodeConfig, state: ClientState, data: ClientData, content: Content
 ) -> Content:
-    """Answer phase ``columns-sum``: a new public key first, then masked sums of its columns.
+    """Answer phase ``columns-sum``: a new public key, shares of masks, masked sums of its columns.
 
     Raises
     ------
@@ -57,20 +58,19 @@ def answer_column_sum(
         raise UserError("The server asked for a sum of columns that this run does not have.")
     if state.values(ANSWERED):
         raise UserError("The server asked for a second sum of columns, which would tell one part.")
-    if NONCE in content.arrays:
-        remembered, key = offer_key(content.arrays)
-        state.set_ephemeral(STORED, dict(remembered))
-        return Content(arrays=dict(key))
-    part = masked_moments(
+    remembered, reply = answer_sum(
         state.ephemeral(STORED),
         content.arrays,
         node.partition_id,
-        exact_sums(*_own_rows(data)),
+        lambda: exact_sums(*_own_rows(data)),
         max(fewest_in_sum(settings), node.min_labeled_clients),
+        state.run,
+        read_identities(node.identity, node.partition_id),
     )
-    state.set_values(ANSWERED, {ANSWERED: True})
-    forget_column_sum(state)
-    return Content(arrays=dict(part))
+    if PART in reply:
+        state.set_values(ANSWERED, {ANSWERED: True})
+    state.set_ephemeral(STORED, dict(remembered))
+    return Content(arrays=dict(reply))
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:

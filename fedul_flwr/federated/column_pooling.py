@@ -27,8 +27,9 @@ from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.column_part import fewest_in_sum
 from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, NUM_POINTS
 from fedul_flwr.federated.registration import Registration
-from fedul_flwr.federated.registry import ClientRegistry
+from fedul_flwr.federated.registry import ClientRef, ClientRegistry
 from fedul_flwr.secure.moment_sums import MomentServer
+from fedul_flwr.secure.similarity import ExcludedClientsError
 
 UNPROTECTED = (
     "standardize-sum = 'plaintext': the server sees mean and variance of each client's columns, "
@@ -136,7 +137,16 @@ class ColumnPooling:
         """
         points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
         members = {client.partition_id: client for client in self._registry.clients}
-        server = MomentServer(points, self._width, fewest_in_sum(self._settings))
+        while True:
+            server = MomentServer(points, self._width, fewest_in_sum(self._settings))
+            try:
+                return self._asked(grid, server, members)
+            except ExcludedClientsError as error:  # nobody has sent its sums
+                self._registry.fail({members[c]: why for c, why in error.excluded.items()})
+                points = {client: points[client] for client in error.left}
+
+    def _asked(self, grid: Grid, server: MomentServer, members: Mapping[int, ClientRef]) -> Moments:
+        """One attempt at the sum."""
         while messages := server.ask():
             found = self._registry.query(
                 grid,

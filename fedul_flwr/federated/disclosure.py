@@ -26,8 +26,9 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
 from fedul_flwr.methods import find_method
+from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.moment_sums import PART
-from fedul_flwr.secure.session import PUBLIC
+from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
 
 EVALUATE, TRAIN = "evaluate", "train"
 """Messages that every method may have, besides phases."""
@@ -138,11 +139,28 @@ REGISTRATION = (
     ),
     Sent(
         COLUMN_SUM,
-        (PUBLIC,),
-        "a public key for the sum of columns",
+        (PUBLIC, SIGNATURES),
+        "a public key for the sum of columns, with its owner's signature if it has one",
         ARRAYS,
         reader="the server and all clients",
         when=_sums_columns,
+    ),
+    Sent(
+        COLUMN_SUM,
+        (f"{TO}*",),
+        "shares of the masks of its sums",
+        ARRAYS,
+        reader="other clients, sealed for them",
+        when=_sums_columns,
+    ),
+    Sent(
+        COLUMN_SUM,
+        (COMPLAINT,),
+        "whose message it cannot use",
+        ARRAYS,
+        "if somebody's message is wrong",
+        when=_sums_columns,
+        undisturbed=False,
     ),
     Sent(
         COLUMN_SUM,

@@ -35,6 +35,7 @@ from fedul_flwr.propagation.phases import (
     WITHHELD,
 )
 from fedul_flwr.secure.backends import BACKENDS
+from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
 
@@ -80,6 +81,8 @@ class PropagationClient:
     labels : ``(n,)``, given labels of its points in the graph, -1 for unlabeled ones.
     num_classes : K.
     features : computes their features.
+    run : Flower's id of the run.
+    identities : who the owners are; ``None`` if nobody has said so.
     """
 
     def __init__(
@@ -91,6 +94,8 @@ class PropagationClient:
         labels: Ints,
         num_classes: int,
         features: Features,
+        run: int,
+        identities: Identities | None,
     ) -> None:
         self._options = options
         self._noise = noise
@@ -100,6 +105,7 @@ class PropagationClient:
         self._labels = labels
         self._num_classes = num_classes
         self._features = features
+        self._run, self._identities = run, identities
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer one of :data:`PHASES`."""
@@ -224,6 +230,8 @@ class PropagationClient:
             num_points=int(present.sum()),
             num_bits=self._options.num_bits,
             min_labeled_clients=self._options.min_labeled_clients,
+            run=self._run,
+            identities=self._identities,
             seed_is_public=self._options.seed_is_public,
             run_seed=self._run_seed(),
             encode=codes,

@@ -1,10 +1,9 @@
-"""Keys for pairs of clients, and end-to-end encrypted messages between them.
+"""End-to-end encrypted messages between clients, which communicate only through the server.
 
-Clients communicate only through the server, which forwards their messages. X25519 gives two clients
-a secret (RFC 7748), HKDF-SHA256 derives one key per message from it (RFC 5869), and AES-256-GCM
-encrypts. Key and ciphertext are bound to the message's place: in another session, round, attempt or
-step, or between other clients, it cannot be decrypted. Public keys are authentic if the server is
-semi-honest, which is assumed.
+HKDF-SHA256 derives one key per message from the secrets of two clients (RFC 5869, see
+:mod:`fedul_flwr.secure.key_pairs`), and AES-256-GCM encrypts. Key and ciphertext are bound to the
+message's place: in another session, round, attempt or step, or between other clients, it cannot be
+decrypted.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -66,40 +64,6 @@ class Place:
         return b"".join(struct.pack("<q", len(part)) + part for part in parts) + numbers
 
 
-def new_private_key(entropy: Entropy) -> bytes:
-    """A private key of X25519, 32 bytes."""
-    return entropy(KEY_BYTES)
-
-
-def public_key(private: bytes) -> bytes:
-    """The public key, 32 bytes, of a private one."""
-    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
-
-
-def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
-    """The secret of two clients, 32 bytes.
-
-    Raises
-    ------
-    UserError
-        For a public key that makes the secret predictable, or of another length.
-    """
-    own = X25519PrivateKey.from_private_bytes(private)
-    try:
-        return own.exchange(X25519PublicKey.from_public_bytes(peer_public))
-    except ValueError as error:
-        raise UserError(f"Client {peer} sent a public key that is none of X25519.") from error
-
-
-def is_public_key(public: bytes) -> bool:
-    """Whether 32 bytes are a key of X25519 with which a secret is one: not of small order."""
-    try:
-        pair_secret(bytes(KEY_BYTES), public, 0)
-    except UserError:
-        return False
-    return True
-
-
 def derive(secret: bytes, info: bytes) -> bytes:
     """HKDF-SHA256 without salt: 32 bytes."""
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
@@ -138,11 +102,8 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
     UserError
         If it is missing, was changed, or belongs to another place, with client and step.
     """
-    who = f"Client {place.source}'s message of step {place.step!r}"
-    if sealed is None:
-        raise UserError(f"{who} is missing.")
-    if sealed.dtype != np.uint8 or sealed.ndim != 1 or len(sealed) < FEWEST_BYTES:
-        raise UserError(f"{who} is no sealed message.")
+    who = _called(place)
+    sealed = checked_seal(sealed, place, FEWEST_BYTES)
     cipher = AESGCM(derive(secret, place.info("key")))
     nonce, rest = sealed[:NONCE_BYTES].tobytes(), np.ascontiguousarray(sealed[NONCE_BYTES:])
     try:
@@ -152,3 +113,22 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
     except (SafetensorError, KeyError):  # a type that numpy does not have is a KeyError
         # Without the cause, which quotes the decrypted content.
         raise UserError(f"{who} holds no arrays.") from None
+
+
+def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Bytes:
+    """A sealed message, after a check of its form.
+
+    Raises
+    ------
+    UserError
+        If it is missing, or no array of ``fewest`` bytes or more, with client and step.
+    """
+    if sealed is None:
+        raise UserError(f"{_called(place)} is missing.")
+    if sealed.dtype != np.uint8 or sealed.ndim != 1 or len(sealed) < fewest:
+        raise UserError(f"{_called(place)} is no sealed message.")
+    return sealed
+
+
+def _called(place: Place) -> str:
+    return f"Client {place.source}'s message of step {place.step!r}"

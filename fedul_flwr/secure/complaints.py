@@ -13,6 +13,9 @@ from collections.abc import Iterable
 
 from fedul_flwr.secure.similarity import ExcludedClientsError
 
+COMPLAINT = "complaint"
+"""The only array of an answer that is a complaint: the number of its subject."""
+
 
 def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -> None:
     """Decide who leaves, so that no contradiction is left.

@@ -14,15 +14,13 @@ from scipy import sparse
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.codes import check_num_bits
 from fedul_flwr.propagation.neighbours import neighbours_by_distance
-from fedul_flwr.secure.channels import FEWEST_BYTES, is_public_key
-from fedul_flwr.secure.complaints import exclude
+from fedul_flwr.secure.channels import FEWEST_BYTES
+from fedul_flwr.secure.complaints import COMPLAINT, exclude
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     COMMITMENT,
     COMMITMENTS,
-    COMPLAINT,
     EVALUATORS,
-    FROM,
     GROUP,
     KEYS,
     OFFER,
@@ -34,16 +32,19 @@ from fedul_flwr.secure.encrypted_distances import (
     STEP,
     STEPS,
     TELL,
-    TO,
 )
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     FEWEST,
+    FEWEST_SEALED,
+    FROM,
     NONCE,
     PUBLIC,
+    TO,
     bytes_array,
+    check_key,
     pairs_of,
     participants_message,
 )
@@ -88,7 +89,7 @@ class DistanceServer:
         self._asked = self._left  # those left when the step began: they are told of, if not heard
         self._step = 0
         self._participants: list[int] = []
-        self._public: dict[int, bytes] = {}
+        self._keys: dict[int, Arrays] = {}
         self._commitments: dict[int, NDArray[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._sent: dict[int, Sent] = {}
@@ -107,7 +108,7 @@ class DistanceServer:
             return {client: {**step, NONCE: nonce, **public} for client in self._left}
         if self._step == 1:
             self._participants = sorted(self._left)
-            everybody = participants_message({c: self._public[c] for c in self._left}, self._sizes)
+            everybody = participants_message({c: self._keys[c] for c in self._left}, self._sizes)
             everybody[COMMITMENTS] = np.stack([self._commitments[c] for c in self._participants])
             return {client: {**step, **everybody} for client in self._left}
         messages = {client: {**step, **self._post(client)} for client in self._left}
@@ -145,11 +146,7 @@ class DistanceServer:
         step = STEPS[self._step]
         origin = f"Client {client} sent in step {step!r}"
         if step == KEYS:
-            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
-            if not is_public_key(key.tobytes()):
-                raise BadMessageError(
-                    f"{origin} a public key of small order, with which nothing is secret."
-                )
+            check_key(origin, answer)
             checked_array(origin, answer, COMMITMENT, np.uint8, (KEY_BYTES,))
             size = int(checked_array(origin, answer, POINTS, np.int64, ()))
             if size < 0:
@@ -213,7 +210,7 @@ class DistanceServer:
         """Store a client's messages to the server and to other clients."""
         step = STEPS[self._step]
         if step == KEYS:
-            self._public[client] = answer[PUBLIC].tobytes()
+            self._keys[client] = answer
             self._sizes[client] = int(answer[POINTS])
             self._commitments[client] = answer[COMMITMENT]
             return
@@ -282,6 +279,7 @@ class DistanceServer:
         """
         step = STEPS[self._step]
         names = {f"{TO}{peer}": f"client {peer}" for peer in self._left if peer != client}
+        fewest = dict.fromkeys(names, FEWEST_SEALED)
         role = self._protocol.groups.get(step)
         if role is not None and self._peers(client, role):
             names[EVALUATORS if role == "evaluators" else OWNERS] = f"its {role}"
@@ -289,7 +287,7 @@ class DistanceServer:
             sealed = answer.get(name)
             if (
                 sealed is None or sealed.dtype != np.uint8
-                or sealed.ndim != 1 or len(sealed) < FEWEST_BYTES
+                or sealed.ndim != 1 or len(sealed) < fewest.get(name, FEWEST_BYTES)
             ):  # fmt: skip
                 raise BadMessageError(f"Client {client} sent {reader} no message in step {step!r}.")
         # Messages to clients that have dropped out meanwhile are passed on to nobody.

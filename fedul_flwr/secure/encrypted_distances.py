@@ -14,7 +14,7 @@ import hashlib
 import hmac
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -22,16 +22,22 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, below
 from fedul_flwr.errors import UserError
+from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
+from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     CONTENT_KEY,
+    FROM,
+    MASK_SHARE,
     NONCE,
     PARTICIPANTS,
     PRIVATE,
     PUBLIC,
+    SIGNATURES,
     SIZES,
+    TO,
     Session,
     attempt_keys,
     bytes_array,
@@ -46,20 +52,21 @@ KEYS, SHARES, OFFER, ANSWER, REVEAL = STEPS = ("keys", "shares", "offer", "answe
 
 STEP, SEED, POINTS, OWN = "step", "seed", "num-points", "own-distances"
 EVALUATORS, OWNERS = "to-evaluators", "to-owners"
-TO, FROM, GROUP, TELL = "to/", "from/", "group/", "tell/"
+GROUP, TELL = "group/", "tell/"
 """Arrays of messages: the number of the step; with ``keys``, a seed that is no secret, and an
-answer's number of points; distances within a client; what is sealed for several. Prefixes: sealed
-for a client, from a client, from a client for several, and what the server is told about a pair."""
+answer's number of points; distances within a client; what is sealed for several. Prefixes: from a
+client for several, and what the server is told about a pair."""
 
-COMMITMENT, COMMITMENTS, COMPLAINT = "commitment", "commitments", "complaint"
+COMMITMENT, COMMITMENTS = "commitment", "commitments"
 """Arrays: a hash of a client's share and of its seed of before; those of all participants, in their
-order; and the only array of an answer that is a complaint: the number of its subject."""
+order."""
 
 SHARE, RUN_SEED, CONFIRM, CODES, STATE = "share", "run-seed", "confirm", "codes", "state/"
 """Arrays a client sends its peers or remembers; ``STATE`` is the prefix of the protocol's own."""
 
 SENDS: Mapping[str, tuple[str, str]] = {
     PUBLIC: ("a public key of this propagation", "the server and all clients"),
+    SIGNATURES: ("its owner's signature of that key, if it has one", "the server and all clients"),
     POINTS: ("how many of its points are compared", "the server and all clients"),
     COMMITMENT: ("a hash of its share of the seed", "the server and all clients"),
     OWN: ("Hamming distances between the codes of its own points", "the server"),
@@ -138,7 +145,7 @@ def _keys(
     del protocol, remembered
     origin = f"The server sent in step {KEYS!r}"
     nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
-    kept, public = new_key(nonce)
+    kept, public = new_key(_purpose(task, nonce.tobytes()), task.identities)
     if (SEED in message) != task.seed_is_public:
         raise UserError("The server and this client differ in whether the seed is a secret.")
     if task.seed_is_public:
@@ -156,13 +163,14 @@ def _keys(
 def _shares(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
-    session = join(task.own, task.server_round, private, nonce, message, task.num_points)
+    purpose = _purpose(task, remembered[NONCE].tobytes())
+    private = remembered[PRIVATE].tobytes()
+    session = join(task.own, private, message, task.num_points, purpose, task.identities)
     shape = (len(session.public), KEY_BYTES)
     commitments = checked_array("The server sent", message, COMMITMENTS, np.uint8, shape)
     result = protocol.prepare(_party(session, session.peers, task))
     seeds = _seeds(remembered)
-    reply = _post(session, SHARES, result, session.peers, seeds)
+    reply = _post(session, SHARES, result, dict.fromkeys(session.peers, seeds))
     kept = {name: remembered[name] for name in (SEED,) if name in remembered} | seeds
     kept[COMMITMENTS] = commitments
     return {**kept, **session.as_arrays(), **_state(result)}, reply
@@ -184,7 +192,7 @@ def _offer(
     confirm = {CONFIRM: bytes_array(_confirmation(seed))}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
     result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
-    reply = _post(session, OFFER, result, inbox, confirm)
+    reply = _post(session, OFFER, result, dict.fromkeys(inbox, confirm))
     reply[OWN] = _within(codes, task.num_bits)
     return {**session.as_arrays(), **confirm, CODES: codes, **_state(result)}, reply
 
@@ -201,7 +209,8 @@ def _answer(
                 raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
     codes = remembered[CODES]
     result = protocol.answer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
-    reply = _post(session, ANSWER, result, inbox, {})
+    masks = {peer: {MASK_SHARE: session.mask_share(peer)} for peer in inbox}
+    reply = _post(session, ANSWER, result, masks)
     return {**session.as_arrays(), CODES: codes, **_state(result)}, reply
 
 
@@ -210,9 +219,13 @@ def _reveal(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     session = Session.from_arrays(task.own, task.server_round, remembered)
     inbox = _open(session, ANSWER, message)
+    shares = {}
+    for peer, arrays in inbox.items():
+        with messages_from(peer):
+            shares[peer] = _pop_bytes(peer, ANSWER, arrays, MASK_SHARE)
     party = _party(session, inbox, task)
     result = protocol.reveal(party, below(STATE, remembered), remembered[CODES], inbox)
-    return session.mask_roots(), _post(session, REVEAL, result, (), {})
+    return session.mask_roots(shares), _post(session, REVEAL, result, {})
 
 
 _HANDLERS: Mapping[str, Handler] = dict(
@@ -221,6 +234,10 @@ _HANDLERS: Mapping[str, Handler] = dict(
 
 
 # Helpers of all steps
+
+
+def _purpose(task: Task, nonce: bytes) -> Purpose:
+    return Purpose("propagation", task.run, task.server_round, nonce)
 
 
 def _party(session: Session, present: Mapping[int, Any] | list[int], task: Task) -> Party:
@@ -237,11 +254,12 @@ def _party(session: Session, present: Mapping[int, Any] | list[int], task: Task)
 
 
 def _post(
-    session: Session, step: str, result: StepResult, peers: Iterable[int], besides: Arrays
+    session: Session, step: str, result: StepResult, besides: Mapping[int, Arrays]
 ) -> dict[str, NDArray[Any]]:
-    """Messages of a step: encrypted ones, with ``besides`` for each of ``peers``; the server's."""
+    """Messages of a step: the server's, and encrypted ones to the peers in ``besides``, with what
+    is there for each."""
     reply: dict[str, NDArray[Any]] = {}
-    private = {peer: {**besides, **result.to_peers.get(peer, {})} for peer in peers}
+    private = {peer: {**more, **result.to_peers.get(peer, {})} for peer, more in besides.items()}
     groups = zip(
         (EVALUATORS, OWNERS),
         pairs_of(session.own, list(session.public)),

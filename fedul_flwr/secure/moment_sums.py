@@ -1,46 +1,63 @@
 """Mean and variance of columns over the points of several clients, from one masked sum.
 
-The server asks for new public keys, tells all participants those of all, and gets from each a
-masked vector: for every column the client's sum and its sum of squares. It learns their sums over
-all clients alone. Keys and masks are those of the sums of labels
-(:mod:`fedul_flwr.secure.session`), the numbers of :mod:`fedul_flwr.secure.wide_sums`. A client
-answers once in a run. A sum without those that did not answer would tell their parts as soon as
-their answers came late: both sums would be known. So there is none, and the run has to begin anew.
+The server asks for new public keys, tells all participants those of all, passes on what each has
+sealed for each other one for their masks, and gets from each a masked vector: for every column the
+client's sum and its sum of squares. It learns their sums over all clients alone. Keys and masks are
+those of the sums of labels (:mod:`fedul_flwr.secure.session`), the numbers of
+:mod:`fedul_flwr.secure.wide_sums`. A client sends its sums once in a run. A sum without those that
+did not answer would tell their parts as soon as their answers came late: both sums would be known.
+So there is none, and the run has to begin anew. Until then a client that cannot use another one's
+message answers with a complaint about its sender, and the server begins without who is at fault.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 import numpy as np
 
 from fedul_flwr.data.standardize import Moments
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.channels import is_public_key
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.complaints import COMPLAINT, exclude
+from fedul_flwr.secure.identities import Identities, Purpose
+from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     FEWEST,
+    FEWEST_SEALED,
+    FROM,
+    MASK_SHARE,
     NONCE,
+    PARTICIPANTS,
     PRIVATE,
     PUBLIC,
+    SIGNATURES,
+    TO,
+    Session,
     attempt_keys,
     bytes_array,
+    check_key,
     join,
     new_key,
     participants_message,
+    require_enough,
 )
-from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
+from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError, TooFewClientsError
 from fedul_flwr.secure.wide_sums import DIGITS, FRACTION_BITS, masked, total
 
 PART = "masked-moments"
-"""Array of a client's answer, ``(2 d, DIGITS)``: sums of d columns, then of their squares."""
+"""Array of a client's last answer, ``(2 d, DIGITS)``: sums of d columns, then of their squares."""
 
 _ROUND, _SUMMANDS, _ATTEMPT = 0, 1, 0
 """Before round 1; what every participant adds: one vector; there is one attempt. The session's
 number has the first two."""
+
+_STEP = "masks"
+_OUT_OF_TURN = "The server asked for the sum of columns out of turn."
+KEYS, SHARES, PARTS = range(3)
+"""The three messages."""
 
 
 def moments_of(num_points: int, sums: list[int]) -> Moments:
@@ -72,36 +89,82 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
 # A client
 
 
-def offer_key(message: Arrays) -> tuple[Arrays, Arrays]:
-    """A client's answer to a nonce: ``(remembered, reply)``, the latter with a public key."""
-    nonce = checked_array("The server sent", message, NONCE, np.uint8, (KEY_BYTES,))
-    return new_key(nonce)
+def answer_sum(
+    remembered: Arrays,
+    message: Arrays,
+    own: int,
+    part: Callable[[], list[int]],
+    fewest: int,
+    run: int,
+    identities: Identities | None,
+) -> tuple[Arrays, Arrays]:
+    """A client's answer to one of the three messages: ``(remembered, reply)``.
 
-
-def masked_moments(
-    remembered: Arrays, message: Arrays, own: int, part: list[int], fewest: int
-) -> Arrays:
-    """A client's answer to the list of participants, after which it forgets its key.
+    It remembers nothing after the last one, and after a complaint.
 
     Parameters
     ----------
-    remembered : state after :func:`offer_key`.
     own : the client's number.
-    part : its :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
+    part : computes its :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
     fewest : fewest participants with which it answers.
+    run : Flower's id of the run.
+    identities : who the owners are; ``None`` if nobody has said so.
 
     Raises
     ------
     UserError
-        With too few participants, or without a key.
+        With too few participants, without a key, or if the server's message is malformed.
     """
-    if PRIVATE not in remembered:
-        raise UserError("The server asked for the sum of columns out of turn.")
-    private, nonce = remembered[PRIVATE].tobytes(), remembered[NONCE].tobytes()
-    session = join(own, _ROUND, private, nonce, message, _SUMMANDS)
-    roots = session.mask_roots()
-    _, keys = attempt_keys(roots, own, session.public, _ATTEMPT, "columns", fewest)
-    return {PART: masked(part, keys, own)}
+    if NONCE in message:
+        nonce = checked_array("The server sent", message, NONCE, np.uint8, (KEY_BYTES,))
+        return new_key(Purpose("columns", run, _ROUND, nonce.tobytes()), identities)
+    try:
+        if PARTICIPANTS in message:
+            return _shares(remembered, message, own, fewest, run, identities)
+        return {}, {PART: masked(part(), _keys(remembered, message, own, fewest), own)}
+    except PeerError as error:
+        return {}, {COMPLAINT: np.array(error.peer, np.int64)}
+
+
+def _shares(
+    remembered: Arrays,
+    message: Arrays,
+    own: int,
+    fewest: int,
+    run: int,
+    identities: Identities | None,
+) -> tuple[Arrays, Arrays]:
+    """Join the participants; for each a sealed share of the masks with it."""
+    if PRIVATE not in remembered or PARTICIPANTS in remembered:
+        raise UserError(_OUT_OF_TURN)
+    purpose = Purpose("columns", run, _ROUND, remembered[NONCE].tobytes())
+    private = remembered[PRIVATE].tobytes()
+    session = join(own, private, message, _SUMMANDS, purpose, identities)
+    require_enough(session.public, fewest)
+    reply = {
+        f"{TO}{peer}": session.seal(peer, _STEP, {MASK_SHARE: session.mask_share(peer)}, os.urandom)
+        for peer in session.peers
+    }
+    return session.as_arrays(), reply
+
+
+def _keys(remembered: Arrays, message: Arrays, own: int, fewest: int) -> Mapping[int, bytes]:
+    """Keys of the masks with all who have sent it a share."""
+    if PARTICIPANTS not in remembered:
+        raise UserError(_OUT_OF_TURN)
+    session = Session.from_arrays(own, _ROUND, remembered)
+    shares = {}
+    for peer in session.peers:
+        if f"{FROM}{peer}" in message:
+            arrays = session.unseal(peer, _STEP, message[f"{FROM}{peer}"])
+            with messages_from(peer):
+                origin = f"Client {peer} sent in step {_STEP!r}"
+                share = checked_array(origin, arrays, MASK_SHARE, np.uint8, (KEY_BYTES,))
+            shares[peer] = share.tobytes()
+    _, keys = attempt_keys(
+        session.mask_roots(shares), own, [own, *shares], _ATTEMPT, "columns", fewest
+    )
+    return keys
 
 
 # The server
@@ -111,8 +174,8 @@ class MomentServer:
     """The server's side of a masked sum of columns.
 
     The caller sends the messages from :meth:`ask`, passes the answers to :meth:`take`, and repeats
-    this until there are no more messages. A client that sends no key has dropped out: its points
-    do not count. Once keys are known, all have to answer.
+    this until there are no more messages. A client that does not answer one of the first two has
+    dropped out: its points do not count. The last one all have to answer.
 
     Parameters
     ----------
@@ -129,19 +192,21 @@ class MomentServer:
     def __init__(self, num_points: Mapping[int, int], width: int, fewest: int = FEWEST) -> None:
         self._num_points, self._width, self._fewest = num_points, width, fewest
         self._left = sorted(client for client, count in num_points.items() if count)
-        self._public: dict[int, bytes] = {}
-        self._sums: list[int] | None = None
+        self._step = KEYS
+        self._answers: dict[int, Arrays] = {}
         self._require_enough("have points")
 
     def ask(self) -> Mapping[int, Arrays]:
         """The next message to each client; empty once the sum is known."""
-        if self._sums is not None:
-            return {}
-        if not self._public:
+        if self._step == KEYS:
             nonce = bytes_array(os.urandom(KEY_BYTES))
             return {client: {NONCE: nonce} for client in self._left}
-        everybody = participants_message(self._public, dict.fromkeys(self._public, _SUMMANDS))
-        return dict.fromkeys(self._left, everybody)
+        if self._step == SHARES:
+            sizes = dict.fromkeys(self._left, _SUMMANDS)
+            return dict.fromkeys(self._left, participants_message(self._answers, sizes))
+        if self._step == PARTS:
+            return {client: self._post(client) for client in self._left}
+        return {}
 
     def check(self, client: int, answer: Arrays) -> None:
         """Refuse a malformed answer to the last message.
@@ -152,15 +217,27 @@ class MomentServer:
             With the client.
         """
         origin = f"Client {client} sent for the sum of columns"
-        if not self._public:
-            key = checked_array(origin, answer, PUBLIC, np.uint8, (KEY_BYTES,))
-            if not is_public_key(key.tobytes()):
-                raise BadMessageError(
-                    f"{origin} a public key of small order, with which nothing is secret."
-                )
+        if self._step == KEYS:
+            check_key(origin, answer)
+            names = {PUBLIC, SIGNATURES}
+        elif COMPLAINT in answer:
+            subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
+            if subject == client or subject not in self._answers:
+                raise BadMessageError(f"{origin} a complaint that is none.")
+            names = {COMPLAINT}
+        elif self._step == SHARES:
+            names = {f"{TO}{peer}" for peer in self._left if peer != client}
+            for name in sorted(names):
+                sealed = answer.get(name)
+                if (
+                    sealed is None or sealed.dtype != np.uint8
+                    or sealed.ndim != 1 or len(sealed) < FEWEST_SEALED
+                ):  # fmt: skip
+                    raise BadMessageError(f"{origin} no message to client {name[len(TO) :]}.")
         else:
             checked_array(origin, answer, PART, np.uint32, (2 * self._width, DIGITS))
-        if len(answer) > 1:
+            names = {PART}
+        if answer.keys() - names:
             raise BadMessageError(f"{origin} something for which nobody asked.")
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
@@ -170,28 +247,37 @@ class MomentServer:
         ------
         TooFewClientsError
             If too few clients are left.
+        ExcludedClientsError
+            If clients have complained about others, before any has sent its sums: a new sum can
+            begin without some.
         UserError
-            If a client that has sent a key does not answer.
+            If a client that was asked for its sums does not send them.
         """
-        if self._public and (silent := [c for c in self._left if c not in answers]):
-            raise UserError(
-                "Setting standardize-sum = 'masked': no usable answer of client(s) "
-                f"{', '.join(map(str, silent))}, and the sum of columns is asked for once, as a "
-                "second one would tell the part of whoever is late. Begin the run anew, or choose "
-                "standardize = 'owner' or 'constants'."
-            )
+        about = {c: int(found[COMPLAINT]) for c, found in answers.items() if COMPLAINT in found}
+        if self._step == PARTS:
+            silent = [client for client in self._left if client not in answers]
+            if about or silent:
+                raise UserError(_no_second(silent, about))
         self._left = [client for client in self._left if client in answers]
+        exclude(about.items(), self._left)
         self._require_enough("were left")
-        if not self._public:
-            self._public = {client: answers[client][PUBLIC].tobytes() for client in self._left}
-        else:
-            self._sums = total(answers[client][PART] for client in self._left)
+        self._answers = {client: answers[client] for client in self._left}
+        self._step += 1
 
     def moments(self) -> Moments:
         """Mean and variance of every column over the points of all clients that were left."""
-        if self._sums is None:
+        if self._step <= PARTS:
             raise ValueError("the sum is not known yet")
-        return moments_of(sum(self._num_points[client] for client in self._left), self._sums)
+        sums = total(answer[PART] for answer in self._answers.values())
+        return moments_of(sum(self._num_points[client] for client in self._left), sums)
+
+    def _post(self, client: int) -> Arrays:
+        """What the others that are left have sealed for a client."""
+        return {
+            f"{FROM}{peer}": self._answers[peer][f"{TO}{client}"]
+            for peer in self._left
+            if peer != client
+        }
 
     def _require_enough(self, how: str) -> None:
         if len(self._left) < self._fewest:
@@ -201,3 +287,17 @@ class MomentServer:
                 "standardize = 'owner' or 'constants'.",
                 self._left,
             )
+
+
+def _no_second(silent: list[int], about: Mapping[int, int]) -> str:
+    """Why the run ends at the last message, with who is at fault."""
+    try:
+        exclude(about.items(), {*about, *about.values()})
+        fault = f"no usable answer of client(s) {', '.join(map(str, silent))}"
+    except ExcludedClientsError as error:
+        fault = str(error)
+    return (
+        f"Setting standardize-sum = 'masked': {fault}, and the sum of columns is asked for once, as "
+        "a second one would tell the part of whoever is late. Begin the run anew, or choose "
+        "standardize = 'owner' or 'constants'."
+    )

@@ -3,7 +3,8 @@
 All state is arrays, so that each message can be answered by a new process. The server selects the
 participants and forwards their messages. The session's number is a hash of all that the server
 says about them: if it tells two clients different things, they cannot decrypt each other's
-messages.
+messages. Public keys are authentic if owners have identities
+(:mod:`fedul_flwr.secure.identities`), or else if the server is semi-honest.
 """
 
 from __future__ import annotations
@@ -18,16 +19,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints
-from fedul_flwr.errors import UserError
-from fedul_flwr.secure import channels
-from fedul_flwr.secure.channels import EVERYBODY, Place
-from fedul_flwr.secure.messages import messages_from
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure import channels, key_pairs
+from fedul_flwr.secure.channels import EVERYBODY, FEWEST_BYTES, Place
+from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
+from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, PUBLIC_BYTES
+from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
 from fedul_flwr.secure.similarity import Arrays
 
-PRIVATE, NONCE, PUBLIC = "private-key", "nonce", "public-keys"
+PRIVATE, NONCE, PUBLIC, SIGNATURES = "private-key", "nonce", "public-keys", "signatures"
 PARTICIPANTS, SIZES = "participants", "sizes"
-CONTENT_KEY, MASK_ROOTS, ATTEMPT = "content-key", "mask-roots", "attempt"
+CONTENT_KEY, MASK_SHARE, MASK_ROOTS = "content-key", "mask-share", "mask-roots"
+ATTEMPT = "attempt"
+
+TO, FROM = "to/", "from/"
+"""Prefixes of arrays that are sealed for a client, and that come from one."""
+
+FEWEST_SEALED = CAPSULE_BYTES + FEWEST_BYTES
+"""Length of a message that is sealed for one client, without content."""
 
 FEWEST = 3
 """Fewest participants: with two, each one could compute the other's part of a sum."""
@@ -40,7 +50,7 @@ class Session:
     Attributes
     ----------
     own : the client's number.
-    private : its private key, 32 bytes.
+    private : its private key.
     public : public keys of all participants, in ascending order of their numbers.
     sizes : number of points of all participants.
     nonce : 32 bytes chosen by the server.
@@ -70,13 +80,23 @@ class Session:
         return told.digest()
 
     def seal(self, peer: int, step: str, arrays: Arrays, entropy: Entropy) -> Bytes:
-        """Encrypt a message for ``peer`` only, in a step that is done once."""
-        return channels.seal(arrays, self._secret(peer), self._place(step, self.own, peer), entropy)
+        """Encrypt a message for ``peer`` only, in a step that is done once.
+
+        It begins with a capsule, whose secret the key is derived from, too.
+        """
+        with messages_from(peer):
+            capsule, fresh = key_pairs.encapsulate(self.public[peer], peer)
+        place = self._place(step, self.own, peer)
+        sealed = channels.seal(arrays, self._secret(peer) + fresh, place, entropy)
+        return np.concatenate([bytes_array(capsule), sealed])
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to this client only."""
+        place = self._place(step, peer, self.own)
         with messages_from(peer):
-            return channels.unseal(sealed, self._secret(peer), self._place(step, peer, self.own))
+            whole = channels.checked_seal(sealed, place, FEWEST_SEALED)
+            fresh = key_pairs.open_capsule(self.private, whole[:CAPSULE_BYTES].tobytes())
+            return channels.unseal(whole[CAPSULE_BYTES:], self._secret(peer) + fresh, place)
 
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
         """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
@@ -90,22 +110,37 @@ class Session:
         with messages_from(peer):
             return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
-    def mask_roots(self) -> dict[str, NDArray[Any]]:
+    def mask_share(self, peer: int) -> Bytes:
+        """32 bytes that go into the masks with ``peer``, to be sealed for it: always the same."""
+        place = self._place("sum", self.own, peer)
+        return bytes_array(channels.derive(self.private, place.info("mask share")))
+
+    def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
         """State for a masked sum, without the private key.
 
         For each participant 32 bytes shared with this client, zeros for this client itself.
+
+        Parameters
+        ----------
+        shares : what :meth:`mask_share` of each peer has sent; others have dropped out.
         """
-        roots = [bytes(KEY_BYTES) if c == self.own else self._mask_root(c) for c in self.public]
-        everybody = participants_message(self.public, self.sizes)
+        left = [client for client in self.public if client == self.own or client in shares]
+        roots = [
+            bytes(KEY_BYTES) if peer == self.own else self._mask_root(peer, shares[peer])
+            for peer in left
+        ]
         return {
-            PARTICIPANTS: everybody[PARTICIPANTS],
-            SIZES: everybody[SIZES],
+            PARTICIPANTS: np.array(left, np.int64),
+            SIZES: np.array([self.sizes[client] for client in left], np.int64),
             MASK_ROOTS: bytes_array(b"".join(roots)).reshape(-1, KEY_BYTES),
         }
 
-    def _mask_root(self, peer: int) -> bytes:
-        place = Place(self.number, 0, "sum", *sorted((self.own, peer)))
-        return channels.derive(self._secret(peer), place.info("masks"))
+    def _mask_root(self, peer: int, share: bytes) -> bytes:
+        lower, upper = sorted((self.own, peer))
+        shares = {self.own: self.mask_share(peer).tobytes(), peer: share}
+        place = Place(self.number, 0, "sum", lower, upper)
+        together = self._secret(peer) + shares[lower] + shares[upper]
+        return channels.derive(together, place.info("masks"))
 
     def seed(self, shares: Mapping[int, bytes]) -> bytes:
         """The participants' seed, 32 bytes, from the shares of the remaining ones.
@@ -142,27 +177,46 @@ class Session:
         return {
             PRIVATE: bytes_array(self.private),
             NONCE: bytes_array(self.nonce),
-            **participants_message(self.public, self.sizes),
+            PARTICIPANTS: np.array([*self.public], np.int64),
+            PUBLIC: _rows(self.public.values()),
+            SIZES: np.array([self.sizes[client] for client in self.public], np.int64),
         }
 
     def _secret(self, peer: int) -> bytes:
         with messages_from(peer):
-            return channels.pair_secret(self.private, self.public[peer], peer)
+            return key_pairs.pair_secret(self.private, self.public[peer], peer)
 
     def _place(self, step: str, source: int, destination: int) -> Place:
         return Place(self.number, 0, step, source, destination)
 
 
-def new_key(nonce: Bytes) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
-    """A client's state at the start of a session, and its answer: a new public key.
+def new_key(
+    purpose: Purpose, identities: Identities | None
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """A client's state at the start of a session, and its answer: a new public key, signed by the
+    owner's identity if there is one."""
+    private = key_pairs.new_private_key(os.urandom)
+    public = key_pairs.public_key(private)
+    signature = identities.sign(purpose, public) if identities else UNSIGNED
+    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
+    return kept, {PUBLIC: bytes_array(public), SIGNATURES: signature}
 
-    Parameters
-    ----------
-    nonce : 32 bytes of the server.
+
+def check_key(origin: str, answer: Arrays) -> None:
+    """Refuse what is no answer of :func:`new_key`, at the server.
+
+    Raises
+    ------
+    BadMessageError
+        With ``origin``: "Client 3 sent in step 'keys'".
     """
-    private = channels.new_private_key(os.urandom)
-    kept = {PRIVATE: bytes_array(private), NONCE: nonce}
-    return kept, {PUBLIC: bytes_array(channels.public_key(private))}
+    key = checked_array(origin, answer, PUBLIC, np.uint8, (PUBLIC_BYTES,))
+    if not key_pairs.is_public_key(key.tobytes()):
+        raise BadMessageError(
+            f"{origin} a public key of small order or of another form, with which nothing is "
+            "secret."
+        )
+    checked_array(origin, answer, SIGNATURES, np.uint8, (SIGNATURE_BYTES,))
 
 
 def attempt_keys(
@@ -205,44 +259,66 @@ def mask_key(root: bytes, attempt: int) -> bytes:
 
 
 def participants_message(
-    public: Mapping[int, bytes], sizes: Mapping[int, int]
+    keys: Mapping[int, Arrays], sizes: Mapping[int, int]
 ) -> dict[str, NDArray[Any]]:
-    """The server's message to all clients about the participants."""
-    who = sorted(public)
+    """The server's message to all clients about the participants.
+
+    Parameters
+    ----------
+    keys : the answer of :func:`new_key` of each.
+    """
+    who = sorted(keys)
     return {
         PARTICIPANTS: np.array(who, dtype=np.int64),
-        PUBLIC: np.frombuffer(b"".join(public[c] for c in who), np.uint8).reshape(-1, KEY_BYTES),
+        PUBLIC: np.stack([keys[client][PUBLIC] for client in who]),
+        SIGNATURES: np.stack([keys[client][SIGNATURES] for client in who]),
         SIZES: np.array([sizes[client] for client in who], dtype=np.int64),
     }
 
 
 def join(
-    own: int, server_round: int, private: bytes, nonce: bytes, told: Arrays, num_points: int
+    own: int,
+    private: bytes,
+    told: Arrays,
+    num_points: int,
+    purpose: Purpose,
+    identities: Identities | None,
 ) -> Session:
     """Join a session with the participants that the server names, or refuse.
 
     Raises
     ------
+    PeerError
+        For a participant whose key no known owner has signed for this purpose.
     UserError
         For fewer than :data:`FEWEST` participants, a repeated one, or another key or size than this
         client's own.
     """
     who, keys, sizes = (told.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
+    signatures = told.get(SIGNATURES)
     if (
-        who is None or keys is None or sizes is None
-        or who.dtype != np.int64 or sizes.dtype != np.int64 or keys.dtype != np.uint8
-        or who.ndim != 1 or sizes.shape != who.shape or keys.shape != (len(who), KEY_BYTES)
+        who is None or keys is None or sizes is None or signatures is None
+        or who.dtype != np.int64 or sizes.dtype != np.int64
+        or keys.dtype != np.uint8 or signatures.dtype != np.uint8
+        or who.ndim != 1 or sizes.shape != who.shape
+        or keys.shape != (len(who), PUBLIC_BYTES)
+        or signatures.shape != (len(who), SIGNATURE_BYTES)
         or (np.diff(who) <= 0).any() or (who < 0).any() or (sizes < 0).any()
     ):  # fmt: skip
         raise UserError("The server sent no list of participants.")
     require_enough(who)
-    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(nonce)}
+    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
     # The client's own values come last, so that the server cannot replace its key.
-    session = Session.from_arrays(own, server_round, {**told, **kept})
+    session = Session.from_arrays(own, purpose.server_round, {**told, **kept})
     if len(set(session.public.values())) < len(who):
         raise UserError("The server gave two participants the same public key.")
-    if session.public.get(own) != channels.public_key(private) or session.sizes[own] != num_points:
+    if session.public.get(own) != key_pairs.public_key(private) or session.sizes[own] != num_points:
         raise UserError(f"The server's list of participants has no client {own} as it is.")
+    if identities:
+        for (client, key), signature in zip(session.public.items(), signatures, strict=True):
+            if client != own:
+                with messages_from(client):
+                    identities.check(client, purpose, key, signature)
     return session
 
 
@@ -254,6 +330,10 @@ def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:
             f"{count} client(s) cannot hide from each other what they add up: "
             f"it takes {fewest} or more."
         )
+
+
+def _rows(keys: Iterable[bytes]) -> Bytes:
+    return bytes_array(b"".join(keys)).reshape(-1, PUBLIC_BYTES)
 
 
 def bytes_array(data: bytes) -> Bytes:

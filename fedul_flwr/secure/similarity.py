@@ -17,6 +17,7 @@ from scipy import sparse
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
+from fedul_flwr.secure.identities import Identities
 
 Arrays = Mapping[str, NDArray[Any]]
 """A message, or a client's state between two messages; may be empty."""
@@ -40,6 +41,8 @@ class Task:
     run_seed : the secret seed with which this client has coded its points before in this run;
         empty if it has not.
     encode : computes the codes; called once, when the seed is known.
+    run : Flower's id of the run.
+    identities : who the owners are; ``None`` if nobody has said so.
     """
 
     own: int
@@ -50,6 +53,8 @@ class Task:
     seed_is_public: bool
     run_seed: bytes = field(repr=False)
     encode: Encode
+    run: int = 0
+    identities: Identities | None = None
 
 
 Respond = Callable[[Arrays, Arrays, Task], tuple[Arrays, Arrays]]

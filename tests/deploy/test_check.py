@@ -11,6 +11,7 @@ import pytest
 
 from fedul_flwr.methods import METHODS
 from tests.support.deploy_checks import WHERE, ready, refused
+from tests.support.identities import identities, write_identity
 from tests.support.own_method import MIRROR
 from tests.support.owner_files import write_folders, write_points, write_sets
 
@@ -39,6 +40,16 @@ def test_unlabeled_sets(here: Path) -> None:
     assert "arrays: 6 arrays, at most 101,128 bytes" in lines
     assert any(line.endswith("(evaluate)") for line in lines)  # held-out losses: no data at server
     assert not (here / "runs").exists()
+
+
+def test_it_says_whether_owners_keys_for_each_other_are_signed(here: Path) -> None:
+    write_sets(here / "ward")
+    assert [line for line in ready("fedul") if "are not signed" in line]
+    folder = write_identity(here / "own", identities(range(3))[1])
+    (line,) = [line for line in ready("fedul", f'{WHERE} identity="own"') if "are signed" in line]
+    assert "this is owner 1 of 3 in owners.pub" in line
+    (folder / "owners.pub").unlink()
+    assert "owners.pub cannot be read" in refused("settings", "fedul", f'{WHERE} identity="own"')
 
 
 def test_what_is_not_asked_for_is_not_sent(here: Path) -> None:

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import (
+    load_ssh_private_key,
+    load_ssh_public_key,
+)
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from typer.testing import CliRunner
@@ -17,6 +20,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.deploy import init
 from fedul_flwr.deploy.certificates import make_node_key
+from fedul_flwr.secure.identities import read_identities
 
 ADDRESS = ["--address", "fl.example.org"]
 TWO = ["--owners", "2"]
@@ -24,7 +28,7 @@ MACHINE = {".dockerignore", "Dockerfile", "compose.yaml"}
 OWNER = {
     *MACHINE,
     *("README.md", "ca.pem", "fedul-supernode.service", "node.env", "node.key", "node.pub"),
-    *("check-data.sh", "start-supernode.sh"),
+    *("check-data.sh", "start-supernode.sh", "owners.pub"),
     *("flower/.keep", "labels/.keep", "log/.keep"),
 }
 
@@ -145,6 +149,26 @@ def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
     kept = (tmp_path / "c/server/owners/owner-1.pub").read_bytes()
     assert kept.split() == public.split()[:2]
     assert "Copy your private key" in (tmp_path / "c/owners/owner-1/README.md").read_text()
+    # The key that the owner has made is the one that the others know.
+    others = read_identities(str(tmp_path / "c/owners/owner-0"), 0)
+    assert others is not None
+    assert others.owners[1] == load_ssh_public_key(public)
+
+
+def test_every_owner_knows_the_public_keys_of_all(written: Callable[..., Path]) -> None:
+    place = written()
+    folders = [place / "owners" / f"owner-{number}" for number in range(2)]
+    lists = [(folder / "owners.pub").read_text() for folder in folders]
+    assert lists[0] == lists[1]
+    keys = [(folder / "node.pub").read_text().split()[:2] for folder in folders]
+    assert [line.split() for line in lists[0].splitlines()] == [
+        ["0", *keys[0], "owner-0"],
+        ["1", *keys[1], "owner-1"],
+    ]
+    for number, folder in enumerate(folders):
+        read = read_identities(str(folder), number)
+        assert read is not None
+        assert [*read.owners] == [0, 1]
 
 
 def test_without_tls(written: Callable[..., Path]) -> None:

@@ -179,6 +179,7 @@ def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     assert parse_config_args([parsed.node_config]) == {
         **{"data": str(data), "labels": str(tmp_path / "l.csv")},
         **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
+        "identity": str(owner),
     }
     assert "bytecode yes; " in done.stdout
     assert "every 0.2\n" in done.stdout
@@ -210,6 +211,7 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     assert parse_config_args([checked[3]]) == {
         **{"data": str(tmp_path), "format": "files", "known-labels": str(known)},
         **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
+        "identity": str(owner),
     }
     used = all_arguments(run(owner / "start-supernode.sh"))[-1]
     assert used == checked[3]
@@ -234,7 +236,8 @@ def test_a_folder_may_be_moved(
     called = arguments(run(owner / "start-supernode.sh"), "supernode")
     assert str(owner / "node.key") in called
     log = f'log="{owner}/log/messages.csv"'
-    assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2 {log}'
+    own = f'{log} identity="{owner}"'
+    assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2 {own}'
 
 
 def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from flwr.clientapp import ClientApp
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.results.label_files import read_labels
+from tests.support.identities import identities, write_identity
 from tests.support.owner_files import CLASSES, NO_DATA, write_folders
 from tests.support.runs import last_model, own_data_app, train
 
@@ -45,6 +46,35 @@ def test_inferred_labels_are_written_beside_the_folder(settings: Settings, tmp_p
         names, found = read_labels(place / f"{number}-labels.csv")
         assert sorted(names) == [f"unlabeled/{image}.png" for image in range(3)]
         assert set(found.labels) <= {-1, 0, 1}
+
+
+def test_given_identities_then_labels_are_the_same_and_who_has_another_is_left_out(
+    settings: Settings, tmp_path: Path
+) -> None:
+    place = tmp_path / "owners"
+    for number in range(4):
+        write_folders(place / f"{number}")
+    folders = [place / f"{number}" for number in range(4)]
+    secret = {"xclp.secure": "rlwe", "xclp.codes-seed": "run", "on-client-failure": "continue"}
+
+    def labels(where: str, **options: str) -> list[str]:
+        there = str(tmp_path / where / "{client}.csv")
+        (tmp_path / where).mkdir()
+        config = settings(**PREDICT, **NO_DATA, **secret)
+        train(config, 4, client_app=own_data_app(folders, labels=there, **options))
+        return [file.read_text() for file in sorted((tmp_path / where).glob("*.csv"))]
+
+    known = identities(range(4))
+    for number, one in known.items():
+        write_identity(tmp_path / "keys" / f"{number}", one)
+    keys = {"format": "class-folders", "identity": str(tmp_path / "keys" / "{client}")}
+    unsigned = labels("unsigned", format="class-folders")
+    assert len(unsigned) == 4
+    assert labels("signed", **keys) == unsigned
+    # Client 2 has an identity that the others do not know.
+    write_identity(tmp_path / "keys" / "2", identities([2])[2])
+    assert len(labels("stranger", **keys)) == 3
+    assert not (tmp_path / "stranger" / "2.csv").exists()
 
 
 def test_the_server_cannot_tell_classes_by_the_order_of_points(

@@ -152,7 +152,7 @@ def test_given_a_client_is_lost_in_the_sum_then_the_run_ends_and_says_why(
 ) -> None:
     """Whatever ``on-client-failure`` is: the others alone are a second sum."""
     with pytest.raises(UserError, match=r"no usable answer of client\(s\) 2, .* asked for once"):
-        train(settings(**MASKED, on_client_failure="continue"), 4, wrap_grid=losing(1, 2))
+        train(settings(**MASKED, on_client_failure="continue"), 4, wrap_grid=losing(2, 2))
 
 
 def test_given_a_lost_client_ends_the_run_then_the_error_names_it(settings: Settings) -> None:

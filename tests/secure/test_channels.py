@@ -22,9 +22,6 @@ from fedul_flwr.secure.channels import (
     NONCE_BYTES,
     Place,
     derive,
-    new_private_key,
-    pair_secret,
-    public_key,
     seal,
     unseal,
 )
@@ -34,55 +31,6 @@ PLACE = Place(session=bytes(32), attempt=0, step="offer", source=3, destination=
 CHANGED = "Client 3's message of step 'offer' does not open: it was changed, or belongs elsewhere."
 
 # Keys
-
-# RFC 7748, section 6.1.
-ALICE = bytes.fromhex("77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a")
-ALICE_PUBLIC = bytes.fromhex("8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a")
-BOB = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
-BOB_PUBLIC = bytes.fromhex("de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f")
-SHARED = bytes.fromhex("4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742")
-
-
-def test_known_answers_of_rfc_7748() -> None:
-    assert public_key(ALICE) == ALICE_PUBLIC
-    assert public_key(BOB) == BOB_PUBLIC
-    assert pair_secret(ALICE, BOB_PUBLIC, 1) == pair_secret(BOB, ALICE_PUBLIC, 0) == SHARED
-    # Section 5.2, the first vector.
-    scalar = bytes.fromhex("a546e36bf0527c9d3b16154b82465edd62144c0ac1fc5a18506a2244ba449ac4")
-    point = bytes.fromhex("e6db6867583030db3594c1a424b15f7c726624ec26b3353b10a903a6d0ab1c4c")
-    assert pair_secret(scalar, point, 0) == bytes.fromhex(
-        "c3da55379de9c6908e94ea4df28d084f32eccf03491c71f754b4075577a28552"
-    )
-
-
-PRIME = 2**255 - 19
-WITHOUT_SECRET: dict[str, bytes] = {
-    "zero": bytes(32),
-    "one": (1).to_bytes(32, "little"),
-    "minus one": (PRIME - 1).to_bytes(32, "little"),
-    "zero, written as p": PRIME.to_bytes(32, "little"),
-    "one, written as p + 1": (PRIME + 1).to_bytes(32, "little"),
-    # The two u of order 8.
-    "order 8": bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
-    "order 8 too": bytes.fromhex(
-        "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"
-    ),
-    "31 bytes": ALICE_PUBLIC[:31],
-    "33 bytes": ALICE_PUBLIC + b"\0",
-    "none": b"",
-}
-
-
-@pytest.mark.parametrize("key", WITHOUT_SECRET.values(), ids=WITHOUT_SECRET)
-def test_public_keys_with_which_there_is_no_secret_are_refused(key: bytes) -> None:
-    with pytest.raises(UserError) as error:
-        pair_secret(ALICE, key, 17)
-    assert str(error.value) == "Client 17 sent a public key that is none of X25519."
-
-
-def test_a_new_private_key_is_entropy() -> None:
-    assert new_private_key(lambda size: SECRET[:size]) == SECRET
-    assert new_private_key(os.urandom) != new_private_key(os.urandom)
 
 
 def test_known_answer_of_rfc_5869() -> None:

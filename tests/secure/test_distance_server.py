@@ -20,13 +20,17 @@ from fedul_flwr.secure.encrypted_distances import (
     REVEAL,
     SHARES,
 )
-from fedul_flwr.secure.session import PUBLIC
+from fedul_flwr.secure.session import PUBLIC, SIGNATURES
 from fedul_flwr.secure.similarity import ExcludedClientsError
 from tests.support.toy_protocol import BITS, FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
 IN_KEYS, IN_OFFER = "Client 1 sent in step 'keys'", "Client 1 sent in step 'offer'"
-A_KEY, A_SIZE = "as 'public-keys'; it must be uint8 (32,).", "as 'num-points'; it must be int64 ()."
+A_KEY, A_SIZE = (
+    "as 'public-keys'; it must be uint8 (1216,).",
+    "as 'num-points'; it must be int64 ().",
+)
+A_SIGNATURE = "as 'signatures'; it must be uint8 (132,)."
 TO_2 = "Client 1 sent client 2 no message in step 'answer'."
 ALL_OWN = "as 'own-distances'; it must be uint16 (3, 3)."
 NO_OWN = f"{IN_OFFER} no distances of its points; they must be symmetric and at most L."
@@ -43,8 +47,10 @@ def unasked(step: str, name: str) -> str:
 
 MALFORMED: list[tuple[str, Change, str]] = [
     (KEYS, {PUBLIC: None}, f"{IN_KEYS} nothing {A_KEY}"),
-    (KEYS, {PUBLIC: np.zeros(31, np.uint8)}, f"{IN_KEYS} uint8 (31,) {A_KEY}"),
-    (KEYS, {PUBLIC: np.zeros(32, np.int8)}, f"{IN_KEYS} int8 (32,) {A_KEY}"),
+    (KEYS, {PUBLIC: np.zeros(1215, np.uint8)}, f"{IN_KEYS} uint8 (1215,) {A_KEY}"),
+    (KEYS, {PUBLIC: np.zeros(1216, np.int8)}, f"{IN_KEYS} int8 (1216,) {A_KEY}"),
+    (KEYS, {SIGNATURES: None}, f"{IN_KEYS} nothing {A_SIGNATURE}"),
+    (KEYS, {SIGNATURES: np.zeros(131, np.uint8)}, f"{IN_KEYS} uint8 (131,) {A_SIGNATURE}"),
     (KEYS, {POINTS: None}, f"{IN_KEYS} nothing {A_SIZE}"),
     (KEYS, {POINTS: np.array(-1)}, f"{IN_KEYS} a number of points below 0; it must be 0 or more."),
     (KEYS, {POINTS: np.array([3])}, f"{IN_KEYS} int64 (1,) {A_SIZE}"),
@@ -202,10 +208,10 @@ def test_an_empty_sealed_message_is_refused() -> None:
     played = group(FOUR)
     server = played.play(until=ANSWER)
     answer = played.answer(server.ask())[1]
-    for size in (0, 27):
+    for size in (0, 28, 1088 + 27):
         with pytest.raises(BadMessageError, match="sent client 2 no message"):
             server.check(1, {**answer, "to/2": np.zeros(size, np.uint8)})
-    server.check(1, {**answer, "to/2": np.zeros(28, np.uint8)})
+    server.check(1, {**answer, "to/2": np.zeros(1088 + 28, np.uint8)})
 
 
 def test_codes_too_long_for_their_distances_are_refused() -> None:

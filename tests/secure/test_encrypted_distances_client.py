@@ -233,7 +233,8 @@ def test_a_public_key_of_small_order_is_refused_with_its_sender() -> None:
     server = played.server()
     answers = played.answer(server.ask())
     for u in (0, 1):
-        key = np.array([u] + [0] * 31, np.uint8)
+        key = answers[9][PUBLIC].copy()
+        key[:32] = [u] + [0] * 31
         with pytest.raises(BadMessageError, match=r"^Client 9 sent in step 'keys' a public key of"):
             server.check(9, {**answers[9], PUBLIC: key})
 

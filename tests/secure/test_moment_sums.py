@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
+from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -11,17 +12,14 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.standardize import Moments, moments, pooled
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.exact_sums import exact_sums
-from fedul_flwr.secure.moment_sums import (
-    PART,
-    MomentServer,
-    masked_moments,
-    moments_of,
-    offer_key,
-)
-from fedul_flwr.secure.session import NONCE, PARTICIPANTS, PRIVATE, PUBLIC
-from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
+from fedul_flwr.secure.identities import Identities
+from fedul_flwr.secure.moment_sums import PART, MomentServer, answer_sum, moments_of
+from fedul_flwr.secure.session import NONCE, PARTICIPANTS, PRIVATE, PUBLIC, SIGNATURES
+from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError, TooFewClientsError
 from fedul_flwr.secure.wide_sums import DIGITS
+from tests.support.identities import identities
 
 SIZES = {0: 7, 3: 1, 4: 20, 9: 13}
 RNG = np.random.default_rng(5)
@@ -36,20 +34,29 @@ ROWS = {
 class Clients:
     """Clients that answer by the functions under test; ``sent`` has all that they said."""
 
-    def __init__(self, rows: Mapping[int, NDArray[np.float32]], fewest: int = 3) -> None:
-        self.rows = rows
-        self.fewest = fewest
+    def __init__(
+        self,
+        rows: Mapping[int, NDArray[np.float32]],
+        fewest: int = 3,
+        identities: Mapping[int, Identities] = MappingProxyType({}),
+        run: int = 5,
+    ) -> None:
+        self.rows, self.identities = rows, identities
+        self.fewest, self.run = fewest, run
         self.memories: dict[int, Arrays] = {}
         self.sent: list[dict[int, Arrays]] = []
 
     def answer(self, client: int, message: Arrays) -> Arrays:
-        if NONCE in message:
-            memory, reply = offer_key(message)
-        else:
-            part = exact_sums(self.rows[client], np.arange(len(self.rows[client])))
-            memory = {}
-            reply = masked_moments(self.memories[client], message, client, part, self.fewest)
-        self.memories[client] = memory
+        rows, known = self.rows[client], self.identities.get(client)
+        self.memories[client], reply = answer_sum(
+            self.memories.get(client, {}),
+            message,
+            client,
+            lambda: exact_sums(rows, np.arange(len(rows))),
+            self.fewest,
+            self.run,
+            known,
+        )
         return reply
 
     def play(
@@ -70,6 +77,13 @@ def with_keys() -> tuple[Clients, MomentServer]:
     """Four clients, and a server that knows their keys."""
     clients = Clients(ROWS)
     server = MomentServer(SIZES, 5)
+    server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+    return clients, server
+
+
+def with_shares() -> tuple[Clients, MomentServer]:
+    """The same, and the server knows what they have sealed for each other."""
+    clients, server = with_keys()
     server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
     return clients, server
 
@@ -159,21 +173,26 @@ def test_clients_without_points_are_not_asked() -> None:
 def test_given_a_client_sends_no_key_then_the_moments_are_those_of_the_others() -> None:
     clients = Clients(ROWS)
     found = clients.play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (0, 4)).moments()
-    assert len(clients.sent) == 2
+    assert len(clients.sent) == 3
     assert_equal(found, exact(ROWS, [0, 3, 9]))
+
+
+def test_given_a_client_sends_no_share_then_the_moments_are_those_of_the_others() -> None:
+    found = Clients(ROWS).play(MomentServer(SIZES, 5), lambda step, c: (step, c) == (1, 4))
+    assert_equal(found.moments(), exact(ROWS, [0, 3, 9]))
 
 
 def test_given_a_client_is_late_with_its_part_then_there_is_no_other_sum() -> None:
     """With one of the others alone the server would know the late part to the last bit."""
-    clients, server = with_keys()
+    clients, server = with_shares()
     asked = server.ask()
     parts = {client: clients.answer(client, message) for client, message in asked.items()}
     with pytest.raises(UserError, match=r"no usable answer of client\(s\) 4, and .* once") as error:
         server.take({client: part for client, part in parts.items() if client != 4})
     assert not isinstance(error.value, TooFewClientsError)
     # A server that tries all the same gets nothing: nobody has a key left for others.
-    others = {name: array[[0, 1, 3]] for name, array in asked[0].items()}
     for client in (0, 3, 9):
+        others = {name: array for name, array in asked[client].items() if name != "from/4"}
         with pytest.raises(UserError, match="out of turn"):
             clients.answer(client, others)
 
@@ -183,7 +202,7 @@ def test_given_the_same_points_again_then_a_client_sends_something_else() -> Non
     clients.play(MomentServer(SIZES, 5))
     clients.play(MomentServer(SIZES, 5))
     for client in SIZES:
-        before, after = (clients.sent[step][client][PART] for step in (1, 3))
+        before, after = (clients.sent[step][client][PART] for step in (2, 5))
         assert (before != after).all()
         assert before.dtype == np.uint32
         assert before.shape == (2 * 5, DIGITS)
@@ -267,33 +286,142 @@ def test_a_client_that_has_no_key_answers_no_sum() -> None:
 
 def test_a_client_refuses_what_is_no_nonce() -> None:
     with pytest.raises(UserError, match=r"^The server sent uint8 \(31,\) as 'nonce'; it must be "):
-        offer_key({NONCE: np.zeros(31, np.uint8)})
+        Clients(ROWS).answer(3, {NONCE: np.zeros(31, np.uint8)})
 
 
 def test_a_client_whose_key_was_replaced_refuses() -> None:
     clients = Clients(ROWS)
     server = MomentServer(SIZES, 5)
     answers = {c: clients.answer(c, told) for c, told in server.ask().items()}
-    _, foreign = offer_key({NONCE: np.zeros(32, np.uint8)})
-    server.take({**answers, 3: foreign})
+    server.take({**answers, 3: Clients(ROWS).answer(3, {NONCE: np.zeros(32, np.uint8)})})
     with pytest.raises(UserError, match="list of participants has no client 3 as it is"):
         clients.answer(3, server.ask()[3])
 
 
-def test_given_one_was_told_another_list_then_masks_do_not_cancel() -> None:
-    clients = Clients(ROWS)
-    server = MomentServer(SIZES, 5)
-    answers = {c: clients.answer(c, told) for c, told in server.ask().items()}
-    server.take(answers)
+def test_given_one_was_told_another_list_then_nobody_sends_sums() -> None:
+    clients, server = with_keys()
     messages = dict(server.ask())
     lied = {**messages[9], PUBLIC: messages[9][PUBLIC].copy()}
-    lied[PUBLIC][0] = offer_key({NONCE: np.zeros(32, np.uint8)})[1][PUBLIC]
+    lied[PUBLIC][0] = Clients(ROWS).answer(0, {NONCE: np.zeros(32, np.uint8)})[PUBLIC]
     server.take({c: clients.answer(c, lied if c == 9 else m) for c, m in messages.items()})
+    replies = {c: clients.answer(c, message) for c, message in server.ask().items()}
+    assert [{*reply} for reply in replies.values()] == [{COMPLAINT}] * 4
+    assert [int(replies[client][COMPLAINT]) for client in (0, 3, 4)] == [9] * 3
+    with pytest.raises(UserError, match=r"Client 9: its messages and .* is asked for once"):
+        server.take(replies)
+
+
+def test_given_a_wrong_part_then_masks_do_not_cancel() -> None:
+    clients, server = with_shares()
+    parts = {c: clients.answer(c, message) for c, message in server.ask().items()}
+    server.take({**parts, 9: {PART: parts[9][PART] + np.uint32(1 << 31)}})
     with pytest.raises(UserError) as error:
         server.moments()
     assert str(error.value) == (
         "The masked sum of columns holds numbers that no points have: masks did not cancel."
     )
+
+
+@pytest.mark.parametrize("wrong", [np.ones(1200, np.uint8), np.zeros(1120, np.uint8)])
+def test_given_what_one_has_sealed_does_not_open_then_all_others_name_it(
+    wrong: NDArray[np.uint8],
+) -> None:
+    clients, server = with_keys()
+    replies = {c: dict(clients.answer(c, told)) for c, told in server.ask().items()}
+    for name in replies[4]:
+        replies[4][name] = wrong
+    server.check(4, replies[4])
+    server.take(replies)
+    answers = {c: clients.answer(c, message) for c, message in server.ask().items()}
+    assert {c: int(answers[c][COMPLAINT]) for c in (0, 3, 9)} == {0: 4, 3: 4, 9: 4}
+    assert not any(clients.memories[client] for client in SIZES)
+    with pytest.raises(UserError, match="Client 4: its messages and those of 3 others do not"):
+        server.take(answers)
+
+
+def test_given_complaints_before_any_sums_then_a_new_sum_begins_without_their_subject() -> None:
+    clients, server = with_keys()
+    answers = {c: dict(clients.answer(c, told)) for c, told in server.ask().items()}
+    for client in (0, 3, 9):
+        answers[client] = {COMPLAINT: np.array(4)}
+        server.check(client, answers[client])
+    with pytest.raises(ExcludedClientsError) as error:
+        server.take(answers)
+    assert ({*error.value.excluded}, error.value.left) == ({4}, (0, 3, 9))
+    left = {client: SIZES[client] for client in error.value.left}
+    assert_equal(clients.play(MomentServer(left, 5)).moments(), exact(ROWS, [0, 3, 9]))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {COMPLAINT: np.array(4)},  # of client 4 itself
+        {COMPLAINT: np.array(5)},
+        {COMPLAINT: np.array([0])},
+        {COMPLAINT: np.array(0), "more": np.array(0)},
+    ],
+)
+def test_a_complaint_that_is_none_is_refused(wrong: Arrays) -> None:
+    _, server = with_keys()
+    with pytest.raises(BadMessageError, match=r"^Client 4 sent for the sum of columns "):
+        server.check(4, wrong)
+
+
+@pytest.mark.parametrize("size", [None, 0, 1088 + 27])
+def test_a_client_that_seals_nothing_for_another_is_refused(size: int | None) -> None:
+    clients, server = with_keys()
+    answer = dict(clients.answer(4, server.ask()[4]))
+    server.check(4, answer)
+    del answer["to/9"]
+    if size is not None:
+        answer["to/9"] = np.zeros(size, np.uint8)
+    with pytest.raises(BadMessageError, match=r"^Client 4 sent .* no message to client 9"):
+        server.check(4, answer)
+
+
+def test_messages_out_of_turn_are_refused() -> None:
+    clients, server = with_keys()
+    told = server.ask()[4]
+    with pytest.raises(UserError, match="out of turn"):
+        clients.answer(4, {})
+    clients.answer(4, told)
+    with pytest.raises(UserError, match="out of turn"):
+        clients.answer(4, told)
+
+
+# Identities
+
+
+def test_given_identities_then_the_moments_are_the_same_and_a_foreign_key_gets_no_sums() -> None:
+    known = identities(SIZES)
+    found = Clients(ROWS, identities=known).play(MomentServer(SIZES, 5))
+    assert_equal(found.moments(), exact(ROWS, [*SIZES]))
+    for stranger in (identities([4])[4], None):  # another identity in the same place, and none
+        others = {c: one for c, one in known.items() if c != 4}
+        clients = Clients(ROWS, identities={**others, **({4: stranger} if stranger else {})})
+        server = MomentServer(SIZES, 5)
+        server.take({c: clients.answer(c, told) for c, told in server.ask().items()})
+        replies = {c: clients.answer(c, told) for c, told in server.ask().items()}
+        for client in (0, 3, 9):
+            assert {*replies[client]} == {COMPLAINT}
+            assert int(replies[client][COMPLAINT]) == 4
+        with pytest.raises(ExcludedClientsError) as error:
+            server.take(replies)
+        assert {*error.value.excluded} == {4}
+
+
+def test_given_a_key_signed_for_another_run_then_it_is_refused() -> None:
+    known = identities(SIZES)
+    before, now = Clients(ROWS, identities=known), Clients(ROWS, identities=known, run=6)
+    server = MomentServer(SIZES, 5)
+    asked = server.ask()
+    answers = {c: now.answer(c, told) for c, told in asked.items()}
+    server.take({**answers, 4: before.answer(4, asked[4])})
+    told = server.ask()
+    assert int(now.answer(0, told[0])[COMPLAINT]) == 4
+
+
+# Malformed
 
 
 @pytest.mark.parametrize(
@@ -311,15 +439,22 @@ def test_given_one_was_told_another_list_then_masks_do_not_cancel() -> None:
 def test_a_malformed_part_is_refused_with_its_client(
     change: Callable[[Arrays], Arrays], words: str
 ) -> None:
-    clients, server = with_keys()
+    clients, server = with_shares()
     reply = clients.answer(4, server.ask()[4])
     with pytest.raises(BadMessageError, match=f"^Client 4 sent for the sum of columns {words}"):
         server.check(4, change(reply))
 
 
 def test_a_key_of_small_order_is_refused_with_its_client() -> None:
+    answer = Clients(ROWS).answer(4, MomentServer(SIZES, 5).ask()[4])
+    MomentServer(SIZES, 5).check(4, answer)
+    key = answer[PUBLIC].copy()
+    key[:32] = 0
     with pytest.raises(BadMessageError, match=r"^Client 4 sent .* a public key of small"):
-        MomentServer(SIZES, 5).check(4, {PUBLIC: np.zeros(32, np.uint8)})
+        MomentServer(SIZES, 5).check(4, {**answer, PUBLIC: key})
+    for wrong in ({PUBLIC: answer[PUBLIC]}, {**answer, SIGNATURES: answer[SIGNATURES][:9]}):
+        with pytest.raises(BadMessageError, match=r"^Client 4 sent .* as 'signatures'"):
+            MomentServer(SIZES, 5).check(4, wrong)
 
 
 def test_a_malformed_key_is_refused_with_its_client() -> None:

@@ -14,20 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.channels import (
-    EVERYBODY,
-    Place,
-    derive,
-    pair_secret,
-    public_key,
-    unseal,
-)
+from fedul_flwr.secure.channels import EVERYBODY, Place, derive, unseal
+from fedul_flwr.secure.identities import UNSIGNED, Purpose
+from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, open_capsule, pair_secret, public_key
 from fedul_flwr.secure.session import (
     MASK_ROOTS,
     NONCE,
     PARTICIPANTS,
     PRIVATE,
     PUBLIC,
+    SIGNATURES,
     SIZES,
     Session,
     bytes_array,
@@ -39,23 +35,40 @@ from fedul_flwr.secure.session import (
 )
 
 CLIENTS = [2, 5, 9, 11]
-KEYS = {client: bytes([client]) * 32 for client in CLIENTS}
+KEYS = {client: bytes([client]) * 96 for client in CLIENTS}
 PUBLIC_KEYS = {client: public_key(key) for client, key in KEYS.items()}
 POINTS = {2: 30, 5: 0, 9: 7, 11: 7}
 ROUND, SERVERS = 4, bytes(range(32))
-TOLD = participants_message(PUBLIC_KEYS, POINTS)
+ANSWERS = {
+    client: {PUBLIC: bytes_array(key), SIGNATURES: UNSIGNED} for client, key in PUBLIC_KEYS.items()
+}
+TOLD = participants_message(ANSWERS, POINTS)
 
 
 def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> Session:
-    options = {"server_round": ROUND, "private": KEYS[own], "nonce": SERVERS, **other}
+    purpose = Purpose("propagation", 8, ROUND, SERVERS)
+    options = {"private": KEYS[own], "purpose": purpose, "identities": None, **other}
     return join(own, told=told, num_points=POINTS[own], **options)
 
 
+def roots_of(own: int, nonce: bytes = SERVERS) -> Mapping[str, NDArray[Any]]:
+    """What a client has for masks, after the others' shares have arrived."""
+    sessions = {client: replace(joined(client), nonce=nonce) for client in CLIENTS}
+    shares = {peer: sessions[peer].mask_share(own).tobytes() for peer in CLIENTS if peer != own}
+    return sessions[own].mask_roots(shares)
+
+
 def test_the_list_of_participants_by_hand() -> None:
-    told = participants_message({7: b"b" * 32, 3: b"a" * 32}, {7: 1, 3: 2, 5: 9})
+    answers = {
+        7: {PUBLIC: bytes_array(b"b" * 8), SIGNATURES: bytes_array(b"y" * 3)},
+        3: {PUBLIC: bytes_array(b"a" * 8), SIGNATURES: bytes_array(b"x" * 3)},
+    }
+    told = participants_message(answers, {7: 1, 3: 2, 5: 9})
     assert told[PARTICIPANTS].tolist() == [3, 7]
     assert told[SIZES].tolist() == [2, 1]
-    assert told[PUBLIC].tobytes() == b"a" * 32 + b"b" * 32
+    assert told[PUBLIC].tobytes() == b"a" * 8 + b"b" * 8
+    assert told[SIGNATURES].tobytes() == b"xxxyyy"
+    assert told[PUBLIC].shape == (2, 8)
     assert [told[name].dtype for name in (PARTICIPANTS, SIZES, PUBLIC)] == [
         *(np.int64, np.int64),
         np.uint8,
@@ -84,7 +97,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a matrix for a list": ({PARTICIPANTS: np.array([CLIENTS])}, NO_LIST),
     "a size too few": ({SIZES: np.array([30, 0, 7])}, NO_LIST),
     "a key too few": ({PUBLIC: TOLD[PUBLIC][:3]}, NO_LIST),
-    "short keys": ({PUBLIC: TOLD[PUBLIC][:, :31]}, NO_LIST),
+    "short keys": ({PUBLIC: TOLD[PUBLIC][:, :1215]}, NO_LIST),
+    "no signatures": ({SIGNATURES: None}, NO_LIST),
+    "a signature too few": ({SIGNATURES: TOLD[SIGNATURES][:3]}, NO_LIST),
+    "short signatures": ({SIGNATURES: TOLD[SIGNATURES][:, :131]}, NO_LIST),
+    "signatures of another type": ({SIGNATURES: TOLD[SIGNATURES].astype(np.int8)}, NO_LIST),
     "somebody twice": ({PARTICIPANTS: np.array([2, 5, 5, 11])}, NO_LIST),
     "no order": ({PARTICIPANTS: np.array([5, 2, 9, 11])}, NO_LIST),
     "a negative number": ({PARTICIPANTS: np.array([-1, 5, 9, 11])}, NO_LIST),
@@ -121,7 +138,7 @@ def test_too_few_participants_are_refused(count: int) -> None:
 
 def test_a_key_that_the_server_tells_does_not_become_the_clients_own() -> None:
     # With it the server could read all that this client says and hears.
-    foreign = {PRIVATE: bytes_array(bytes([77]) * 32), NONCE: bytes_array(bytes(32))}
+    foreign = {PRIVATE: bytes_array(bytes([77]) * 96), NONCE: bytes_array(bytes(32))}
     session = joined(5, {**TOLD, **foreign})
     assert (session.private, session.nonce) == (KEYS[5], SERVERS)
 
@@ -201,7 +218,8 @@ def test_the_number_by_hand() -> None:
 def test_the_place_of_a_message_by_hand() -> None:
     sealed = joined(5).seal(2, "offer", {"a": np.arange(3)}, os.urandom)
     secret = pair_secret(KEYS[2], PUBLIC_KEYS[5], 5)
-    found = unseal(sealed, secret, Place(joined(2).number, 0, "offer", 5, 2))
+    secret += open_capsule(KEYS[2], sealed[:CAPSULE_BYTES].tobytes())
+    found = unseal(sealed[CAPSULE_BYTES:], secret, Place(joined(2).number, 0, "offer", 5, 2))
     assert found["a"].tolist() == [0, 1, 2]
 
 
@@ -244,46 +262,70 @@ def test_shares_that_are_too_few_or_of_another_length_are_refused() -> None:
     assert str(error.value) == "Client 9 sent a share of the seed of another length."
 
 
-def mask_key_between(session: Session, peer: int, attempt: int) -> bytes:
-    roots = session.mask_roots()
+def mask_key_between(own: int, peer: int, attempt: int, nonce: bytes = SERVERS) -> bytes:
+    roots = roots_of(own, nonce)
     (root,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == peer]
     return mask_key(root.tobytes(), attempt)
 
 
 def test_what_masks_are_made_of_is_not_the_private_key() -> None:
-    session = joined(CLIENTS[0])
-    roots = session.mask_roots()
+    own = CLIENTS[0]
+    roots = roots_of(own)
     assert set(roots) == {PARTICIPANTS, SIZES, MASK_ROOTS}
-    assert all(session.private not in array.tobytes() for array in roots.values())
-    (own,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == session.own]
-    assert not own.any()
+    assert all(KEYS[own] not in array.tobytes() for array in roots.values())
+    (zeros,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == own]
+    assert not zeros.any()
+
+
+def test_who_has_sent_no_share_has_no_masks() -> None:
+    roots = joined(5).mask_roots({11: bytes(32), 2: bytes(32)})
+    assert roots[PARTICIPANTS].tolist() == [2, 5, 11]
+    assert roots[SIZES].tolist() == [30, 0, 7]
+    assert len(roots[MASK_ROOTS]) == 3
 
 
 def test_mask_keys_are_those_of_a_pair_an_attempt_and_a_session() -> None:
     keys = []
     for one, other in itertools.combinations(CLIENTS, 2):
         for attempt in (0, 1, 2):
-            key = mask_key_between(joined(one), other, attempt)
-            assert key == mask_key_between(joined(other), one, attempt)
+            key = mask_key_between(one, other, attempt)
+            assert key == mask_key_between(other, one, attempt)
             keys.append(key)
-            anew = replace(joined(one), nonce=bytes(32))
-            assert mask_key_between(anew, other, attempt) != key
+            assert mask_key_between(one, other, attempt, bytes(32)) != key
     assert len({*keys}) == len(keys) == 6 * 3
     assert {len(key) for key in keys} == {32}
+
+
+def test_masks_depend_on_both_shares_and_shares_on_who_gets_them() -> None:
+    session = joined(5)
+    assert len({session.mask_share(peer).tobytes() for peer in session.peers}) == 3
+    assert (session.mask_share(2) == joined(5).mask_share(2)).all()
+    right = joined(2).mask_share(5).tobytes()
+    roots = [
+        session.mask_roots({2: share})[MASK_ROOTS][0].tobytes() for share in (right, bytes(32))
+    ]
+    other = replace(session, private=KEYS[5][:32] + bytes(64))  # half a key
+    roots.append(other.mask_roots({2: right})[MASK_ROOTS][0].tobytes())
+    assert len({*roots}) == 3
 
 
 def test_what_keys_are_derived_from_by_hand() -> None:
     # Each purpose has words of its own: no two of these could be the same key.
     session = joined(5)
     secret, number = pair_secret(KEYS[5], PUBLIC_KEYS[2], 2), session.number
-    roots = session.mask_roots()[MASK_ROOTS]
-    assert roots[0].tobytes() == derive(secret, Place(number, 0, "sum", 2, 5).info("masks"))
+    shares = [
+        derive(KEYS[own], Place(number, 0, "sum", own, peer).info("mask share"))
+        for own, peer in ((2, 5), (5, 2))
+    ]
+    assert joined(2).mask_share(5).tobytes() == shares[0]
+    root = derive(secret + b"".join(shares), Place(number, 0, "sum", 2, 5).info("masks"))
+    assert roots_of(5)[MASK_ROOTS][0].tobytes() == root
     everybody = Place(b"", 3, "sum", EVERYBODY, EVERYBODY)
     assert mask_key(bytes(32), 3) == derive(bytes(32), everybody.info("mask"))
     everybody = Place(number, 0, "seed", EVERYBODY, EVERYBODY)
     who = b"".join(client.to_bytes(8, "little") for client in CLIENTS)
-    shares = b"".join(SHARES[client] for client in CLIENTS)
-    assert session.seed(SHARES) == derive(shares, everybody.info("seed") + who)
+    together = b"".join(SHARES[client] for client in CLIENTS)
+    assert session.seed(SHARES) == derive(together, everybody.info("seed") + who)
 
 
 # Pairs

@@ -16,6 +16,7 @@ from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import STEP, STEPS, respond
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
+from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.messages import checked_array
 from fedul_flwr.secure.similarity import Arrays, Cost, Task
 from tests.propagation.conftest import Floats
@@ -100,6 +101,8 @@ class Group:
     memories : what each client remembers.
     seeds : seed with which each client made its codes.
     run_seeds : seeds that clients have from earlier propagations.
+    identities : of clients that have one.
+    run : Flower's id of the run.
     past : every state that a client was in.
     heard : ``(step, client, message, reply)``.
     """
@@ -110,6 +113,8 @@ class Group:
     memories: dict[int, Arrays] = field(default_factory=dict)
     seeds: dict[int, bytes] = field(default_factory=dict)
     run_seeds: dict[int, bytes] = field(default_factory=dict)
+    identities: Mapping[int, Identities] = field(default_factory=dict)
+    run: int = 5
     past: list[Arrays] = field(default_factory=list)
     heard: list[tuple[str, int, Arrays, Arrays]] = field(default_factory=list)
 
@@ -121,7 +126,9 @@ class Group:
             return encode(points, seed, BITS)
 
         seed = self.run_seeds.get(client, b"")
-        return Task(client, 7, len(points), BITS, 1, self.seed is not None, seed, codes)
+        identities = self.identities.get(client)
+        public = self.seed is not None
+        return Task(client, 7, len(points), BITS, 1, public, seed, codes, self.run, identities)
 
     def server(self) -> DistanceServer:
         return DistanceServer(Toy(), list(self.features), BITS, self.seed)

@@ -1,0 +1,276 @@
+"""Identities of owners: whose keys are taken, and for what their signatures are good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import OwnDataError, UserError
+from fedul_flwr.secure.complaints import COMPLAINT
+from fedul_flwr.secure.identities import (
+    OWNERS_FILE,
+    PRIVATE_FILE,
+    SIGNATURE_BYTES,
+    UNSIGNED,
+    Identities,
+    Purpose,
+    read_identities,
+)
+from fedul_flwr.secure.session import PARTICIPANTS, PUBLIC, SIGNATURES, SIZES
+from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError
+from tests.support.identities import identities, owners_list, write_identity
+from tests.support.toy_protocol import FOUR, Group, group
+
+ALL = identities(FOUR)
+PURPOSE = Purpose("propagation", 2**63 + 5, 7, bytes(range(32)))
+KEY = bytes(1216)
+NOT_SIGNED = "Client 4 sent a public key that its owner has not signed for this."
+
+
+def test_what_one_has_signed_all_others_take() -> None:
+    signature = ALL[4].sign(PURPOSE, KEY)
+    assert (signature.dtype, signature.shape) == (np.uint8, (SIGNATURE_BYTES,))
+    for owner in ALL.values():
+        owner.check(4, PURPOSE, KEY, signature)
+
+
+OTHERWISE: dict[str, Purpose] = {
+    "another use": replace(PURPOSE, what="columns"),
+    "another run": replace(PURPOSE, run=6),
+    "another round": replace(PURPOSE, server_round=8),
+    "another attempt": replace(PURPOSE, nonce=bytes(32)),
+    "fields that run together": replace(PURPOSE, what="propagation\0", nonce=bytes(range(31))),
+}
+
+
+@pytest.mark.parametrize("purpose", OTHERWISE.values(), ids=OTHERWISE)
+def test_a_signature_is_of_no_use_elsewhere(purpose: Purpose) -> None:
+    signature = ALL[4].sign(purpose, KEY)
+    with pytest.raises(UserError) as error:
+        ALL[1].check(4, PURPOSE, KEY, signature)
+    assert str(error.value) == NOT_SIGNED
+
+
+def test_a_signature_is_for_one_key_and_of_one_client() -> None:
+    for signature in (
+        ALL[4].sign(PURPOSE, bytes([1]) + KEY[1:]),
+        ALL[9].sign(PURPOSE, KEY),
+        replace(ALL[4], private=ec.generate_private_key(ec.SECP384R1())).sign(PURPOSE, KEY),
+        # With client 4's own key, for another client.
+        replace(ALL[4], own=9).sign(PURPOSE, KEY),
+        UNSIGNED,
+        np.full(SIGNATURE_BYTES, 255, np.uint8),
+    ):
+        with pytest.raises(UserError) as error:
+            ALL[1].check(4, PURPOSE, KEY, signature)
+        assert str(error.value) == NOT_SIGNED
+
+
+def test_a_client_that_is_no_owner_is_refused() -> None:
+    with pytest.raises(UserError, match=r"^Client 7 is none of the owners in owners\.pub"):
+        ALL[1].check(7, PURPOSE, KEY, ALL[4].sign(PURPOSE, KEY))
+
+
+def test_nothing_that_is_printed_has_the_private_key() -> None:
+    number = ALL[4].private.private_numbers().private_value
+    for text in (repr(ALL[4]), str(ALL[4])):
+        assert "private" not in text
+        assert str(number) not in text
+
+
+# Folders
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
+def test_a_folder_has_the_identity_with_any_curve_that_flower_takes(
+    curve: ec.EllipticCurve, tmp_path: Path
+) -> None:
+    key = ec.generate_private_key(curve)
+    known = {**ALL[4].owners, 5: key.public_key()}
+    read = read_identities(str(write_identity(tmp_path, Identities(5, key, known))), 5)
+    assert read is not None
+    assert list(read.owners) == [*FOUR, 5]
+    replace(ALL[4], owners=known).check(5, PURPOSE, KEY, read.sign(PURPOSE, KEY))
+    read.check(4, PURPOSE, KEY, ALL[4].sign(PURPOSE, KEY))
+
+
+def test_no_folder_is_no_identity() -> None:
+    assert read_identities("", 0) is None
+
+
+def ed25519_key() -> bytes:
+    return ed25519.Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+
+
+def other_format() -> bytes:
+    return ALL[4].private.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"secret"),
+    )
+
+
+LIST = owners_list(ALL[4].owners).encode()
+NO_KEY, NO_LINE = "is no private key on a NIST curve", "has a line that is not NUMBER TYPE KEY NAME"
+WRONG: dict[str, tuple[str, bytes | None, str]] = {
+    "no key": (PRIVATE_FILE, None, "node.key cannot be read: No such file"),
+    "no list": (OWNERS_FILE, None, "owners.pub cannot be read: No such file"),
+    "a text as key": (PRIVATE_FILE, b"key", NO_KEY),
+    "a key of another kind": (PRIVATE_FILE, ed25519_key(), NO_KEY),
+    "another format, with a password": (PRIVATE_FILE, other_format(), NO_KEY),
+    "no number": (OWNERS_FILE, b"x" + LIST, NO_LINE),
+    "no public key": (OWNERS_FILE, LIST + b"12 ecdsa nonsense x\n", NO_LINE),
+    "one number twice": (OWNERS_FILE, LIST + LIST, NO_LINE),
+    "one key twice": (OWNERS_FILE, LIST + LIST.replace(b"4 ", b"40 ", 1), NO_LINE),
+    "not itself": (
+        OWNERS_FILE,
+        owners_list({9: ALL[4].owners[9]}).encode(),
+        "node.key is not the key of owner 4 in ",
+    ),
+    "another's key as its own": (
+        OWNERS_FILE,
+        owners_list({4: ALL[4].owners[9], 9: ALL[4].owners[4]}).encode(),
+        "node.key is not the key of owner 4 in ",
+    ),
+}
+
+
+@pytest.mark.parametrize(("file", "content", "words"), WRONG.values(), ids=WRONG)
+def test_a_folder_that_is_not_right_is_refused_and_the_server_is_not_told_how(
+    file: str, content: bytes | None, words: str, tmp_path: Path
+) -> None:
+    folder = write_identity(tmp_path, ALL[4])
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    with pytest.raises(OwnDataError, match=words) as error:
+        read_identities(str(folder), 4)
+    assert error.value.refusal == "settings"
+    assert "secret" not in str(error.value)
+
+
+def test_given_a_folder_in_place_of_a_key_then_it_is_refused(tmp_path: Path) -> None:
+    folder = write_identity(tmp_path, ALL[4])
+    (folder / PRIVATE_FILE).unlink()
+    (folder / PRIVATE_FILE).mkdir()
+    with pytest.raises(OwnDataError, match="it is a folder, not a file"):
+        read_identities(str(folder), 4)
+
+
+# Propagations
+
+Keys = dict[int, dict[str, NDArray[Any]]]
+
+
+def keys_of(known: Mapping[int, Identities], **options: Any) -> tuple[Group, Any, Keys]:
+    """Clients that have sent their keys, and the server that has not yet got them."""
+    played = group(FOUR, identities=known, **options)
+    server = played.server()
+    return played, server, played.answer(server.ask())
+
+
+def test_given_identities_then_distances_are_as_without_them() -> None:
+    played = group(FOUR, identities=ALL)
+    codes = played.play().distances()
+    assert codes.shape == (18, 18)
+    signed = [reply[SIGNATURES] for step, _, _, reply in played.heard if step == "keys"]
+    assert all((one != UNSIGNED).any() for one in signed)
+    plain = group(FOUR)
+    plain.play()
+    unsigned = [reply[SIGNATURES] for step, _, _, reply in plain.heard if step == "keys"]
+    assert all((one == UNSIGNED).all() for one in unsigned)
+
+
+@pytest.mark.parametrize(
+    "stranger", [{9: identities([9])[9]}, {}], ids=["another identity", "none at all"]
+)
+def test_a_foreign_key_is_refused_with_its_sender_and_nothing_is_shown(
+    stranger: Mapping[int, Identities],
+) -> None:
+    known = {client: one for client, one in ALL.items() if client != 9}
+    played, server, answers = keys_of({**known, **stranger})
+    server.take(answers)
+    replies = played.answer(server.ask())
+    for client in known:
+        assert {*replies[client]} == {COMPLAINT}
+        assert int(replies[client][COMPLAINT]) == 9
+        assert played.memories[client] == {}
+    with pytest.raises(ExcludedClientsError) as error:
+        server.take(replies)
+    assert {*error.value.excluded} == {9}
+    assert not error.value.tied
+    assert not played.seeds  # nobody has made codes
+
+
+def test_a_server_that_adds_a_client_of_its_own_gets_nothing() -> None:
+    """Client 70 has a key pair of the server, whether it signs with one of its own or not."""
+    played, server, answers = keys_of(ALL)
+    own = group({**FOUR, 70: 2}, identities=identities([70]))
+    mine = own.answer({70: server.ask()[4]})[70]
+    server.take(answers)
+    told = server.ask()[4]
+    for signature in (mine[SIGNATURES], UNSIGNED, answers[4][SIGNATURES]):
+        message: Arrays = {
+            **told,
+            PARTICIPANTS: np.append(told[PARTICIPANTS], 70),
+            SIZES: np.append(told[SIZES], 2),
+            PUBLIC: np.vstack([told[PUBLIC], mine[PUBLIC]]),
+            SIGNATURES: np.vstack([told[SIGNATURES], signature]),
+            "commitments": np.vstack([told["commitments"], np.zeros(32, np.uint8)]),
+        }
+        before = played.memories[4]
+        assert {name: int(value) for name, value in played.tell(4, message).items()} == {
+            COMPLAINT: 70
+        }
+        played.memories[4] = before
+
+
+def test_a_server_that_replaces_a_key_by_its_own_gets_nothing() -> None:
+    played, server, answers = keys_of(ALL)
+    _, _, foreign = keys_of(ALL)  # another attempt: signed by the same owners
+    server.take(answers)
+    told = dict(server.ask()[4])
+    row = sorted(FOUR).index(9)
+    for names in ((PUBLIC,), (PUBLIC, SIGNATURES)):
+        message = {name: array.copy() for name, array in told.items()}
+        for name in names:
+            message[name][row] = foreign[9][name]
+        before = played.memories[4]
+        assert int(played.tell(4, message)[COMPLAINT]) == 9
+        played.memories[4] = before
+
+
+def test_a_replayed_signature_is_refused() -> None:
+    _, _, before = keys_of(ALL)
+    played, server, answers = keys_of(ALL)  # the same run and round, another attempt
+    server.take({**answers, 9: before[9]})
+    for client in (1, 2, 4):
+        assert int(played.tell(client, server.ask()[client])[COMPLAINT]) == 9
+
+
+def test_a_signature_of_another_run_is_refused() -> None:
+    played, server, answers = keys_of(ALL)
+    played.run = 6
+    server.take(answers)
+    assert int(played.tell(4, server.ask()[4])[COMPLAINT]) == 1
+
+
+def test_who_has_no_list_takes_any_key() -> None:
+    played, server, answers = keys_of({9: ALL[9]})
+    server.take(answers)
+    replies = played.answer(server.ask())
+    assert [COMPLAINT in replies[client] for client in (1, 2, 4, 9)] == [False] * 3 + [True]
+    assert "to/9" in replies[4]
