@@ -8,6 +8,7 @@ messages and has a quantum computer one day breaks X25519 alone.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -81,9 +82,15 @@ def encapsulate(peer_public: bytes, peer: int) -> Sealed:
     return Sealed(capsule, secret)
 
 
-def open_capsule(private: bytes, capsule: bytes) -> bytes:
-    """The secret in a capsule of :data:`CAPSULE_BYTES`; another one if it was changed."""
-    return _decapsulator(private).decapsulate(capsule)
+def capsule_opener(private: bytes) -> Callable[[bytes], bytes]:
+    """What takes the secret out of a capsule of :data:`CAPSULE_BYTES`; of a changed one, another.
+
+    Raises
+    ------
+    UserError
+        If the installed ``cryptography`` has no ML-KEM.
+    """
+    return _decapsulator(private).decapsulate
 
 
 def is_public_key(public: bytes) -> bool:

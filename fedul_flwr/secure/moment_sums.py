@@ -297,7 +297,7 @@ def _no_second(silent: list[int], about: Mapping[int, int]) -> str:
     except ExcludedClientsError as error:
         fault = str(error)
     return (
-        f"Setting standardize-sum = 'masked': {fault}, and the sum of columns is asked for once, as "
-        "a second one would tell the part of whoever is late. Begin the run anew, or choose "
+        f"Setting standardize-sum = 'masked': {fault}, and the sum of columns is asked for once, "
+        "as a second one would tell the part of whoever is late. Begin the run anew, or choose "
         "standardize = 'owner' or 'constants'."
     )

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ class Session:
         """The other participants."""
         return [client for client in self.public if client != self.own]
 
-    @property
+    @cached_property
     def number(self) -> bytes:
         """32 bytes, a hash of everything that the server says about participants."""
         told = hashlib.sha256(b"fedul-flwr session 1" + self.nonce)
@@ -95,7 +96,7 @@ class Session:
         place = self._place(step, peer, self.own)
         with messages_from(peer):
             whole = channels.checked_seal(sealed, place, FEWEST_SEALED)
-            fresh = key_pairs.open_capsule(self.private, whole[:CAPSULE_BYTES].tobytes())
+            fresh = self._open(whole[:CAPSULE_BYTES].tobytes())
             return channels.unseal(whole[CAPSULE_BYTES:], self._secret(peer) + fresh, place)
 
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
@@ -183,8 +184,20 @@ class Session:
         }
 
     def _secret(self, peer: int) -> bytes:
-        with messages_from(peer):
-            return key_pairs.pair_secret(self.private, self.public[peer], peer)
+        if peer not in self._secrets:
+            with messages_from(peer):
+                found = key_pairs.pair_secret(self.private, self.public[peer], peer)
+            self._secrets[peer] = found
+        return self._secrets[peer]
+
+    @cached_property
+    def _secrets(self) -> dict[int, bytes]:
+        """X25519's secrets with peers, once they are computed."""
+        return {}
+
+    @cached_property
+    def _open(self) -> Callable[[bytes], bytes]:
+        return key_pairs.capsule_opener(self.private)
 
     def _place(self, step: str, source: int, destination: int) -> Place:
         return Place(self.number, 0, step, source, destination)

@@ -13,10 +13,10 @@ from fedul_flwr.secure.key_pairs import (
     CAPSULE_BYTES,
     PRIVATE_BYTES,
     PUBLIC_BYTES,
+    capsule_opener,
     encapsulate,
     is_public_key,
     new_private_key,
-    open_capsule,
     pair_secret,
     public_key,
 )
@@ -91,10 +91,10 @@ def test_the_secret_of_a_capsule_is_its_readers_alone_and_another_each_time() ->
     one, other = (encapsulate(public_key(MINE), 3) for _ in range(2))
     assert len(one.capsule) == CAPSULE_BYTES
     assert len({one.secret, other.secret}) == len({one.capsule, other.capsule}) == 2
-    assert open_capsule(MINE, one.capsule) == one.secret
-    assert open_capsule(THEIRS, one.capsule) != one.secret
+    assert capsule_opener(MINE)(one.capsule) == one.secret
+    assert capsule_opener(THEIRS)(one.capsule) != one.secret
     changed = bytes([one.capsule[0] ^ 1]) + one.capsule[1:]
-    assert open_capsule(MINE, changed) not in (one.secret, other.secret)
+    assert capsule_opener(MINE)(changed) not in (one.secret, other.secret)
 
 
 def test_the_librarys_own_reader_opens_a_capsule_and_ours_one_of_its() -> None:
@@ -102,7 +102,7 @@ def test_the_librarys_own_reader_opens_a_capsule_and_ours_one_of_its() -> None:
     made = encapsulate(public_key(MINE), 3)
     assert private.decapsulate(made.capsule) == made.secret
     secret, capsule = MLKEM768PublicKey.from_public_bytes(public_key(MINE)[32:]).encapsulate()
-    assert open_capsule(MINE, capsule) == secret
+    assert capsule_opener(MINE)(capsule) == secret
 
 
 @pytest.mark.parametrize("wrong", [b"", bytes([255]) * 1184, bytes(1183), bytes(1185)])
@@ -126,6 +126,6 @@ def test_without_ml_kem_one_sentence_says_what_is_missing(monkeypatch: pytest.Mo
         raise UnsupportedAlgorithm("no")
 
     monkeypatch.setattr(MLKEM768PrivateKey, "from_seed_bytes", none, raising=True)
-    for call in (lambda: public_key(MINE), lambda: open_capsule(MINE, bytes(CAPSULE_BYTES))):
+    for call in (lambda: public_key(MINE), lambda: capsule_opener(MINE)):
         with pytest.raises(UserError, match=r"no ML-KEM-768 here, .* older than 3\.5"):
             call()

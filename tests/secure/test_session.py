@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.channels import EVERYBODY, Place, derive, unseal
 from fedul_flwr.secure.identities import UNSIGNED, Purpose
-from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, open_capsule, pair_secret, public_key
+from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, capsule_opener, pair_secret, public_key
 from fedul_flwr.secure.session import (
     MASK_ROOTS,
     NONCE,
@@ -218,7 +218,7 @@ def test_the_number_by_hand() -> None:
 def test_the_place_of_a_message_by_hand() -> None:
     sealed = joined(5).seal(2, "offer", {"a": np.arange(3)}, os.urandom)
     secret = pair_secret(KEYS[2], PUBLIC_KEYS[5], 5)
-    secret += open_capsule(KEYS[2], sealed[:CAPSULE_BYTES].tobytes())
+    secret += capsule_opener(KEYS[2])(sealed[:CAPSULE_BYTES].tobytes())
     found = unseal(sealed[CAPSULE_BYTES:], secret, Place(joined(2).number, 0, "offer", 5, 2))
     assert found["a"].tolist() == [0, 1, 2]
 
