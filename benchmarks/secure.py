@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -238,7 +239,47 @@ def _size(arrays: Arrays) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
+def against(checkout: Path, turns: int) -> str:
+    """Processor time and bytes of ``rlwe`` here and in another checkout, by turns: a table.
+
+    Processor time of a whole program, with its imports, says more than seconds where others use
+    the machine, too.
+    """
+    places = {"there": checkout, "here": Path(__file__).parents[1]}
+    rows = [
+        f"| clients × points × bits | {checkout.name}: s | here: s | ratio | {checkout.name}: MB "
+        "| here: MB | ratio |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for size in GROUPS["rlwe"]:
+        command = [sys.executable, "-m", "benchmarks.secure", "rlwe", *map(str, size)]
+        taken: dict[str, list[float]] = {name: [] for name in places}
+        sent: dict[str, float] = {}
+        for _ in range(turns):
+            for name, place in places.items():
+                before = resource.getrusage(resource.RUSAGE_CHILDREN)
+                done = subprocess.run(
+                    command, cwd=place, stdout=subprocess.PIPE, text=True, check=True
+                )
+                after = resource.getrusage(resource.RUSAGE_CHILDREN)
+                used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+                taken[name].append(used)
+                sent[name] = json.loads(done.stdout)["sent"] / MEGABYTE
+        seconds_of = {name: median(values) for name, values in taken.items()}
+        cells = [
+            *(f"{seconds_of[name]:.2f}" for name in places),
+            f"{seconds_of['here'] / seconds_of['there']:.2f}",
+            *(f"{sent[name]:.2f}" for name in places),
+            f"{sent['here'] / sent['there']:.2f}",
+        ]
+        rows.append(f"| {' × '.join(f'{n:,}' for n in size)} | {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 if __name__ == "__main__":
+    if sys.argv[1] == "against":  # python -m benchmarks.secure against CHECKOUT [TURNS]
+        print(against(Path(sys.argv[2]).resolve(), int((*sys.argv, "3")[3])))
+        raise SystemExit
     name, (clients, points, num_bits) = sys.argv[1], map(int, sys.argv[2:])
     if clients == 2:
         print(json.dumps(compare_pair(name, points, num_bits)))

@@ -97,7 +97,12 @@ exit 7
 
 
 @pytest.mark.parametrize(
-    "script", ["server/start-superlink.sh", "owners/owner-1/start-supernode.sh"]
+    "script",
+    [
+        "server/start-superlink.sh",
+        "owners/owner-1/start-supernode.sh",
+        "owners/owner-1/check-data.sh",
+    ],
 )
 def test_given_any_umask_then_nobody_else_reads_what_scripts_and_their_programs_write(
     written: Callable[..., Path], tmp_path: Path, programs: Path, script: str

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -166,6 +167,19 @@ def test_priors_are_estimated_and_printed(
         assert float(row["confidence"]) == pytest.approx(probabilities.max(), rel=1e-4)
     with pytest.raises(UserError, match="Class priors cannot be estimated: needs one point or"):
         predictor.estimate_priors(predictor.predict_proba(images[:0]))
+
+
+def test_given_class_names_with_control_characters_then_a_terminal_is_told_none(
+    finished: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = json.loads((finished / "config.json").read_text())
+    config["data"]["class_names"] = ["sound\x1b[2J", "ill\r\nReady.", "\u202eelse"]
+    write_json(finished / "config.json", config)
+    predict(finished, folder, finished / "out.csv", priors="estimate")
+    printed = capsys.readouterr().out
+    assert printed.startswith("Estimated class priors: sound")
+    assert printed.rstrip("\n").isprintable()
+    assert printed.count("\n") == 1
 
 
 @pytest.mark.parametrize(

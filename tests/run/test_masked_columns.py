@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Message
+from flwr.app import Array, Context, Message
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.content import Content
@@ -23,11 +24,13 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.column_part import STORED, answer_column_sum
+from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
 from fedul_flwr.secure.exact_sums import exact_sums
 from fedul_flwr.secure.wide_sums import masked
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
+from tests.support.identities import identities, write_identity
 from tests.support.leaks import messages_with
 from tests.support.runs import MeddlingGrid, as_error, metrics, own_data_app, train
 
@@ -106,6 +109,73 @@ def test_no_message_has_means_of_one_client(
             *(found.means.astype(np.float32).tobytes(), str(found.means[0])[:12].encode()),
         ]
         assert len(messages_with(tmp_path / "log", *secrets)) == shown
+
+
+def test_given_a_sum_was_answered_then_a_client_sends_no_second_one(settings: Settings) -> None:
+    watching = Watching()
+    train(settings(**MASKED), 3, wrap_grid=watching)
+    nonce = Content(arrays={"nonce": np.zeros(32, np.uint8)})
+    for context in watching.contexts.values():
+        with pytest.raises(UserError, match="a second sum of columns, which would tell one part"):
+            build_client(context).on_phase(COLUMN_SUM, nonce)
+
+
+def forging(name: str, step: int, client: int) -> Callable[[Grid], Grid]:
+    """A grid on which a client's arrays are ones in one of the messages for the sum."""
+    asked = -1
+
+    def forge(reply: Message) -> Message:
+        for key, array in (reply.content.array_records.get("arrays") or {}).items():
+            if key.startswith(name):
+                reply.content["arrays"][key] = Array(np.ones_like(array.numpy()))
+        return reply
+
+    class Forging(GridProxy):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            nonlocal asked
+            sent = list(messages)
+            of_sum = bool(sent) and phase_of(sent[0]) == COLUMN_SUM
+            asked += of_sum
+            now, node = of_sum and asked == step, FIRST_NODE_ID + client
+            for reply in super().send_and_receive(sent, timeout=timeout):
+                yield forge(reply) if now and reply.metadata.src_node_id == node else reply
+
+    return Forging
+
+
+def test_given_a_key_that_is_none_then_its_sender_is_named_and_the_sum_is_without_it(
+    settings: Settings,
+) -> None:
+    config = settings(**MASKED, on_client_failure="continue")
+    directory = train(config, 4, wrap_grid=forging("public-keys", 0, 2))
+    assert metrics(directory)[0]["failed"] == ["Client 2"]
+    points = held(config, 4)
+    assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
+
+
+def test_given_a_share_that_does_not_open_then_the_run_ends_and_names_its_sender(
+    settings: Settings,
+) -> None:
+    with pytest.raises(UserError, match=r"Client 2: its messages and those of 3 others do not"):
+        train(settings(**MASKED, on_client_failure="continue"), 4, wrap_grid=forging("to/", 1, 2))
+
+
+def test_given_an_identity_that_nobody_knows_then_the_sum_is_without_it(settings: Settings) -> None:
+    known = {**identities(range(4)), 2: identities([2])[2]}
+
+    def named(grid: Grid) -> Grid:
+        assert isinstance(grid, InProcessGrid)
+        for context in grid.contexts.values():
+            number = int(context.node_config["partition-id"])
+            folder = write_identity(Path(config.output) / "keys" / str(number), known[number])
+            context.node_config["identity"] = str(folder)
+        return grid
+
+    config = settings(**MASKED, on_client_failure="continue")
+    directory = train(config, 4, wrap_grid=named)
+    assert metrics(directory)[0]["failed"] == ["Client 2"]
+    points = held(config, 4)
+    assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
 
 
 def losing(phase_call: int, client: int) -> Callable[[Grid], Grid]:
