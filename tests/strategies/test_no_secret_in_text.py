@@ -20,11 +20,13 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.secure.channels import FEWEST_BYTES, NONCE_BYTES, Place, derive, unseal
+from fedul_flwr.secure.key_pairs import PRIVATE_BYTES
 from fedul_flwr.secure.messages import PeerError, messages_from
 from tests.support.secure_parties import parties
 from tests.support.xclp_parties import Parties
 
 KEY = 32
+SECRETS = ((KEY,), (PRIVATE_BYTES,))
 PUBLIC = ("public-keys", "nonce", "commitments", "backend/public-keys", "backend/nonce")
 """Arrays of a client's state that all may see."""
 
@@ -54,11 +56,18 @@ class Watched(Parties):
 
 
 def of_record(record: ArrayRecord) -> Iterator[bytes]:
-    """All rows of 32 bytes of arrays that are secrets."""
+    """All that rows of arrays of secrets are made of, 32 bytes each."""
     for name, array in record.items():
         values = array.numpy()
-        if name not in PUBLIC and values.dtype == np.uint8 and values.shape[-1:] == (KEY,):
-            yield from (row.tobytes() for row in values.reshape(-1, KEY) if row.any())
+        if name not in PUBLIC and values.dtype == np.uint8 and values.shape[-1:] in SECRETS:
+            yield from parts(values.tobytes())
+
+
+def parts(secret: bytes) -> Iterator[bytes]:
+    """A secret of several parts, 32 bytes each, without those that are zero."""
+    for begin in range(0, len(secret), KEY):
+        if any(part := secret[begin : begin + KEY]):
+            yield part
 
 
 def spelled(secret: bytes) -> list[str]:
@@ -77,7 +86,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 
     def noted(secret: bytes, info: bytes) -> bytes:
         key = make(secret, info)
-        played.secrets |= {secret, key}
+        played.secrets |= {*parts(secret), key}
         return key
 
     for module in (fedul_flwr.secure.channels, fedul_flwr.secure.rowsums):
@@ -115,7 +124,7 @@ def test_given_a_propagation_and_its_failures_then_no_text_has_a_secret(
     assert (len(texts) > 1) == (wrong[0] == ROWS)
     out, err = capfd.readouterr()
     texts += [caplog.text, out, err]
-    # Four clients' private keys, shares, seed, roots of masks, keys of messages.
+    # Private keys, shares, the seed, roots of masks, keys of messages and what they are made of.
     assert len(watched.secrets) > 60
     for secret in watched.secrets:
         assert not [word for text in texts for word in spelled(secret) if word in text]
