@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -239,19 +239,17 @@ def _size(arrays: Arrays) -> int:
     return sum(array.nbytes for array in arrays.values())
 
 
-def against(checkout: Path, turns: int) -> str:
-    """Processor time and bytes of ``rlwe`` here and in another checkout, by turns: a table.
+def against(checkout: Path, turns: int) -> Iterator[str]:
+    """Processor time and bytes of ``rlwe`` here and in another checkout, by turns: a table's lines.
 
     Processor time of a whole program, with its imports, says more than seconds where others use
     the machine, too.
     """
     places = {"there": checkout, "here": Path(__file__).parents[1]}
-    rows = [
-        f"| clients × points × bits | {checkout.name}: s | here: s | ratio | {checkout.name}: MB "
-        "| here: MB | ratio |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for size in GROUPS["rlwe"]:
+    names = f"{checkout.name} | here | ratio"
+    yield f"| clients × points × bits | seconds: {names} | MB: {names} |"
+    yield "|---|---:|---:|---:|---:|---:|---:|"
+    for size in sorted(GROUPS["rlwe"]):
         command = [sys.executable, "-m", "benchmarks.secure", "rlwe", *map(str, size)]
         taken: dict[str, list[float]] = {name: [] for name in places}
         sent: dict[str, float] = {}
@@ -272,13 +270,13 @@ def against(checkout: Path, turns: int) -> str:
             *(f"{sent[name]:.2f}" for name in places),
             f"{sent['here'] / sent['there']:.2f}",
         ]
-        rows.append(f"| {' × '.join(f'{n:,}' for n in size)} | {' | '.join(cells)} |")
-    return "\n".join(rows)
+        yield f"| {' × '.join(f'{n:,}' for n in size)} | {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "against":  # python -m benchmarks.secure against CHECKOUT [TURNS]
-        print(against(Path(sys.argv[2]).resolve(), int((*sys.argv, "3")[3])))
+        for line in against(Path(sys.argv[2]).resolve(), int((*sys.argv, "3")[3])):
+            print(line, flush=True)
         raise SystemExit
     name, (clients, points, num_bits) = sys.argv[1], map(int, sys.argv[2:])
     if clients == 2:

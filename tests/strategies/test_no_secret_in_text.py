@@ -154,6 +154,9 @@ def test_given_content_that_is_none_then_no_traceback_quotes_what_was_decrypted(
     assert len(sealed) == FEWEST_BYTES + len(plain)
     with pytest.raises(PeerError) as error, messages_from(3):
         unseal(sealed, secret, place)
+    with pytest.raises(UserError) as alone:
+        unseal(sealed, secret, place)
     text = "".join(traceback.format_exception(error.value))
+    text += "".join(traceback.format_exception(alone.value))
     for word in ("4711", b"4711".hex(), plain.hex(), secret.hex()):
         assert word not in text.replace(repr(plain), "")
