@@ -16,7 +16,8 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.secure import channels
+from fedul_flwr.secure import key_pairs
+from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import Session
 from tests.strategies.test_dropouts import (
     AT_COMPARE,
@@ -130,7 +131,7 @@ def test_what_the_server_sees(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secrets: dict[str, list[bytes]] = {"codes": [], "keys": [], "seed": []}
-    make_key, agree = channels.new_private_key, Session.seed
+    make_key, agree = key_pairs.new_private_key, Session.seed
 
     def watched_codes(features: Any, seed: bytes, num_bits: int) -> Bytes:
         codes = encode(features, seed, num_bits)
@@ -138,15 +139,16 @@ def test_what_the_server_sees(
         return codes
 
     def watched_key(entropy: Any) -> bytes:
-        secrets["keys"].append(make_key(entropy))
-        return secrets["keys"][-1]
+        key = make_key(entropy)
+        secrets["keys"] += [key[:KEY_BYTES], key[KEY_BYTES:]]  # of X25519, and of ML-KEM
+        return key
 
     def watched_seed(session: Session, shares: Any) -> bytes:
         secrets["seed"] += [*shares.values(), agree(session, shares)]
         return secrets["seed"][-1]
 
     monkeypatch.setattr(fedul_flwr.propagation.client, "encode", watched_codes)
-    monkeypatch.setattr(channels, "new_private_key", watched_key)
+    monkeypatch.setattr(key_pairs, "new_private_key", watched_key)
     monkeypatch.setattr(Session, "seed", watched_seed)
     options = {**PREDICT, "points_per_client": 30, "labels.total": 40}
     grids: list[InProcessGrid] = []
@@ -158,7 +160,7 @@ def test_what_the_server_sees(
     place = tmp_path / "transcript"
     secret = settings(**options, **{"xclp.secure": "rlwe"})
     train(secret, 4, message_log=place, wrap_grid=remember)
-    assert [len(found) for found in secrets.values()] == [4 * 30, 4, 4 * 5]
+    assert [len(found) for found in secrets.values()] == [4 * 30, 4 * 2, 4 * 5]
     hidden = [*secrets["codes"][::10], *secrets["keys"], *secrets["seed"]]
     assert not messages_with(place, *hidden)
     # Codes are found where nothing is encrypted, so the search can find them.
