@@ -77,7 +77,7 @@ class Identities:
         """A signature of this owner's public key."""
         text = purpose.text(self.own, public)
         numbers = decode_dss_signature(self.private.sign(text, ec.ECDSA(SHA384())))
-        joined = b"".join(number.to_bytes(_HALF, "big") for number in numbers)
+        joined = b"".join(number.to_bytes(_HALF) for number in numbers)
         return np.frombuffer(joined, np.uint8)
 
     def check(self, client: int, purpose: Purpose, public: bytes, signature: Bytes) -> None:
@@ -91,7 +91,7 @@ class Identities:
         if client not in self.owners:
             raise UserError(f"Client {client} is none of the owners in {OWNERS_FILE}.")
         raw = signature.tobytes()
-        r, s = (int.from_bytes(half, "big") for half in (raw[:_HALF], raw[_HALF:]))
+        r, s = (int.from_bytes(half) for half in (raw[:_HALF], raw[_HALF:]))
         text = purpose.text(client, public)
         try:
             self.owners[client].verify(encode_dss_signature(r, s), text, ec.ECDSA(SHA384()))

@@ -39,7 +39,7 @@ def test_given_hostile_replies_then_the_run_goes_on_and_their_client_alone_is_na
 
 
 @pytest.mark.parametrize(
-    ("name", "about", "count"), [("XCLP, secure", "", 30), ("XCLP, identities", "signature", 5)]
+    ("name", "about", "count"), [("XCLP, secure", "", 25), ("XCLP, identities", "signature", 5)]
 )
 def test_given_forged_messages_then_the_liar_leaves_alone_and_all_others_are_in_the_model(
     name: str, about: str, count: int

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA384
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import OwnDataError, UserError
@@ -40,6 +42,26 @@ def test_what_one_has_signed_all_others_take() -> None:
     assert (signature.dtype, signature.shape) == (np.uint8, (SIGNATURE_BYTES,))
     for owner in ALL.values():
         owner.check(4, PURPOSE, KEY, signature)
+
+
+def test_what_is_signed_by_hand() -> None:
+    # Each part after its length, then three numbers of 8 bytes; -1 is all ones.
+    assert Purpose("columns", -1, -1, b"nn").text(3, b"key") == b"".join(
+        [
+            b"\x15" + bytes(7) + b"fedul-flwr identity 1",
+            b"\x07" + bytes(7) + b"columns",
+            b"\x02" + bytes(7) + b"nn",
+            b"\x03" + bytes(7) + b"key",
+            b"\xff" * 16 + b"\x03" + bytes(7),
+        ]
+    )
+
+
+def test_a_signature_is_two_numbers_of_66_bytes() -> None:
+    raw = ALL[4].sign(PURPOSE, KEY).tobytes()
+    r, s = (int.from_bytes(half, "big") for half in (raw[:66], raw[66:]))
+    signature = encode_dss_signature(r, s)
+    ALL[4].owners[4].verify(signature, PURPOSE.text(4, KEY), ec.ECDSA(SHA384()))
 
 
 OTHERWISE: dict[str, Purpose] = {

@@ -367,14 +367,25 @@ def test_a_complaint_that_is_none_is_refused(wrong: Arrays) -> None:
         server.check(4, wrong)
 
 
-@pytest.mark.parametrize("size", [None, 0, 1088 + 27])
-def test_a_client_that_seals_nothing_for_another_is_refused(size: int | None) -> None:
+@pytest.mark.parametrize(
+    "sealed",
+    [
+        None,
+        np.zeros(0, np.uint8),
+        np.zeros(1088 + 27, np.uint8),
+        np.zeros(2000),
+        np.zeros((2000, 1), np.uint8),
+    ],
+)
+def test_a_client_that_seals_nothing_for_another_is_refused(
+    sealed: NDArray[np.uint8] | None,
+) -> None:
     clients, server = with_keys()
     answer = dict(clients.answer(4, server.ask()[4]))
     server.check(4, answer)
     del answer["to/9"]
-    if size is not None:
-        answer["to/9"] = np.zeros(size, np.uint8)
+    if sealed is not None:
+        answer["to/9"] = sealed
     with pytest.raises(BadMessageError, match=r"^Client 4 sent .* no message to client 9"):
         server.check(4, answer)
 

@@ -17,6 +17,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.channels import EVERYBODY, Place, derive, unseal
 from fedul_flwr.secure.identities import UNSIGNED, Purpose
 from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, capsule_opener, pair_secret, public_key
+from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
     MASK_ROOTS,
     NONCE,
@@ -160,6 +161,33 @@ def test_what_one_seals_for_another_the_other_opens(source: int, reader: int) ->
         joined(source).unseal(reader, "offer", sealed)
     with pytest.raises(UserError, match=f"Client {source}'s message of step 'answer' does not"):
         joined(reader).unseal(source, "answer", sealed)
+
+
+@pytest.mark.parametrize(
+    ("key", "kind"),
+    [
+        (PUBLIC_KEYS[2][:32] + bytes([255]) * 1184, "ML-KEM-768"),
+        (bytes(32) + PUBLIC_KEYS[2][32:], "X25519"),
+    ],
+)
+def test_given_a_key_without_secrets_then_its_sender_is_named(key: bytes, kind: str) -> None:
+    session = replace(joined(5), public={**PUBLIC_KEYS, 2: key})
+    with pytest.raises(PeerError, match=f"^Client 2 sent a public key that is none of {kind}") as e:
+        session.seal(2, "offer", {}, os.urandom)
+    assert e.value.peer == 2
+
+
+@pytest.mark.parametrize(
+    ("sealed", "how"),
+    [(None, "is missing"), (np.zeros(1115, np.uint8), "is no sealed message")],
+)
+def test_given_no_sealed_message_then_its_sender_is_named(sealed: Any, how: str) -> None:
+    with pytest.raises(PeerError) as error:
+        joined(5).unseal(9, "offer", sealed)
+    assert str(error.value) == f"Client 9's message of step 'offer' {how}."
+    assert error.value.peer == 9
+    with pytest.raises(PeerError, match="does not open"):
+        joined(5).unseal(9, "offer", np.zeros(1116, np.uint8))
 
 
 def test_what_is_for_several_opens_with_its_key() -> None:
