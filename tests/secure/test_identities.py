@@ -124,6 +124,14 @@ def test_a_folder_has_the_identity_with_any_curve_that_flower_takes(
     read.check(4, PURPOSE, KEY, ALL[4].sign(PURPOSE, KEY))
 
 
+def test_blank_lines_and_names_with_spaces_do_not_count(tmp_path: Path) -> None:
+    folder = write_identity(tmp_path, ALL[4])
+    (folder / OWNERS_FILE).write_bytes(b"\n  \n" + LIST.replace(b"\n", b" of the north \r\n \r\n"))
+    read = read_identities(str(folder), 4)
+    assert read is not None
+    assert read.owners == ALL[4].owners
+
+
 def test_no_folder_is_no_identity() -> None:
     assert read_identities("", 0) is None
 
@@ -154,8 +162,12 @@ WRONG: dict[str, tuple[str, bytes | None, str]] = {
     "another format, with a password": (PRIVATE_FILE, other_format(), NO_KEY),
     "no number": (OWNERS_FILE, b"x" + LIST, NO_LINE),
     "no public key": (OWNERS_FILE, LIST + b"12 ecdsa nonsense x\n", NO_LINE),
-    "one number twice": (OWNERS_FILE, LIST + LIST, NO_LINE),
-    "one key twice": (OWNERS_FILE, LIST + LIST.replace(b"4 ", b"40 ", 1), NO_LINE),
+    "one number twice": (
+        OWNERS_FILE,
+        LIST + owners_list(identities([9])[9].owners).encode(),
+        NO_LINE,
+    ),
+    "one key twice": (OWNERS_FILE, LIST + owners_list({40: ALL[4].owners[9]}).encode(), NO_LINE),
     "not itself": (
         OWNERS_FILE,
         owners_list({9: ALL[4].owners[9]}).encode(),

@@ -187,6 +187,8 @@ def test_given_a_client_is_late_with_its_part_then_there_is_no_other_sum() -> No
     clients, server = with_shares()
     asked = server.ask()
     parts = {client: clients.answer(client, message) for client, message in asked.items()}
+    with pytest.raises(UserError, match=r"no usable answer of client\(s\) 3, 4, and .* once"):
+        server.take({client: part for client, part in parts.items() if client not in (3, 4)})
     with pytest.raises(UserError, match=r"no usable answer of client\(s\) 4, and .* once") as error:
         server.take({client: part for client, part in parts.items() if client != 4})
     assert not isinstance(error.value, TooFewClientsError)
@@ -383,6 +385,7 @@ def test_a_client_that_seals_nothing_for_another_is_refused(
     clients, server = with_keys()
     answer = dict(clients.answer(4, server.ask()[4]))
     server.check(4, answer)
+    server.check(4, {**answer, "to/9": np.zeros(1088 + 28, np.uint8)})
     del answer["to/9"]
     if sealed is not None:
         answer["to/9"] = sealed
