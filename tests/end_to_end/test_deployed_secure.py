@@ -17,12 +17,10 @@ import pytest
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.secure.identities import OWNERS_FILE
 from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray import text
 from tests.strategies.test_dropouts import LOST, SETUP, losing
 from tests.support.deployment import Deployment, consortium
-from tests.support.identities import identities, owners_list
 from tests.support.learnable_owners import NAMES, NO_DATA, found_in, write_labeled
 from tests.support.runs import last_model, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, make_app, recorded
@@ -133,24 +131,6 @@ def test_the_same_labels_of_tables_whose_owners_do_not_allow_means_of_columns(
     for masked, plain in pairs:
         assert masked.mean == pytest.approx(plain.mean, rel=1e-12)
         assert masked.scale == pytest.approx(plain.scale, rel=1e-12)
-
-
-def test_an_owner_with_a_key_that_the_others_do_not_know_is_named(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    lists = [deployment.owner(client) / OWNERS_FILE for client in range(2)]
-    known = lists[0].read_text()
-    stranger = owners_list({2: identities([2])[2].owners[2]})
-    try:
-        for file in lists:
-            file.write_text("".join([*known.splitlines(True)[:2], stranger]))
-        start(deployment, tmp_path / "there", OWNERS)
-        said = deployment.wait(deployment.submit(in_secret(PREDICT, tmp_path)))
-    finally:
-        for file in lists:
-            file.write_text(known)
-    assert "Client 2 (owner-2): its messages and those of 2 others do not go together" in said
-    assert not written(tmp_path / "there")
 
 
 def test_the_same_model(deployment: Deployment, tmp_path: Path) -> None:
