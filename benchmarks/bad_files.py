@@ -69,11 +69,11 @@ def warm_up() -> None:
     from benchmarks import bad_inputs
     from fedul_flwr.deploy import check, init
     from fedul_flwr.engine import in_process, submit
-    from fedul_flwr.experiments import run_searches, table_runs, tables_page
+    from fedul_flwr.experiments import search, table_runs, tables_page
     from fedul_flwr.results import plots, prediction_file, report
 
     assert all((matplotlib, pandas, pyarrow, torchvision, fedul_flwr, bad_inputs, check, init))
-    assert all((in_process, submit, run_searches, table_runs, tables_page))
+    assert all((in_process, submit, search, table_runs, tables_page))
     assert all((plots, prediction_file, report))
 
 

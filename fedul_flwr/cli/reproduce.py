@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -26,9 +27,13 @@ from fedul_flwr.cli.options import (
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.experiments.matrix import Size
     from fedul_flwr.experiments.table_runs import Reproduction
+    from fedul_flwr.experiments.trial import Key
+    from fedul_flwr.experiments.trial_plan import Plan
 
 
 def reproduce(
@@ -56,6 +61,14 @@ def reproduce(
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="Print all tables; no runs.")] = False,
+    verify: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Run N trials that have a result once more, and print how far both are apart.",
+        ),
+    ] = None,
     results: Results = RESULTS,
     experiments: Experiments = EXPERIMENTS,
     engine: Annotated[
@@ -115,6 +128,10 @@ def reproduce(
         ),
         say=typer.echo,
     )
+    if verify is not None:
+        refuse_given({"--seeds": seeds != "0"}, "with --verify: leave it out")
+        _verify(task, chosen_rows, chosen_columns, verify)
+        return
     failed = _run(task, chosen_rows, chosen_columns, numbers)
     chosen = {
         (row, column, seed): result
@@ -137,6 +154,20 @@ def _client_gpus(config: RunConfig) -> float:
 
 def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]) -> int:
     """Run the missing trials, and return how many failed."""
+    plans = _plans(task, dict.fromkeys(columns, rows), seeds)
+    size = task.file.size
+    if size == "full" and any(task.missing(plan, rows) for plan in plans):
+        _warn(task.device.name)
+    with resumable():
+        failed = task.run_missing(plans, rows)
+    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
+    return failed
+
+
+def _plans(
+    task: Reproduction, rows: Mapping[str, Sequence[str]], seeds: tuple[int, ...]
+) -> Sequence[Plan]:
+    """The trials of ``rows`` of each column, with the settings that a search chose if asked."""
     from fedul_flwr.experiments.search_file import tuned_rows
     from fedul_flwr.experiments.table_plan import plan_columns
 
@@ -144,17 +175,33 @@ def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[i
     chosen = None
     if task.file.tuned:
         chosen = {}
-        for column in columns:
-            known = table.rows_of(column, size)
-            wanted = {row: seeds for row in rows if row in known}
+        for column, names in rows.items():
+            of_column = table.rows_of(column, size)
+            wanted = {row: seeds for row in names if row in of_column}
             chosen[column] = tuned_rows(table, column, task.file, wanted)
-    plans = plan_columns(table, columns, size, seeds, task.device, chosen)
-    if size == "full" and any(task.missing(plan, rows) for plan in plans):
-        _warn(task.device.name)
-    with resumable():
-        failed = task.run_missing(plans, rows)
-    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
-    return failed
+    return plan_columns(table, list(rows), size, seeds, task.device, chosen)
+
+
+def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int) -> None:
+    """Run ``count`` stored trials again; the exit code is 1 if there are none."""
+    keys = [key for key in task.file.read() if key[0] in rows and key[1] in columns]
+    if not keys:
+        raise UserError(f"{task.file.path} has no result of these rows and columns to verify.")
+    plans = [
+        plan
+        for seed in sorted({seed for _, _, seed in keys})
+        for plan in _plans(task, _rows_by_column(keys, seed), (seed,))
+    ]
+    largest = task.verify(plans, count)
+    typer.echo(f"Largest difference: {largest:.2f} percentage points.")
+
+
+def _rows_by_column(keys: Sequence[Key], seed: int) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for row, column, of_seed in keys:
+        if of_seed == seed:
+            found.setdefault(column, []).append(row)
+    return found
 
 
 def _warn(device: str) -> None:
@@ -170,12 +217,17 @@ def _warn(device: str) -> None:
 
 def _list(experiments: Path, results: Path) -> None:
     from fedul_flwr.experiments.matrix import SIZES
-    from fedul_flwr.experiments.result_file import ResultFile
+    from fedul_flwr.experiments.result_file import ResultFile, age
     from fedul_flwr.experiments.table_file import read_table, table_names
 
     for name in table_names(experiments):
         table = read_table(experiments, name)
         runs = sum(len(table.rows_of(column, "full")) for column in table.columns)
-        full, quick = (len(ResultFile(results, name, size).read()) for size in SIZES)
         kind = "a benchmark" if table.settings.benchmark else f"{runs} runs a seed"
-        typer.echo(f"{name}: {table.settings.title} ({kind}; results: {full} full, {quick} quick)")
+        stored = []
+        for size, is_tuned in product(SIZES, (False, True)):
+            file = ResultFile(results, name, size, is_tuned)
+            if found := file.read():
+                stored.append(f"{len(found)} {file.kind}{age(found)}")
+        text = "; ".join(stored) or "none"
+        typer.echo(f"{name}: {table.settings.title} ({kind}; results: {text})")

@@ -37,13 +37,12 @@ def searched(
         If Optuna is missing, a setting is refused, or no trial was complete.
     """
     from fedul_flwr.engine.flower_logs import flower_logs
-    from fedul_flwr.experiments.run_searches import refuse_without_optuna, run_searches
-    from fedul_flwr.experiments.search_file import read_searches
-    from fedul_flwr.experiments.search_plan import plan_searches
+    from fedul_flwr.experiments.search import plan_searches, require_optuna
+    from fedul_flwr.experiments.search_file import read_searches, run_searches
     from fedul_flwr.experiments.search_space import FILE, read_search
     from fedul_flwr.experiments.trial_plan import make_plan
 
-    refuse_without_optuna()
+    require_optuna()
     row = config.method
     output = overrides.get("output")
     place = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"

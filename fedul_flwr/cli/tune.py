@@ -31,7 +31,7 @@ from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.experiments.matrix import Size
-    from fedul_flwr.experiments.row_search import RowSearch
+    from fedul_flwr.experiments.search import RowSearch
     from fedul_flwr.experiments.trial_plan import Plan
 
 
@@ -88,11 +88,11 @@ def tune(
     if (table is None) == (runs is None):
         raise UserError("tune takes either TABLE or --runs FILE.")
     from fedul_flwr.engine.flower_logs import flower_logs
-    from fedul_flwr.experiments.run_searches import refuse_without_optuna, run_searches
-    from fedul_flwr.experiments.search_plan import plan_searches
+    from fedul_flwr.experiments.search import plan_searches, require_optuna
+    from fedul_flwr.experiments.search_file import run_searches
     from fedul_flwr.experiments.search_space import FILE, read_search, search_files
 
-    refuse_without_optuna()
+    require_optuna()
     if table is not None:
         of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
         refuse_given(of_runs, f"with {table}: leave it out")
@@ -156,7 +156,7 @@ def _table(
     results: Path,
 ) -> _Target:
     from fedul_flwr.experiments.result_file import ResultFile
-    from fedul_flwr.experiments.search_plan import TRIALS
+    from fedul_flwr.experiments.search import TRIALS
     from fedul_flwr.experiments.table_file import pick, read_table
     from fedul_flwr.experiments.table_plan import Device, plan_columns
 

@@ -70,6 +70,11 @@ class ResultFile:
         """Path of the file with the table's searches at this size."""
         return self._path(".search")
 
+    @property
+    def kind(self) -> str:
+        """Size, and whether the settings are chosen by a search: ``quick, tuned``."""
+        return f"{self.size}, tuned" if self.tuned else self.size
+
     def _path(self, suffix: str) -> Path:
         quick = ".quick" if self.size == "quick" else ""
         return self.folder / f"{self.table}{quick}{suffix}.json"
@@ -149,8 +154,8 @@ class ResultFile:
             Naming the result, the difference, and the command that makes it again.
         """
         row, column, seed = key
-        kind = f"{'tuned ' if self.tuned else ''}{self.size}"
-        name = f"The {kind} result of {self.table}, row {row!r}, column {column!r}, seed {seed}"
+        trial = f"row {row!r}, column {column!r}, seed {seed}"
+        name = f"The result ({self.kind}) of {self.table}, {trial}"
         if now is None:
             raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
         again = f"run it again: {self.command(key)}"
@@ -231,6 +236,13 @@ def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]
         "versions": {"python": environment.get("python"), **environment.get("versions", {})},
         "date": date.isoformat(timespec="seconds"),
     }
+
+
+def age(results: Mapping[Key, Result]) -> str:
+    """Date and commit of the oldest result: `` since 2026-11-02 (4ab1c09e)``."""
+    oldest = min(results.values(), key=lambda one: str(one.get("date")))
+    commit = str(oldest.get("commit") or "commit unknown")[:8]
+    return f" since {str(oldest.get('date'))[:10]} ({commit})"
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,8 @@ from fedul_flwr.experiments.result_file import (
     read_records,
     write_records,
 )
-from fedul_flwr.experiments.row_search import RowSearch, best_of
+from fedul_flwr.experiments.run_trials import Say
+from fedul_flwr.experiments.search import RowSearch, best_of, ended_searches
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
 from fedul_flwr.experiments.trial import Trial, changes_text, digest
@@ -48,6 +49,43 @@ _OUTCOME = ("criterion", "selection", "seeds", "chosen", "search", "trials")
 """Keys that the hash of the outcome covers."""
 
 
+def run_searches(
+    tasks: Sequence[RowSearch],
+    file: Path,
+    name: str,
+    jobs: int,
+    say: Say,
+    command: Callable[[RowSearch], str],
+) -> int:
+    """Run the searches, and store the search of each row as soon as it ends.
+
+    Parameters
+    ----------
+    file : file of the stored searches; searches of other rows stay in it.
+    name : name of the table, or of the file of runs.
+    jobs : number of rows that are searched at the same time.
+    command : command that makes the search of a row again.
+
+    Returns
+    -------
+    Number of trials that failed.
+    """
+    failed = 0
+    for task, records in ended_searches(tasks, jobs, say):
+        stored = read_searches(file)
+        key = task.row, task.column
+        search = make_search(task, records, stored.get(key), command(task))
+        write_searches(file, name, {**stored, key: search}.values())
+        failed += sum(record["state"] == "failed" for record in records)
+        chosen = search["chosen"]
+        if chosen is None:
+            say(f"{task.title}: no trial was complete, so no settings are chosen.")
+        else:
+            text = task.criterion.text(chosen["value"])
+            say(f"{task.title}: trial {chosen['trial'] + 1} is chosen, {text}.")
+    return failed
+
+
 def make_search(
     task: RowSearch,
     records: Sequence[Mapping[str, Any]],
@@ -58,7 +96,7 @@ def make_search(
 
     Parameters
     ----------
-    records : the trials' records, see :func:`~fedul_flwr.experiments.row_search.run_search`.
+    records : the trials' records, see :func:`~fedul_flwr.experiments.search.run_search`.
     earlier : the stored search that this one replaces; its seeds count as seen, too.
     command : command that makes the search again.
     """
@@ -74,7 +112,7 @@ def make_search(
         "criterion": task.criterion.name,
         "selection": task.criterion.selection,
         "seed": task.seed,
-        "seeds": sorted({task.seed, *(earlier["seeds"] if earlier else ())}),
+        "seeds": sorted({*task.seeds, *(earlier["seeds"] if earlier else ())}),
         "chosen": None if best is None else _chosen(best, task),
         "hash": digest(settings),
         "settings": settings,

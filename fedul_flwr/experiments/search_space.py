@@ -56,10 +56,13 @@ class SearchSettings(Settings):
 
     trials: int = Field(default=12, ge=1)
     """Number of trials of every row; the first has the experiment's own settings."""
+    seeds: int = Field(default=1, ge=1)
+    """Number of seeds of a trial that no rung ends; its measure is their mean."""
     reduction_factor: int = Field(default=2, ge=2)
     """About one of so many trials continues after a rung."""
     rungs: int = Field(default=2, ge=0)
-    """Number of rungs: rounds R/factor^rungs, …, R/factor of R rounds; 0: no trial stops early."""
+    """Number of rungs: rounds R/factor^rungs, …, R/factor of the R rounds after the method's
+    warm-up; 0: no trial stops early."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of all trials; runs with the chosen settings do not have them."""
     space: dict[str, list[dict[str, Any]]] = Field(min_length=1)
@@ -200,8 +203,8 @@ def candidates(
     seed: int,
     given: Overrides,
     resolved: Callable[[Overrides], Overrides],
-) -> list[Candidate]:
-    """The trials of a row: the experiment's own settings, then points of the space.
+) -> Iterator[Candidate]:
+    """The settings to try for a row: the experiment's, then points of the space, while there are.
 
     An option that the row refuses by itself, or that belongs to another method, is dropped from
     the points. A point is skipped if the row refuses it as a whole, or if an earlier point gives
@@ -218,30 +221,27 @@ def candidates(
             changed = {**given, **changes(given, option)}
             if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
                 refusals[name, position] = reason
-    found = [Candidate({}, {}, {})]
-    known = [dict(resolved(given))]
+    yield Candidate({}, {}, {})
+    tried = [dict(resolved(given))]
     for point in islice(points(search, seed), _DRAWN * search.trials):
-        if len(found) >= search.trials:
-            break
-        kept = {name: at for name, at in point.items() if (name, at) not in refusals}
+        used = {name: at for name, at in point.items() if (name, at) not in refusals}
         drawn: dict[str, Scalar] = {}
-        for name, at in kept.items():
+        for name, at in used.items():
             drawn |= search.space[name][at]
         changed = changes(given, drawn)
         if _refusal(resolved, {**given, **changed}):
             continue
         settings = dict(resolved({**given, **changed}))
-        if settings in known:
+        if settings in tried:
             continue
-        known.append(settings)
-        words = {name: search.labels(name)[at] for name, at in kept.items()}
+        tried.append(settings)
+        options = {name: search.labels(name)[at] for name, at in used.items()}
         dropped = {
             f"{name}: {search.labels(name)[at]}": refusals[name, at]
             for name, at in point.items()
-            if name not in kept
+            if name not in used
         }
-        found.append(Candidate(words, changed, dropped))
-    return found
+        yield Candidate(options, changed, dropped)
 
 
 def _refusal(resolved: Callable[[Overrides], Overrides], settings: Overrides) -> str:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.run_trials import Save, Say, run_trials
 from fedul_flwr.experiments.table_file import Table
@@ -13,6 +17,7 @@ from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import Trial, TrialResult, identity, prepare_directory, read_trial
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.user_content import changed_content
+from fedul_flwr.results.records import read_run
 from fedul_flwr.results.run_claim import refuse_held
 from fedul_flwr.results.store import CONFIG, RunDirectory
 
@@ -64,6 +69,45 @@ class Reproduction:
         Number of trials that failed, or that start from a run that failed.
         """
         return sum(self._run_column(plan, self.missing(plan, rows)) for plan in plans)
+
+    def verify(self, plans: Sequence[Plan], count: int) -> float:
+        """Run some trials that have a result once more, and print how far the figures are apart.
+
+        Parameters
+        ----------
+        plans : columns with the seeds of stored results.
+        count : number of trials; they are drawn by a fixed seed.
+
+        Returns
+        -------
+        Largest difference of two test errors, in percentage points.
+        """
+        stored = self.file.read()
+        valid = [
+            (plan, trial)
+            for plan in plans
+            for trial in plan.trials
+            if plan.start is None
+            and (result := stored.get(trial.key)) is not None
+            and not differences(result["settings"], trial.settings)
+        ]
+        largest = 0.0
+        for plan, trial in random.Random(0).sample(valid, min(count, len(valid))):
+            with TemporaryDirectory(prefix="fedul-verify-") as scratch:
+                directory = Path(scratch) / "run"
+                config = trial.config.model_copy(update={"output": str(directory)})
+                title = f"{trial.column}, {trial.title}"
+                self.run(config, plan.num_clients, title)
+                figures = metrics_of(read_run(directory))
+            result = stored[trial.key]
+            before, now = result["figures"].get("test_error"), figures.get("test_error")
+            commit = str(result.get("commit") or "of unknown commit")[:10]
+            if before is None or now is None:
+                self.say(f"{title}: no test error to compare.")
+                continue
+            largest = max(largest, abs(now - before))
+            self.say(f"{title}: {before:.2f} % ({commit}), now {now:.2f} %: {now - before:+.2f}")
+        return largest
 
     def _run_column(self, plan: Plan, trials: Sequence[Trial]) -> int:
         if not trials:

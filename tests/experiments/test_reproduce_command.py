@@ -191,7 +191,32 @@ def test_given_a_table_of_a_benchmark_then_options_of_runs_are_refused(
     assert words in output_of(refused)
 
 
-def test_given_list_then_each_table_has_a_line(digits_table: Path) -> None:
-    assert output_of(reproduce("--list")) == (
-        "mini/table-1: Digits (4 runs a seed; results: 0 full, 0 quick)"
-    )
+def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_they_are(
+    digits_table: Path,
+) -> None:
+    assert output_of(reproduce("--list")) == ("mini/table-1: Digits (4 runs a seed; results: none)")
+    assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
+    first = stored_results()[0]
+    text = RESULTS.read_text().replace(first["date"], "2025-01-02T03:04:05+00:00", 1)
+    RESULTS.write_text(text.replace(str(first["commit"]), "0123456789abcdef"))
+    assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
+
+
+def test_given_verify_then_stored_runs_run_again_and_the_drift_is_printed(
+    digits_table: Path, ran: list[str]
+) -> None:
+    none = reproduce(*MINI, "--verify", "2")
+    assert none.exit_code == 1
+    assert "has no result of these rows and columns to verify" in output_of(none)
+    assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
+    ran.clear()
+    before = RESULTS.read_bytes()
+    done = reproduce(*MINI, "--verify", "5")
+    assert done.exit_code == 0, done.output
+    assert len(ran) == 2  # all that are stored
+    assert done.output.count(": +0.00\n") == 2  # the same bits
+    assert RESULTS.read_bytes() == before
+    stored = stored_results()[0]["figures"]
+    change_result(0, figures=stored | {"test_error": stored["test_error"] - 1.5})
+    done = reproduce(*MINI, "--rows", "FedUL", "--verify", "5")
+    assert "Largest difference: 1.50 percentage points." in done.output

@@ -91,7 +91,7 @@ def test_given_a_share_of_the_rounds_then_stages_and_schedules_are_scaled_too() 
 def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> None:
     # Own settings: adam, weight decay 0. Of the four points one leaves these, so four candidates.
     space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
-    found = candidates(space, 0, flat(), resolved)
+    found = list(candidates(space, 0, flat(), resolved))
     assert found[0].changes == {}
     assert found[0].options == {}
     assert len(found) == 4
@@ -104,9 +104,9 @@ def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> 
 
 def test_given_two_methods_then_they_try_the_same_points() -> None:
     of_fedul, of_fedpl = (
-        candidates(OURS, 0, flat(method=method), resolved) for method in ("fedul", "fedpl")
+        list(islice(candidates(OURS, 0, flat(method=method), resolved), 12))
+        for method in ("fedul", "fedpl")
     )
-    assert len(of_fedul) == 12
     assert [one.options for one in of_fedul] == [one.options for one in of_fedpl]
     assert [one.changes for one in of_fedul] == [one.changes for one in of_fedpl]
 
@@ -114,7 +114,7 @@ def test_given_two_methods_then_they_try_the_same_points() -> None:
 def test_given_an_option_that_the_row_refuses_then_it_is_dropped_from_the_points() -> None:
     given = flat(base="fednova", optimizer="sgd", learning_rate=0.01)
     space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
-    found = candidates(space, 0, given, resolved)
+    found = list(candidates(space, 0, given, resolved))
     assert all("optimizer" not in one.changes for one in found)
     # Own, the other step, the other decay, both.
     assert len(found) == 4
@@ -135,7 +135,7 @@ def test_given_another_methods_setting_at_its_default_then_it_is_dropped_too() -
     # Nothing refuses it, as it changes nothing: 0.4 is the default.
     thresholds = ({"fedpl.threshold": 0.4}, {"fedpl.threshold": 0.6})
     decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3})
-    found = candidates(search(threshold=thresholds, decay=decays), 0, flat(), resolved)
+    found = list(candidates(search(threshold=thresholds, decay=decays), 0, flat(), resolved))
     assert [one.changes for one in found] == [{}, {"weight-decay": 1e-3}]
     (reason,) = found[1].dropped.values()
     assert "fedpl.threshold" in reason
@@ -148,14 +148,9 @@ def test_given_a_point_that_is_refused_as_a_whole_then_it_is_skipped() -> None:
         return resolved(settings)
 
     space = search(step=STEPS, decay=({"weight-decay": 0.0}, {"weight-decay": 1e-3}))
-    found = candidates(space, 0, flat(), refusing)
+    found = list(candidates(space, 0, flat(), refusing))
     assert len(found) == 3
     assert not any({"momentum", "weight-decay"} <= set(one.changes) for one in found)
-
-
-def test_given_a_number_of_trials_then_there_are_no_more_candidates() -> None:
-    assert len(candidates(OURS, 0, flat(), resolved)) == 12
-    assert len(candidates(search(1, step=STEPS), 0, flat(), resolved)) == 1
 
 
 def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
     other[0]["outcome-hash"] = outcome_hash(other[0])
     FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": other}))
     refused = invoke("reproduce", "--render")
-    assert "The tuned full result of mini/table-1, row 'FedUL'" in output_of(refused)
+    assert "The result (full, tuned) of mini/table-1, row 'FedUL'" in output_of(refused)
     assert "l1 was 0.0, is 0.5" in output_of(refused)
 
 

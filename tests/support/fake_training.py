@@ -76,6 +76,8 @@ class FakeSearchTraining:
 
     def __init__(self) -> None:
         self.error: Error = lambda rate, step: 100 * rate
+        self.error_of_seed: dict[int, Error] = {}
+        self.validation_loss: Callable[[float], float] = lambda rate: 1.0
         self.interrupted_at: tuple[float, int] | None = None
         self.failing: set[float] = set()
         self.broken: set[float] = set()
@@ -103,11 +105,13 @@ class FakeSearchTraining:
                 raise KeyboardInterrupt
             if rate in self.failing or (rate in self.broken and step > 1):
                 raise RuntimeError("no memory")
-            error = self.error(rate, step) if config.is_evaluated(step) else None
+            error_of = self.error_of_seed.get(config.seed, self.error)
+            error = error_of(rate, step) if config.is_evaluated(step) else None
             line = {
                 "round": step,
                 "validation_error": error,
                 "loss": error if error is not None and math.isnan(error) else 1.0,
+                "validation_loss": self.validation_loss(rate),
                 "test_error": -1000.0 * rate,
                 "seconds": 2.0,
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.criterion import Criterion
-from fedul_flwr.experiments.row_search import RowSearch, best_of, run_search
+from fedul_flwr.experiments.search import RowSearch, best_of, run_search
 from fedul_flwr.experiments.search_space import SearchSettings
 from tests.support.fake_training import FakeSearchTraining
 
@@ -34,6 +35,7 @@ def task(
     factor: int = 2,
     rungs: int = 1,
     selection: str = "validation",
+    seeds: int = 1,
     **settings: Any,
 ) -> RowSearch:
     own = {"num-rounds": 4, "learning-rate": 3e-3}
@@ -47,14 +49,18 @@ def task(
         given={key: value for key, value in given.items() if key != "output"},
         num_clients=3,
         directory=tmp_path / "study",
-        search=SearchSettings(trials=8, reduction_factor=factor, rungs=rungs, space=space),
+        search=SearchSettings(
+            trials=8, seeds=seeds, reduction_factor=factor, rungs=rungs, space=space
+        ),
         criterion=Criterion("validation", selection),
         seed=0,
     )
 
 
-def tried(asked: RowSearch) -> list[float]:
-    return [float(one.changes.get("learning-rate", 0.0)) for one in asked.candidates()]
+def tried(asked: RowSearch, trials: int = 8) -> list[float]:
+    return [
+        float(one.changes.get("learning-rate", 0.0)) for one in islice(asked.candidates(), trials)
+    ]
 
 
 def nothing(_: str) -> None:
@@ -143,6 +149,66 @@ def test_trials_have_the_searchs_seed_and_measure_no_test_error(
     run_search(task(tmp_path), nothing)
     assert {config.measure_test_error for config in runs.configs} == {False}
     assert {config.seed for config in runs.configs} == {0}
+
+
+def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    asked = task(tmp_path, seeds=2)
+    order = tried(asked)
+    # Trial 1 stops at the rung. Of the others the third is best with the first seed alone.
+    with_first = dict(zip(order, [10.0, 12.0, 8.0, *[50.0] * 5], strict=True))
+    with_second = {**with_first, order[2]: 13.0}
+    runs.error_of_seed = {0: lambda rate, _: with_first[rate], 1000: lambda r, _: with_second[r]}
+    records = run_search(asked, nothing)
+    assert [record["values"] for record in records[:3]] == [[10.0, 10.0], [12.0], [8.0, 13.0]]
+    assert [record["value"] for record in records[:3]] == [10.0, 12.0, 10.5]
+    best = best_of(records)
+    assert best is not None
+    assert best["trial"] == 0
+    assert {config.seed for config in runs.configs} == {0, 1000}
+
+
+def test_given_a_warm_up_then_rungs_begin_after_it(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    # 4 of 12 rounds are warm-up, so the rung is at 4 + 8 / 2 = 8 and not at 6.
+    settings = {"method": "fedpl", "num_rounds": 12, "fedpl.warm_up_rounds": 4}
+    asked = task(tmp_path, **settings)
+    order = tried(asked)
+    runs.error = lambda rate, step: float(order.index(rate))
+    assert asked.warm_up == 4
+    assert [record["rounds"] for record in run_search(asked, nothing)[:2]] == [12, 8]
+    assert task(tmp_path, **{**settings, "fedpl.warm_up_rounds": 11}).warm_up == 6
+    assert task(tmp_path, num_rounds=12).warm_up == 0
+
+
+def test_given_an_infinite_validation_loss_then_the_trial_has_diverged(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.validation_loss = lambda rate: math.inf if rate == 0.5 else 1.0
+    records = run_search(task(tmp_path), nothing)
+    assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.5}]
+
+
+def test_given_diverged_trials_then_new_ones_take_their_place(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: math.nan if rate in (0.1, 0.7) else 5.0
+    asked = task(tmp_path, rates=tuple(n / 10 for n in range(1, 13)))
+    records = run_search(asked, nothing)
+    ended = [record for record in records if record["state"] != "diverged"]
+    assert len(ended) == 8
+    assert len(records) == 8 + sum(tried(asked, 12).count(rate) for rate in (0.1, 0.7))
+
+
+def test_given_that_all_diverge_then_the_search_ends(
+    runs: FakeSearchTraining, tmp_path: Path
+) -> None:
+    runs.error = lambda rate, step: math.nan
+    records = run_search(task(tmp_path, rates=tuple(n / 100 for n in range(10, 60))), nothing)
+    assert [record["state"] for record in records] == ["diverged"] * 16
+    assert best_of(records) is None
 
 
 def test_given_an_ended_search_then_nothing_runs_again(
@@ -275,4 +341,6 @@ def test_given_ended_trials_then_their_models_are_removed(
 ) -> None:
     run_search(task(tmp_path), nothing)
     left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
-    assert left == {*("search.sha256", "study.log", "config.json", "metrics.jsonl", "summary.json")}
+    assert left == {
+        *("search.sha256", "trial.json", "config.json", "metrics.jsonl", "summary.json")
+    }
