@@ -93,13 +93,6 @@ class _Table:
     def take(self, rows: Ints) -> _Table:
         return _Table(self.table.take(rows), self.label, self.where)
 
-    def in_order_of(self, other: _Table) -> _Table:
-        """The same with its columns in the order of another one's, if they are the same."""
-        names = other.table.column_names
-        if sorted(names) != sorted(self.table.column_names):
-            return self
-        return _Table(self.table.select(names), self.label, self.where)
-
     def write(self, file: Path) -> None:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -273,9 +266,6 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
             raise UserError(
                 "Training and test data are a table and arrays; both must be in the same form."
             )
-        known = train.rows if isinstance(train, _OfClients) else train
-        if isinstance(known, _Table) and isinstance(held, _Table):
-            held = held.in_order_of(known)
     return str(_written({"train": train, "test": held}))
 
 
