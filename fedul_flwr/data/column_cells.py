@@ -236,6 +236,7 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
             f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed: write it with a "
             "decimal point, or leave the cell empty."
         )
+    _refuse_truth_among_numbers(cells, known)
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
     return texts.cast(pa.float64())
