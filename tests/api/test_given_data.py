@@ -289,6 +289,12 @@ def test_given_a_categorical_of_large_floats_then_no_two_become_one() -> None:
     assert source.columns.features == ("grade=1234567", "grade=1234568")
 
 
+def test_given_clients_whose_rows_are_in_another_order_than_the_frames_then_it_is_said() -> None:
+    clients = pd.Series([0, 1] * 10, index=FRAME.index[::-1])
+    with pytest.raises(UserError, match=r"different orders: clients\.loc\[data\.index\]"):
+        dataset_of((FRAME, LABELS), clients=clients)
+
+
 def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
     source = load_source(dataset_of((FRAME, LABELS), (FRAME[["c", "a", "b"]], LABELS)))
     np.testing.assert_array_equal(source.test.inputs, VECTORS)
