@@ -93,13 +93,6 @@ class _Table:
     def take(self, rows: Ints) -> _Table:
         return _Table(self.table.take(rows), self.label, self.where)
 
-    def in_order_of(self, other: _Table) -> _Table:
-        """The same with its columns in the order of another one's, if they are the same."""
-        names = other.table.column_names
-        if sorted(names) != sorted(self.table.column_names):
-            return self
-        return _Table(self.table.select(names), self.label, self.where)
-
     def write(self, file: Path) -> None:
         import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
@@ -247,6 +240,8 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
         data, test = data["train"], data["test"]
     train = _rows(data, label_column, "data")
     if clients is not None:
+        frame = data if is_frame(data) else data[0] if isinstance(data, tuple | list) else None
+        _refuse_other_order(frame, clients, "data and clients", "clients.loc[data.index]")
         train = _OfClients(train, client_numbers(clients, len(train.labels.numbers)))
     if test is None:
         labels = train.labels.numbers
@@ -273,9 +268,6 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
             raise UserError(
                 "Training and test data are a table and arrays; both must be in the same form."
             )
-        known = train.rows if isinstance(train, _OfClients) else train
-        if isinstance(known, _Table) and isinstance(held, _Table):
-            held = held.in_order_of(known)
     return str(_written({"train": train, "test": held}))
 
 
@@ -290,7 +282,7 @@ def _rows(data: Any, label_column: str, what: str) -> _Rows:
         x, y = data
         if not is_frame(x):
             return _arrays(x, y, what)
-        _refuse_other_order(x, y, what)
+        _refuse_other_order(x, y, f"{what}: x and y", "y.loc[x.index]")
         table, name = arrow_table(x, f"x of {what}"), label_column or "label"
         if name in table.column_names:
             raise UserError(f"{what}: x has a column {name!r}, the name of the labels y.")
@@ -301,15 +293,16 @@ def _rows(data: Any, label_column: str, what: str) -> _Rows:
     raise UserError(f"{what} is a {type(data).__name__}; it must be {DATA}.")
 
 
-def _refuse_other_order(x: Any, y: Any, what: str) -> None:
-    """Refuse a column of labels whose index has the rows in another order than the frame's."""
+def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
+    """Refuse a column of labels or clients whose index has the rows in another order than the
+    frame's."""
     if not is_of(x, "pandas", "DataFrame") or not is_of(y, "pandas", "Series"):
         return
     one, other = x.index, y.index
     if one.equals(other):
         return
     if one.is_unique and other.is_unique and len(one) == len(one.intersection(other)) == len(other):
-        raise UserError(f"{what}: x and y have their rows in different orders: y.loc[x.index].")
+        raise UserError(f"{what} have their rows in different orders: {remedy}.")
 
 
 def _arrays(x: Any, y: Any, what: str) -> _Rows:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.data.column_cells import canonical
 from fedul_flwr.data.columns import unnamed_columns
 from fedul_flwr.data.decode import EncodedImages, Images, PixelImages, join_blocks, list_batches
 from fedul_flwr.data.local_files import as_points
@@ -204,8 +205,10 @@ def _arrow_column(column: Any, name: str, what: str) -> Any:
 
     if isinstance(column.dtype, pd.SparseDtype):
         column = column.sparse.to_dense()
-    if isinstance(column.dtype, pd.CategoricalDtype | pd.IntervalDtype | pd.PeriodDtype):
-        texts = column.astype(object).map(_category, na_action="ignore")
+    if isinstance(column.dtype, pd.PeriodDtype):  # as dates, which no feature may be
+        column = column.dt.to_timestamp()
+    if isinstance(column.dtype, pd.CategoricalDtype | pd.IntervalDtype):
+        texts = column.astype(object).map(str, na_action="ignore").map(canonical, "ignore")
         # A dictionary stays a category where all of its texts are numbers.
         return pa.chunked_array(
             [pa.array(texts, pa.large_string(), from_pandas=True)]
@@ -220,11 +223,6 @@ def _arrow_column(column: Any, name: str, what: str) -> Any:
             f"Column {name!r} of {what} holds values of the type {' and '.join(kinds)}; a column "
             "must have numbers or texts, and one kind of them."
         ) from None
-
-
-def _category(value: Any) -> str:
-    """Text of a category: 1 and 1.0 are the same."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _plain_type(column: Any) -> Any:

@@ -25,7 +25,7 @@ from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.simulated_run import demo, run
 from fedul_flwr.cli.tune import tune
-from fedul_flwr.engine.signals import end_like_ctrl_c, exit_code
+from fedul_flwr.engine.signals import end_like_ctrl_c, exit_code, stop_behind
 from fedul_flwr.engine.streams import open_streams
 from fedul_flwr.errors import in_one_sentence
 
@@ -36,12 +36,12 @@ class _Group(Group):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt as stop:
-            typer.echo("Stopped.", err=True)
-            raise typer.Exit(exit_code(stop)) from None
         except click.UsageError as error:
             raise with_way_out(error) from None
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
+            if (stop := stop_behind(error)) is not None:
+                typer.echo("Stopped.", err=True)
+                raise typer.Exit(exit_code(stop)) from None
             sentence = in_one_sentence(error)
             if sentence is None:
                 raise

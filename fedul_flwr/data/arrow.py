@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -92,6 +93,7 @@ def open_parquet(path: Path) -> ArrowTable:
     UserError
         If the file cannot be read.
     """
+    import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     with _readable_parquet(path):
@@ -102,11 +104,39 @@ def open_parquet(path: Path) -> ArrowTable:
     except (KeyError, TypeError, ValueError):
         features = {}
 
+    written = file.schema_arrow
+    counts = Counter(written.names)
+    twice = tuple(name for name, count in counts.items() if count > 1)
+    schema = pa.schema([f for f in written if counts[f.name] == 1], written.metadata)
+    views = _without_views(schema)
+
     def batches(columns: list[str]) -> Iterator[Any]:
         with _readable_parquet(path):
-            yield from file.iter_batches(batch_size=BLOCK, columns=columns)
+            for batch in file.iter_batches(batch_size=BLOCK, columns=columns):
+                yield batch if views is schema else _as_in(views, batch)
 
-    return ArrowTable(str(path), file.metadata.num_rows, file.schema_arrow, features, batches)
+    rows = file.metadata.num_rows
+    return ArrowTable(str(path), rows, views, features, batches, twice=twice)
+
+
+def _without_views(schema: Any) -> Any:
+    """The schema with texts and bytes in the usual form: Arrow computes nothing on views."""
+    import pyarrow as pa
+
+    usual = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
+    for place, field in enumerate(schema):
+        if (kind := usual.get(str(field.type))) is not None:
+            schema = schema.set(place, field.with_type(kind))
+    return schema
+
+
+def _as_in(schema: Any, batch: Any) -> Any:
+    """Columns of a parquet file in the types of ``schema``."""
+    import pyarrow as pa
+
+    fields = [schema.field(name) for name in batch.schema.names]
+    columns = [column.cast(field.type) for column, field in zip(batch.columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def arrow_images(table: ArrowTable) -> Images:
@@ -197,8 +227,9 @@ def _readable_parquet(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be read as a parquet file; it may be damaged.") from error
 
 
-def image_column(table: ArrowTable) -> str:
-    """Column ``image`` or ``img``, or the only column of images; empty if there is none.
+def image_column(table: ArrowTable, label: str = "") -> str:
+    """Column ``image`` or ``img``, or the only column of images beside the ``label``; empty if
+    there is none.
 
     Raises
     ------
@@ -213,7 +244,11 @@ def image_column(table: ArrowTable) -> str:
             return any(f.name == "bytes" and pa.types.is_binary(f.type) for f in kind)
         return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind))
 
-    candidates = [n for n in table.names if table.kind(n) == "Image" or holds_images(n)]
+    candidates = [
+        name
+        for name in table.names
+        if name != label and (table.kind(name) == "Image" or holds_images(name))
+    ]
     for name in ("image", "img"):
         if name in candidates:
             return name

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.user_files import reason
 from fedul_flwr.errors import UserError
 
 GIVEN = "given"
@@ -38,10 +39,18 @@ def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
 
     Path (absolute), size and time of last change of each file enter the key, so that a changed file
     gets a new key without being read.
+
+    Raises
+    ------
+    UserError
+        If a file is not there.
     """
     digest = hashlib.sha256(json.dumps([FORMAT_VERSION, identity]).encode())
     for file in files:
-        status = file.stat()
+        try:
+            status = file.stat()
+        except OSError as error:  # a link to nothing
+            raise UserError(f"{file} cannot be read: {reason(error)}.") from error
         line = f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()[:24]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,8 +31,10 @@ has a label."""
 _INT64_DIGITS = 18
 _NO_LABEL = {"", "-1", "nan", "NaN", "-nan", "<NA>", "NaT"}
 """Texts that programs write for a missing value."""
-_UNCLEAR = {"None", "NA", "N/A", "n/a", "#N/A", "NULL", "null"}
+_UNCLEAR = {"None", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "?"}
 """Texts that mean a missing value in some files and a class in others."""
+_NO_WIDTH = dict.fromkeys((0x200B, 0x200C, 0x200D, 0x2060, 0xFEFF))
+"""Characters without width, which copying from web pages leaves in texts."""
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 _ALLOWED = "labels are texts, whole numbers from 0 or truth values; -1 and missing ones are none"
 
@@ -127,14 +130,44 @@ def labels_of_cells(texts: Any, where: str) -> ClassLabels:
         If all are numbers that are not whole, and for numbers below -1.
     """
     codes, distinct = distinct_values(texts, where)
-    cells = [None if (cell or "").strip() in _NO_LABEL else cell.strip() for cell in distinct]
+    texts_found = [class_text(cell or "") for cell in distinct]
+    cells = [None if text in _NO_LABEL else text for text in texts_found]
     are_numbers = all(_NUMBER.fullmatch(cell) for cell in cells if cell is not None)
     values = [Decimal(cell) if are_numbers and cell is not None else cell for cell in cells]
     return _named(codes, [_kind_and_name(value, where) for value in values], where)
 
 
+def class_text(text: str) -> str:
+    """A text as the name of a class: what looks alike is alike (Unicode's composed form, single
+    spaces, nothing without width)."""
+    return " ".join(unicodedata.normalize("NFC", text).translate(_NO_WIDTH).split())
+
+
+def refuse_two_spellings(names: Sequence[str], where: str) -> None:
+    """Refuse names that write one class in two ways, as ``Cat`` and ``cat``, or ``1`` and ``True``.
+
+    Single characters may differ in case: classes may be letters.
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        first = seen.setdefault(name if len(name) == 1 and name.isalpha() else spelling(name), name)
+        if first != name:
+            raise UserError(
+                f"{where} writes a class in two ways, {first!r} and {name!r}: write it alike."
+            )
+
+
+def spelling(name: str) -> str:
+    """What all spellings of one class have in common."""
+    text = unicodedata.normalize("NFKC", name).casefold()
+    return {"true": "1", "false": "0"}.get(text, text)
+
+
 def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
     """The class that a text in an owner's file names, -1 for no label, None if there is no such."""
+    if cell in classes:
+        return classes[cell]
+    cell = class_text(cell)
     if cell in classes:
         return classes[cell]
     if cell in _NO_LABEL | _UNCLEAR:
@@ -287,7 +320,7 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return "", ""
     if isinstance(value, str):
-        text = value.strip()
+        text = class_text(value)
         if text in _UNCLEAR:
             raise UserError(
                 f"{where} holds the text {text!r}, which may be a class or a missing label: leave "
@@ -326,6 +359,7 @@ def _named(codes: Ints, found: Sequence[tuple[Kind, str]], where: str) -> ClassL
     names = sorted_classes({name for kind, name in found if kind})
     if len(names) > MAX_CLASSES:
         raise UserError(f"{where} holds {len(names)} classes; at most {MAX_CLASSES} are allowed.")
+    refuse_two_spellings(names, where)
     places = {name: place for place, name in enumerate(names)}
     moved = [places[name] if kind else UNLABELED for kind, name in found]
     numbers = np.array([*moved, UNLABELED], dtype=np.int64)[codes]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,17 +17,28 @@ from fedul_flwr.errors import UserError
 MAX_CATEGORIES = 256
 """Most categories that a column has without a columns file: a column with more is free text."""
 
+_FEW_ROWS = 20
+"""In so many rows every one may have another category."""
 _MOST_JOINED = 2**30
 """Most bytes of texts in one array, whose offsets are int32."""
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 _TRUTH = r"^(?i:true|false)$"
+_TRUTH_OR_BIT = r"^(?i:true|false)$|^[01](\.0*)?$"
+_QUANTITY = (
+    r"^(?:([€$£]) *)?[+-]?(?:\d+[.,]?\d*|[.,]\d+)"
+    r"( *[%‰€$£°]C?| +[\p{L}]+(?:/\w+)?| *[\p{L}]{2,}(?:/\w+)?)?$"
+)
+"""A number with a unit or a sign of currency; ``2b`` is a code."""
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 _WHOLE = r"^[+-]?\d+$"
 _LEADING_ZERO = r"^[+-]?0\d+$"
+_MONTH = r"(?i:jan|feb|mar|mär|apr|may|mai|jun|jul|aug|sep|oct|okt|nov|dec|dez)\p{L}*\.?"
 _DATE = (
     r"^\d{4}-\d{1,2}-\d{1,2}([ T].*)?$|^\d{4}/\d{1,2}/\d{1,2}( .*)?$"
     r"|^\d{1,2}\.\d{1,2}\.\d{2,4}( .*)?$|^\d{1,2}/\d{1,2}/\d{2,4}( .*)?$"
-    r"|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$|^-?\d+ days?( .*)?$"
+    rf"|^\d{{1,2}}-\d{{1,2}}-\d{{2,4}}( .*)?$|^\d{{1,2}}\.?[- ]?{_MONTH}[- ]?\d{{2,4}}([ :].*)?$"
+    rf"|^{_MONTH} \d{{1,2}},? \d{{4}}( .*)?$|^\d{{4}}\.\d{{2}}\.\d{{2}}( .*)?$"
+    r"|^\d{1,2}:\d{2}(?i: ?[ap]m)$|^\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?$|^-?\d+ days?( .*)?$"
 )
 _PLAIN_NUMBER = re.compile(r"[+-]?(0|[1-9]\d*)(\.\d*)?([eE][+-]?\d+)?")
 _NO_DATE = "turn it into a number, such as an age or days since a date, or leave it out"
@@ -109,6 +121,12 @@ def infer_column(parts: Sequence[Cells]) -> Column:
             f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
             "categories or as a number."
         )
+    own = [text for text in _texts(first) if text is not None]
+    if len(own) > _FEW_ROWS and len({*own}) == len(own):
+        raise UserError(
+            f"{first.here} holds another text in every row, such as {own[0][:50]!r}: it is an "
+            "identifier or free text. Leave it out, or name its categories in a columns file."
+        )
     return Column(name, tuple(sorted(known))) if known else Column(name)
 
 
@@ -127,6 +145,7 @@ def _is_category(cells: Cells) -> bool:
         return False
     numeric = _matches(known, _NUMBER) | _matches(known, _TRUTH)
     if numeric.all():
+        _refuse_truth_among_numbers(cells, known)
         is_code = _matches(known, _WHOLE).all() and _matches(known, _LEADING_ZERO).any()
         return bool(is_code)
     if _matches(known, _DATE).all():
@@ -142,7 +161,29 @@ def _is_category(cells: Cells) -> bool:
         )
     if 2 * numeric.sum() >= len(known):
         _refuse_odd_texts(cells, known.filter(pc.invert(pa.array(numeric))))
+    _refuse_units(cells, known)
     return True
+
+
+def _refuse_truth_among_numbers(cells: Cells, known: Any) -> None:
+    """Refuse ``True`` in a column of numbers: 1 and 0 beside it mean the same, 37.5 does not."""
+    truth = _matches(known, _TRUTH)
+    if truth.any() and not _matches(known, _TRUTH_OR_BIT).all():
+        import pyarrow as pa
+
+        _refuse_odd_texts(cells, known.filter(pa.array(truth)))
+
+
+def _refuse_units(cells: Cells, known: Any) -> None:
+    """Refuse numbers that all have the same sign or unit, such as ``5 %``, as categories."""
+    import pyarrow.compute as pc
+
+    units = pc.unique(pc.replace_substring_regex(known, _QUANTITY, r"\1\2"))
+    if len(units) == 1 and len(pc.unique(known)) > 1 and _matches(known, _QUANTITY).all():
+        raise UserError(
+            f"{cells.here} holds numbers with a unit or sign, such as {_first(known)!r}: write the "
+            "numbers alone, or name the categories of the column in a columns file."
+        )
 
 
 def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
@@ -195,6 +236,7 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
             f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed: write it with a "
             "decimal point, or leave the cell empty."
         )
+    _refuse_truth_among_numbers(cells, known)
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
     return texts.cast(pa.float64())
@@ -211,11 +253,11 @@ def codes(cells: Cells, column: Column) -> Ints:
     values = column.values
     places: dict[str | None, int] = {}
     for place, value in enumerate(values):
-        places.setdefault(_canonical(value), place)
+        places.setdefault(canonical(value), place)
     places |= {value: place for place, value in enumerate(values)} | {None: -1}
     texts = _texts(cells)
     for text in set(texts.tolist()) - places.keys():
-        found = places.get(_canonical(text))
+        found = places.get(canonical(text))
         if found is None and not column.other:
             raise UserError(
                 f"{cells.here} holds {text[:50]!r}, which is none of its categories "
@@ -227,17 +269,19 @@ def codes(cells: Cells, column: Column) -> Ints:
 
 
 def _texts(cells: Cells) -> NDArray[np.object_]:
-    """``(n,)``, the cells as texts, ``None`` where a value is missing: 1.0 is ``1``."""
+    """``(n,)``, the cells as texts, ``None`` where a value is missing: 1.0 is ``1``, and umlauts
+    are composed."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     column = _without_dictionary(cells)
     if _is_text(column.type):
-        return np.array(_stripped(column).to_pylist(), dtype=object)
+        return np.array(pc.utf8_normalize(_stripped(column), "NFC").to_pylist(), dtype=object)
     if pa.types.is_temporal(column.type):
         return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
     _refuse_other_types(cells._replace(column=column))
     known = (None if cell != cell else cell for cell in column.to_pylist())  # NaN is missing
-    return np.array([None if cell is None else _canonical(str(cell)) for cell in known], object)
+    return np.array([None if cell is None else canonical(str(cell)) for cell in known], object)
 
 
 def _without_dictionary(cells: Cells) -> Any:
@@ -255,12 +299,12 @@ def _without_dictionary(cells: Cells) -> Any:
         ) from None
 
 
-def _canonical(text: str) -> str:
+def canonical(text: str) -> str:
     """A text in the form that all spellings of one value share: ``1`` for 1.0 and 1e0.
 
     Whole numbers with leading zeros stay: they are codes.
     """
-    text = text.strip()
+    text = unicodedata.normalize("NFC", text.strip())
     if text.lower() in ("true", "false"):
         return text.lower()
     if not _PLAIN_NUMBER.fullmatch(text):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import unicodedata
 from dataclasses import replace
 from typing import NamedTuple
 
-from fedul_flwr.data.class_labels import ClassLabels, union
+from fedul_flwr.data.class_labels import ClassLabels, spelling, union
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import Split
@@ -84,7 +83,7 @@ def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> 
             f"{shown[1]} (height x width): set image-size to resize all to so many pixels, as in "
             "image-size = 32."
         )
-    bits = bits or surveys[0].bits
+    bits = bits or surveys[0].bits(train.where)
     return CommonForm(shapes[0], None, bits, (train.with_bits(bits), test.with_bits(bits)))
 
 
@@ -134,14 +133,11 @@ def _refuse_other_spelling(one: ClassLabels, other: ClassLabels, where: str) -> 
             f"One of {where} has {one.kind}s as labels and the other {other.kind}s; both must have "
             "the same."
         )
-    spellings = {_spelling(name): name for name in sorted(only_one)}
+    # Some programs write 01 as 1.
+    spellings = {spelling(name).lstrip("0"): name for name in sorted(only_one)}
     for name in sorted(only_other):
-        if _spelling(name) in spellings:
+        if (same := spellings.get(spelling(name).lstrip("0"))) is not None:
             raise UserError(
-                f"{where} write a class in two ways, {spellings[_spelling(name)]!r} and {name!r}; "
-                "both splits must write it alike."
+                f"{where} write a class in two ways, {same!r} and {name!r}; both splits must write "
+                "it alike."
             )
-
-
-def _spelling(name: str) -> str:
-    return unicodedata.normalize("NFKC", name).casefold().lstrip("0")

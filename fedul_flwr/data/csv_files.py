@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -152,8 +153,11 @@ def _table(path: Path, body: str, skipped: int, hint: str) -> CsvFile:
         except _MisfitError as misfit:
             misfits.append(misfit)
     if not fitting:
-        raise UserError(_sentence(path, max(misfits, key=lambda one: one.header), skipped))
+        worst = max(misfits, key=lambda one: one.header)
+        _refuse_swallowed_rows(path, body, worst.separator, skipped)
+        raise UserError(_sentence(path, worst, skipped))
     mark = _only(path, fitting)
+    _refuse_swallowed_rows(path, body, mark, skipped)
     if candidates == [","] and not hint and len(fitting[mark][0]) == 1:
         _refuse_hidden_columns(path, body, skipped)
     return _named(path, *fitting[mark], mark, skipped)
@@ -184,6 +188,8 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
     keys = [str(place) for place in range(len(header))]
     longest = min(4 * max(map(len, body.split("\n"))), _LONGEST_CELL)
     try:
+        if _has_spaced_quotes(body, mark):
+            raise pa.ArrowInvalid  # cells in quotes after a space, which Arrow leaves in the quotes
         cells = arrow_csv.read_csv(
             pa.BufferReader(data),
             read_options=arrow_csv.ReadOptions(
@@ -204,19 +210,42 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
 
 def _header(body: str, mark: str) -> list[str]:
     try:
-        return [cell.strip() for cell in next(_records(body, mark))[1]]
+        header = next(_records(body, mark))[1]
+        return [unicodedata.normalize("NFC", cell.strip()) for cell in header]
     except csv.Error:
         raise _MisfitError(mark, 1, 1, 0) from None
+
+
+def _has_spaced_quotes(body: str, mark: str) -> bool:
+    """Whether a space stands between a separator and a cell in quotes."""
+    sign = re.escape(mark)
+    return re.search(rf'{sign} +"(?!["\n{sign}])', body) is not None
 
 
 def _records(body: str, mark: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not empty, each with the line where it begins."""
     csv.field_size_limit(_LONGEST_CELL)
-    reader, line = csv.reader(io.StringIO(body, newline=""), delimiter=mark), 1
+    file, line = io.StringIO(body, newline=""), 1
+    reader = csv.reader(file, delimiter=mark, skipinitialspace=_has_spaced_quotes(body, mark))
     for row in reader:
         if row and (len(row) > 1 or not row[0].isspace()):
             yield line, row
         line = reader.line_num + 1
+
+
+def _refuse_swallowed_rows(path: Path, body: str, mark: str, skipped: int) -> None:
+    """Refuse a quote that is not closed in its row: the rows below would be part of its cell."""
+    sign = re.escape(mark)
+    # A cell in quotes, its last one if there is, and what follows it.
+    quoted = rf'(?:^|[{sign}\n]) *"((?:[^"]++|"")*+)("?)(?= *(.?))'
+    for cell in re.finditer(quoted, body, re.DOTALL) if '"' in body else ():
+        text, closing, after = cell.groups()
+        if not closing or ("\n" in text and after not in {"", mark, "\n"}):
+            line = body.count("\n", 0, cell.start(1)) + 1 + skipped
+            raise UserError(
+                f"{path}, line {line}: a quote opens a cell and is not closed in it, so that the "
+                'rows below would belong to it: close it, or write it twice ("") within quotes.'
+            )
 
 
 def _ragged(body: str, header: list[str], mark: str) -> Any:

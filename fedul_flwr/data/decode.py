@@ -42,6 +42,8 @@ _DEEP_MODES = {"I;16", "I;16L", "I;16B", "I;16N", "I"}
 """Gray modes of Pillow whose values may be above 255."""
 _DEPTHS = (8, 10, 12, 14, 16)
 """Bits of the values that cameras, scanners and X-ray detectors write into 16-bit files."""
+_NEARLY_BLACK, _MANY = 4, 9
+"""Bits by which an image is darker than it was meant, and images for each one that is not."""
 
 
 @dataclass
@@ -52,20 +54,40 @@ class Survey:
     ----------
     sizes : every size, with the name of an example.
     colour : whether any image has color.
-    top : largest value in files with more than 8 bits, 0 without such files.
+    depths : of files with more than 8 bits, how many use so many bits, and an example of them.
     """
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     colour: bool = False
-    top: int = 0
+    depths: dict[int, tuple[int, str]] = field(default_factory=dict)
 
-    @property
-    def bits(self) -> int:
+    def add_deep(self, name: str, largest: int) -> None:
+        """Count a file with more than 8 bits by its largest value."""
+        bits = next(bits for bits in _DEPTHS if largest < 2**bits)
+        count, example = self.depths.get(bits, (0, name))
+        self.depths[bits] = (count + 1, example)
+
+    def bits(self, where: str) -> int:
         """Bits of the values in 16-bit files: the smallest usual depth that holds all of them;
-        :data:`UNKNOWN_BITS` if there are no such files."""
-        if not self.top:
+        :data:`UNKNOWN_BITS` if there are no such files.
+
+        Raises
+        ------
+        UserError
+            If few files use many more bits than all others, which would become nearly black.
+        """
+        if not self.depths:
             return UNKNOWN_BITS
-        return next(bits for bits in _DEPTHS if self.top < 2**bits)
+        most = max(self.depths)
+        count, example = self.depths[most]
+        rest = {bits: number for bits, (number, _) in self.depths.items() if bits < most}
+        if rest and max(rest) <= most - _NEARLY_BLACK and sum(rest.values()) >= _MANY * count:
+            raise UserError(
+                f"{where} holds {sum(rest.values())} 16-bit images whose values have {max(rest)} "
+                f"bits or fewer, and {count} with {most} bits ({example}): set image-bits to the "
+                "bits that all have, or take the others away."
+            )
+        return most
 
     def shape(self, where: str) -> Shape:
         """The one shape of all images; errors as :meth:`size`."""
@@ -151,7 +173,7 @@ class EncodedImages:
                 survey.sizes.setdefault(seen.size, name)
                 survey.colour |= seen.colour
                 if seen.deep:
-                    survey.top = max(survey.top, _largest_value(name, content))
+                    survey.add_deep(name, _largest_value(name, content))
         return survey
 
     def with_bits(self, bits: int) -> Self:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.class_labels import ClassLabels, class_labels
+from fedul_flwr.data.class_labels import ClassLabels, class_labels, class_text, refuse_two_spellings
 from fedul_flwr.data.decode import (
     BLOCK,
     EncodedImages,
@@ -127,10 +127,11 @@ def class_folders(root: Path) -> dict[str, list[Path]]:
             continue
         if not entry.is_dir():
             raise UserError(f"{entry} lies beside the class folders; only folders may lie there.")
-        name = composed(entry.name)
+        name = class_text(entry.name)
         if name in classes:
             raise UserError(f"{root} holds two folders called {name!r}; one per class.")
         classes[name] = list_images(entry)
+    refuse_two_spellings(list(classes), str(root))
     return classes
 
 

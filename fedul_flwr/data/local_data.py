@@ -220,6 +220,8 @@ def _find_sets(
         if name not in sets and entry.is_file() and entry.suffix.lower() in tables:
             name = composed(entry.stem)
         if name not in sets:
+            if entry.is_file() and entry_name.split(".")[0] in sets:  # jan.tsv, jan.csv.gz
+                raise UserError(f"The set {entry} must be {_forms('', tables)}.")
             raise UserError(
                 f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "
                 "may lie there."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -177,7 +176,7 @@ def table_split(table: ArrowTable, options: TableOptions) -> Split:
     label = label_column(table, options.label)
     if options.text:
         return arrow_split(table, arrow_texts(table, options.text), label, {options.text})
-    if image := image_column(table):
+    if image := image_column(table, label):
         return arrow_split(table, arrow_images(table), label, {image})
     features = arrow_features(table, options, label)
     return arrow_split(table, features, label, {*features.names} - {options.group})
@@ -234,7 +233,7 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     has_known = known is not None and there.issuperset(known.names)
     lists = [name for name in names if _is_list(table, name)]
     if len(lists) == 1 and not has_known:
-        return _from_lists(table, lists[0])
+        return _from_lists(table, lists[0], [name for name in names if name != options.group])
     for name in table.twice if known is None else known.names:
         table.refuse_twice(name)
     if known is not None:
@@ -248,10 +247,6 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     if not wanted:
         raise UserError(f"{table.where} has no column of features beside the label.")
     refuse_too_wide(len(wanted), table.where)
-    times = Counter(table.names)
-    for name in wanted:
-        if times[name] > 1:
-            raise UserError(f"{table.where} has several columns {name!r}; each needs its own name.")
     parts: dict[str, list[Any]] = {name: [] for name in wanted}
     for batch in table.batches(wanted):
         for name, chunks in parts.items():
@@ -264,7 +259,8 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     return Table(table.where, cells=cells, note=table.note)
 
 
-def _from_lists(table: ArrowTable, name: str) -> Table:
+def _from_lists(table: ArrowTable, name: str, names: list[str]) -> Table:
+    """The vectors of a column of lists, which the other columns ``names`` add nothing to."""
     import pyarrow as pa
     import pyarrow.compute as pc  # type: ignore[import-untyped]
 
@@ -284,7 +280,10 @@ def _from_lists(table: ArrowTable, name: str) -> Table:
     if not parts:
         return Table(table.where, np.empty((0, 1)))
     refuse_too_wide(next(iter(widths)), table.where)
-    return Table(table.where, np.concatenate(parts))
+    rest = [repr(other) for other in names if other not in {name, *index_columns(table.schema)}]
+    listed = f"{', '.join(rest[:5])}{' and others' * (len(rest) > 5)}"
+    note = f"vectors of column {name!r}; left out: {listed}" if rest else ""
+    return Table(table.where, np.concatenate(parts), note=note)
 
 
 def _is_list(table: ArrowTable, name: str) -> bool:

@@ -39,12 +39,10 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
     """
     first = tables[0]
     for other in tables[1:]:
-        if other.names != first.names:
-            odd = sorted(set(first.names) ^ set(other.names))
-            what = f"column {odd[0]!r}" if odd else "the order of the columns"
+        if odd := sorted(set(first.names) ^ set(other.names)):
             raise UserError(
-                f"The columns of {first.where} and {other.where} differ in {what}; both must have "
-                "the same."
+                f"The columns of {first.where} and {other.where} differ in column {odd[0]!r}; both "
+                "must have the same, in any order."
             )
     if first.vectors is not None:
         return unnamed_columns(first.vectors.shape[1])

@@ -36,3 +36,12 @@ def end_like_ctrl_c() -> None:
 def exit_code(stop: KeyboardInterrupt) -> int:
     """Exit code of a command that was stopped, as shells have it: 130 after Ctrl-C."""
     return 128 + (stop.number if isinstance(stop, Terminated) else signal.SIGINT)
+
+
+def stop_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """The Ctrl-C or signal that ``error`` came of, if any: Python wraps one that reaches it while a
+    class is being made, as when modules are loaded."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__cause__
+    return cause

@@ -281,6 +281,20 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
     assert source.train.inputs[:2].tolist() == [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
 
 
+def test_given_a_categorical_of_large_floats_then_no_two_become_one() -> None:
+    grades = pd.Categorical([1234567.0, 1234568.0] * 10)
+    frame = pd.DataFrame({"grade": grades})
+    source = load_source(dataset_of((frame, LABELS), (frame, LABELS)))
+    assert source.columns is not None
+    assert source.columns.features == ("grade=1234567", "grade=1234568")
+
+
+def test_given_clients_whose_rows_are_in_another_order_than_the_frames_then_it_is_said() -> None:
+    clients = pd.Series([0, 1] * 10, index=FRAME.index[::-1])
+    with pytest.raises(UserError, match=r"different orders: clients\.loc\[data\.index\]"):
+        dataset_of((FRAME, LABELS), clients=clients)
+
+
 def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
     source = load_source(dataset_of((FRAME, LABELS), (FRAME[["c", "a", "b"]], LABELS)))
     np.testing.assert_array_equal(source.test.inputs, VECTORS)
@@ -291,6 +305,7 @@ def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
     [
         ((FRAME, LABELS), (FRAME.rename(columns={"a": "z"}), LABELS), "differ in column 'a'"),
         ((FRAME, LABELS), (VECTORS, LABELS), "a table and arrays"),
+        ((FRAME.assign(a=pd.Period("2024-01")), LABELS), None, "'a' of .* holds dates or times"),
         ((FRAME[["a", "b", "a"]], LABELS), None, "several columns called 'a'"),
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "'a' of x of data holds .* int and str"),
         ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "different orders"),

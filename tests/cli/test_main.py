@@ -244,6 +244,19 @@ def test_ctrl_c_is_130(stage: Stage) -> None:
     assert runner.invoke(app, ON_RAY).exit_code == 130
 
 
+def test_given_ctrl_c_while_a_class_is_made_then_the_command_is_stopped(stage: Stage) -> None:
+    class Attribute:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise KeyboardInterrupt
+
+    def write(output: Path) -> None:
+        type("Loaded", (), {"attribute": Attribute()})
+
+    stage.write = write
+    result = runner.invoke(app, ON_RAY)
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "Stopped.")
+
+
 def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     module = types.ModuleType("simulation")
     module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]

@@ -31,6 +31,8 @@ NUMBERS = [20, None, 30, 20]
         (["cat", pd.NaT, "dog", "cat"], ("cat", "dog")),
         (["cat", -1, "dog", "cat"], ("cat", "dog")),
         ([" cat", "", "dog ", "cat"], ("cat", "dog")),
+        (["k\u00e4 se", "", "x", "ka\u0308\u00a0\u200bse"], ("k\u00e4 se", "x")),
+        (["A", "", "a", "A"], ("A", "a")),  # classes may be letters
         (np.array(["cat", np.nan, "dog", "cat"]), ("cat", "dog")),
         (np.array([b"cat", b"", b"dog", b"cat"]), ("cat", "dog")),
         (pd.Series(TEXTS, dtype="string"), ("cat", "dog")),
@@ -88,6 +90,8 @@ def test_given_values_of_any_type_then_the_second_is_no_label_and_classes_are_th
         (pa.array([datetime.date(2020, 1, 1), None]), "holds dates"),
         ([1, "a"], "numbers and texts"),
         ([True, 2], "numbers and truth values"),
+        (["Yes", "yes"], "in two ways, 'Yes' and 'yes'"),
+        (["?", "mild"], "'?', which may be a class or a missing label"),
         (["None", "mild"], "'None', which may be a class or a missing label"),
         ([1j, 2j], "complex"),
         ([object(), object()], "object"),
@@ -115,6 +119,11 @@ def test_given_cells_without_types_then_they_are_numbers_only_if_all_are_written
 ) -> None:
     found = labels_of_cells(pa.array(cells, pa.string()), "y")
     assert (found.names, found.numbers.tolist()) == (names, numbers)
+
+
+def test_given_truth_values_beside_numbers_in_a_file_without_types_then_they_are_refused() -> None:
+    with pytest.raises(UserError, match="in two ways, '1' and 'True'"):
+        labels_of_cells(pa.array(["0", "1", "True"]), "y")
 
 
 def test_given_a_cell_of_an_owners_file_then_it_is_a_class_no_label_or_neither() -> None:

@@ -42,6 +42,7 @@ def said(function: Any, *arguments: Any) -> str:
         ([True, None, False], [1, np.nan, 0]),
         (["1", "+2.5", "1e+06", " -.5 ", "NA", "", None], [1, 2.5, 1e6, -0.5] + [np.nan] * 3),
         (["True", "false", None], [1, 0, np.nan]),
+        (["True", "0", "1.0"], [1, 0, 1]),
         (["00.5", "01", "2.25"], [0.5, 1, 2.25]),  # decimals are no codes
         ([Decimal("1.25"), None], [1.25, np.nan]),
         (pa.array([2**64 - 1, 0], pa.uint64()), [2.0**64, 0]),
@@ -68,6 +69,9 @@ def test_given_any_type_of_numbers_then_they_are_numbers(values: Any, wanted: li
         (pa.array(["b", "a"]).dictionary_encode(), ("a", "b")),
         (pa.array([10, 2, None]).dictionary_encode(), ("10", "2")),  # a categorical of pandas
         (["<18", "18-65", ">65"], ("18-65", "<18", ">65")),
+        (["ma\u0308nnlich", "m\u00e4nnlich"], ("m\u00e4nnlich",)),  # as macOS writes it
+        (["1a", "2a"], ("1a", "2a")),
+        (["mayor", "decent"], ("decent", "mayor")),
     ],
 )
 def test_given_texts_codes_or_categoricals_then_they_are_categories(
@@ -88,6 +92,13 @@ def test_given_texts_codes_or_categoricals_then_they_are_categories(
         (["2024-01-31", "2024-02-01 10:00"], ["dates or times", "'2024-01-31'"]),
         (["31.12.2024", None], ["dates or times", "'31.12.2024'"]),
         (["10:20", "11:30:15"], ["dates or times"]),
+        (["10:20 AM", "1:05 pm"], ["dates or times"]),
+        (["01-FEB-24", "3 Mar 2024", "1. März 2024"], ["dates or times"]),
+        (["Feb 1, 2024", "31-12-2024", "2024.01.31"], ["dates or times"]),
+        (["37.5", "36.8", "True"], ["'True'"]),
+        (["5 %", "12.5 %"], ["a unit or sign", "'5 %'"]),
+        (["5mg/l", "12,5mg/l"], ["a unit or sign"]),
+        ([f"P{row}" for row in range(30)], ["another text in every row", "'P0'"]),
         (["3 days 04:00:00"], ["dates or times"]),
         ([datetime.date(2024, 1, 1)], ["dates or times (date32[day])"]),
         ([datetime.datetime(2024, 1, 1)], ["dates or times (timestamp"]),
@@ -112,6 +123,7 @@ def test_given_what_is_no_feature_then_a_sentence_names_column_cell_and_remedy(
 def test_given_a_number_then_the_training_file_decides_and_a_later_text_is_refused() -> None:
     assert infer_column([cells(["1", "2"]), cells(["?"])]) == Column("c")
     assert "'?', where a number is needed" in said(numbers, cells(["?"]))
+    assert "holds numbers, and 'TRUE'" in said(numbers, cells(["37.5", "TRUE"]))
     assert infer_column([cells(["a", "b"]), cells([1, 2])]) == Column("c", ("1", "2", "a", "b"))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +64,8 @@ DIALECTS = {
     + b";;;;\n;;;;\n",
     "comments": b"# from the ward, 2024\n# second line\n" + PLAIN.encode(),
     "DOS": PLAIN.encode() + b"\x1a",
+    "a space before quotes": PLAIN.replace(',"', ', "').encode(),
+    "decomposed letters": unicodedata.normalize("NFD", PLAIN).encode(),
 }
 COLUMNS = Columns((Column("Größe\n(cm)"), Column("dose")))
 
@@ -261,3 +264,26 @@ def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
     train = load_source(str(tmp_path)).train
     assert train.inputs.tobytes() == numbers.astype(np.float32).tobytes()
     assert train.labels.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a,b\n1,"x\n2,y\n3,z\n', 2),  # to the end of the file
+        ('a,b\n1,x\n2,"y\n3,"z\n4,w\n', 3),  # to the next quote, and valid but for what follows
+        ('# by hand\na,b\n1,x\n"2,y\n3,z\n', 4),
+    ],
+)
+def test_given_a_quote_that_is_not_closed_then_no_row_is_swallowed(
+    text: str, line: int, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(UserError, match=rf"a\.csv, line {line}: a quote opens a cell"):
+        open_csv(tmp_path / "a.csv")
+
+
+def test_given_quotes_within_cells_then_they_are_part_of_their_text(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text('a,b\n5",6\n"x, ""y"" z","two\nlines" \n')
+    cells = open_csv(tmp_path / "a.csv").cells
+    assert cells.column("a").to_pylist() == ['5"', 'x, "y" z']
+    assert [cell.strip() for cell in cells.column("b").to_pylist()] == ["6", "two\nlines"]

@@ -131,7 +131,7 @@ def test_given_named_columns_and_a_run_that_names_none_then_they_are_refused(war
 
 
 def test_a_file_of_vectors_cannot_be_a_set_of_images(ward: Path) -> None:
-    with pytest.raises(OwnDataError, match=r"january\.csv is not a set that priors\.csv names"):
+    with pytest.raises(OwnDataError, match=r"january\.csv must be a folder, \.parquet or \.npz\."):
         load_unlabeled_sets(ward, NAMES, 2, (8, 8, 1))
 
 
@@ -182,3 +182,11 @@ def test_points_to_predict_come_with_their_row_numbers(ward: Path) -> None:
     names, inputs = load_points(ward / "january.csv", (3,), KNOWN)
     assert names == ["0", "1", "2"]
     assert inputs.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0]]
+
+
+@pytest.mark.parametrize("name", ["january.tsv", "january.csv.gz"])
+def test_given_a_set_in_a_form_that_is_not_read_then_the_forms_are_named(
+    ward: Path, name: str
+) -> None:
+    (ward / "january.csv").rename(ward / name)
+    assert f"{name} must be .parquet, .npz or .csv." in refused(ward)

@@ -72,6 +72,32 @@ def test_a_test_value_beyond_the_bits_of_the_training_is_refused(tmp_path: Path)
         load_source(dataset)
 
 
+def test_given_one_bright_picture_among_many_of_fewer_bits_then_it_is_named(tmp_path: Path) -> None:
+    train = np.full((10, 4, 5), 4000, np.uint16)
+    train[3] = 65535
+    dataset = write_set(tmp_path, train, train)
+    with pytest.raises(UserError, match=r"9 16-bit images .* 12 bits or fewer, and 1 with 16 bits"):
+        load_source(dataset)
+    assert load_source(dataset, table=TableOptions(bits=16)).bits == 16
+    train[1] = 65535  # two of ten: the collection has 16 bits
+    assert load_source(write_set(tmp_path / "two", train, train)).bits == 16
+
+
+def test_given_a_link_to_nothing_then_it_is_named(tmp_path: Path) -> None:
+    dataset = write_set(tmp_path, pixels(4, 4, 5), pixels(4, 4, 5))
+    (tmp_path / "train" / "a" / "lost.png").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(UserError, match=r"lost\.png cannot be read: No such file"):
+        load_source(dataset)
+
+
+def test_given_class_folders_in_two_spellings_then_they_are_refused(tmp_path: Path) -> None:
+    dataset = write_set(tmp_path, pixels(4, 4, 5), pixels(4, 4, 5))
+    write_png(tmp_path / "train" / "Cat" / "1.png", pixels(1, 4, 5)[0])
+    write_png(tmp_path / "train" / "cat" / "2.png", pixels(1, 4, 5)[0])
+    with pytest.raises(UserError, match="in two ways, 'Cat' and 'cat'"):
+        load_source(dataset)
+
+
 def test_a_picture_has_one_value_alone_or_among_others(tmp_path: Path) -> None:
     deep = pixels(3, 4, 5).astype(np.uint16) * 16
     for number, image in enumerate(deep):

@@ -122,7 +122,8 @@ def test_missing_values_are_filled_by_the_training_split(
         ),
         (
             "y,label\n1,0\n2,1\n",
-            "The columns of {train} and {test} differ in column 'x'; both must have the same.",
+            "The columns of {train} and {test} differ in column 'x'; both must have the same, "
+            "in any order.",
         ),
         ("x\n1\n2\n", "{train} has no label column, such as 'label'; its columns are: x."),
         ("label\n1\n2\n", "{train} has no column of features beside the label."),
@@ -302,3 +303,51 @@ def test_columns_files_that_are_refused(content: Any, message: str) -> None:
     with pytest.raises(UserError) as caught:
         parse_columns(json.dumps(content))
     assert str(caught.value) == f"The description of the columns{message}"
+
+
+def test_given_columns_in_another_order_in_the_test_file_then_they_are_found_by_name(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train.csv").write_text("a,b,label\n1,2,0\n3,4,1\n")
+    (tmp_path / "test.csv").write_text("label,b,a\n1,6,5\n")
+    source = load_source(str(tmp_path))
+    assert source.train.inputs.tolist() == [[1, 2], [3, 4]]
+    assert source.test.inputs.tolist() == [[5, 6]]
+
+
+def test_given_parquet_with_views_then_it_holds_what_usual_texts_hold(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        texts = pa.array(["m", "f"], pa.string_view())
+        label = pa.array(["ill", "well"], pa.string_view())
+        pq.write_table(pa.table({"sex": texts, "label": label}), tmp_path / f"{split}.parquet")
+    source = load_source(str(tmp_path))
+    assert source.train.inputs.tolist() == [[0, 1], [1, 0]]
+    assert source.class_names == ("ill", "well")
+
+
+def test_given_parquet_with_labels_as_bytes_then_they_are_no_images(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        table = pa.table({"a": [1.0, 2.0], "label": pa.array([b"ill", b"well"])})
+        pq.write_table(table, tmp_path / f"{split}.parquet")
+    assert load_source(str(tmp_path)).class_names == ("ill", "well")
+
+
+def test_given_parquet_with_two_columns_of_one_name_then_the_name_is_refused(
+    tmp_path: Path,
+) -> None:
+    for split in ("train", "test"):
+        table = pa.table([[1.0, 2.0], [3.0, 4.0], [0, 1]], names=["a", "a", "label"])
+        pq.write_table(table, tmp_path / f"{split}.parquet")
+    with pytest.raises(UserError, match="are called 'a': rename them"):
+        load_source(str(tmp_path))
+
+
+def test_given_a_column_of_lists_beside_others_then_one_line_says_what_is_left_out(
+    tmp_path: Path,
+) -> None:
+    for split in ("train", "test"):
+        table = pa.table({"x": [[1.0, 2.0], [3.0, 4.0]], "age": [1, 2], "label": [0, 1]})
+        pq.write_table(table, tmp_path / f"{split}.parquet")
+    source = load_source(str(tmp_path))
+    assert source.train.inputs.tolist() == [[1, 2], [3, 4]]
+    assert source.notes == ("train.parquet, test.parquet: vectors of column 'x'; left out: 'age'",)
