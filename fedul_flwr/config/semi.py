@@ -37,6 +37,10 @@ class PseudoLabelSettings(StageSettings):
     """Number of RandAugment's 13 operations, each of magnitude 2 to 5 of 10, on every
     pseudo-labeled image in training; labels come from the unchanged image. 0 applies `augment`
     only, as in the text."""
+    recipe: Literal["paper", "release"] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. There points are labeled in
+    views by `augment`, drawn anew each time, and batches of clients without labels have twice
+    `batch-size` points, as many as those of the others with their pseudo-labeled half."""
     class_weights: bool = False
     """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code counts over
     all clients; counts of one client do harm if it lacks classes."""

@@ -236,8 +236,13 @@ def _endless(
 
 
 def evaluation_batches(
-    stored: Inputs, points: NDArray[np.int64], batch_size: int
+    stored: Inputs,
+    points: NDArray[np.int64],
+    batch_size: int,
+    plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
 ) -> Iterator[Tensor]:
-    """All ``points`` in order, as inputs."""
+    """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``."""
     for start in range(0, len(points), batch_size):
-        yield to_input(gather(stored, points[start : start + batch_size]))
+        inputs = to_input(gather(stored, points[start : start + batch_size]))
+        yield inputs if plan is None or views is None else _augmented(inputs, plan, views)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -103,7 +103,11 @@ def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: Local
     Pseudo-labeled points are seen in strong views if ``settings`` say so.
     """
     classes, weights = torch.from_numpy(data.classes), torch.from_numpy(data.weights).float()
-    operations = settings.operations if isinstance(settings, PseudoLabelSettings) else 0
+    operations = 0
+    if isinstance(settings, PseudoLabelSettings):
+        operations = settings.operations
+        if settings.recipe == "release" and data.num_labeled == 0:
+            plan = replace(plan, batch_size=2 * plan.batch_size)
 
     def objective(network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
         at, device = positions.cpu(), positions.device

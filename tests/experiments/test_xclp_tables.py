@@ -95,6 +95,7 @@ def test_given_a_column_that_trains_then_it_has_the_papers_settings(name: str, c
     expected = {
         **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
         **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
+        "semi.recipe": "release",
         **{"learning-rate-schedule": "cosine", "learning-rate-rounds": 2000},
         **{"validation-fraction": 0.1, "client-weights": "uniform", "points-per-client": 0},
         **{"xclp.k": 10, "xclp.num-bits": 4096, "xclp.alpha": 0.99, "semi.labeled-share": 0.6},
@@ -120,6 +121,7 @@ def test_given_quick_then_columns_that_train_are_smaller(name: str, column: str)
     assert changed_by_quick(name, column) <= {
         *("model", "num-rounds", "semi.labels-only-rounds", "evaluate-every", "local-epochs"),
         *("points-per-client", "learning-rate", "learning-rate-rounds", "fraction-train"),
+        "semi.recipe",
         *mini,
     }
     # 0.25 of 20 clients are five, as 0.05 of 100 are.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -91,3 +92,16 @@ def test_given_operations_then_pseudo_labeled_points_alone_are_seen_in_strong_vi
     assert loss == pytest.approx((math.log(2) + weight * at_3) / 2, rel=1e-6)
     assert inputs.count_nonzero() == 0  # the batch itself is not changed
     assert task.num_examples == 4
+
+
+@pytest.mark.parametrize(
+    ("recipe", "num_labeled", "size"),
+    [("paper", 0, 2), ("release", 0, 4), ("paper", 3, 4), ("release", 3, 4)],
+)
+def test_given_a_client_without_labels_then_its_batches_are_as_large_as_others_in_the_release(
+    recipe: Literal["paper", "release"], num_labeled: int, size: int
+) -> None:
+    settings = PseudoLabelSettings(recipe=recipe)
+    data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), num_labeled)
+    batches = pseudo_label_task(data, settings, LocalPlan(batch_size=2)).batches
+    assert {len(at) for _, at in batches(np.random.default_rng(0))} == {size}
