@@ -139,6 +139,7 @@ def paired_batches(
     num_labeled: int,
     plan: LocalPlan,
     views: int = 1,
+    steps: int = 0,
 ) -> Batches:
     """Batches of labeled and as many unlabeled points; targets are positions in ``points``.
 
@@ -152,6 +153,7 @@ def paired_batches(
     num_labeled : number of labeled points. A batch has ``plan.batch_size`` of them, or all if there
         are fewer.
     views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
+    steps : number of batches of an epoch, in place of one pass.
     """
     labeled = np.arange(num_labeled)
     others = np.arange(num_labeled, len(points))
@@ -160,7 +162,7 @@ def paired_batches(
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         streams = [part for part in (others, labeled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
-        for _ in range(max(1, len(streams[0]) // of_each)):
+        for _ in range(steps or max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
             inputs = to_input(gather(stored, points[chosen]))
             seen = [_augmented(inputs, plan, rng) for _ in range(views)]

@@ -8,7 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
+from fedul_flwr.config.semi import (
+    LabelsOnlySettings,
+    PropagatedLabelSettings,
+    PseudoLabelSettings,
+    StageSettings,
+)
 from fedul_flwr.data.types import UNLABELED, Bools, Floats, Inputs, Ints, Propagated
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.network import Network
@@ -97,10 +102,16 @@ def weighted_points(
     return WeightedPoints(inputs, points, classes, weights, len(labeled))
 
 
-def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: LocalPlan) -> LocalTask:
+def pseudo_label_task(
+    data: WeightedPoints,
+    settings: StageSettings,
+    plan: LocalPlan,
+    options: LabelsOnlySettings = LabelsOnlySettings(),  # noqa: B008 (frozen)
+) -> LocalTask:
     """Weighted cross-entropy on labeled points and as many pseudo-labeled ones per batch.
 
-    Pseudo-labeled points are seen in strong views if ``settings`` say so.
+    Pseudo-labeled points are seen in strong views if ``settings`` say so. ``options`` are for
+    training on given labels alone.
     """
     classes, weights = torch.from_numpy(data.classes), torch.from_numpy(data.weights).float()
     operations = 0
@@ -116,9 +127,12 @@ def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: Local
             inputs = inputs.clone()
             inputs[pseudo] = randaugment(inputs[pseudo], operations)
         logits = network(inputs)
-        return weighted_cross_entropy(logits, classes[at].to(device), weights[at].to(device))
+        given = classes[at].to(device), weights[at].to(device)
+        return weighted_cross_entropy(logits, *given, focal_gamma=options.focal_gamma)
 
-    batches = paired_batches(data.inputs, data.points, data.num_labeled, plan)
+    batches = paired_batches(
+        data.inputs, data.points, data.num_labeled, plan, steps=options.epoch_steps
+    )
     return LocalTask(len(data.points), batches, objective)
 
 
