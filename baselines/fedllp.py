@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 
 import torch
 from torch import Tensor
@@ -20,6 +21,21 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.proportions import ProportionLoss
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Round
+
+RELEASED_EPOCHS = 20
+"""Epochs of the ramp in the authors' code, where it is never longer than one."""
+_DEVIATIONS = {1: 0.3081, 3: 0.2009}
+"""Standard deviation of the pixels in [0, 1] by which the authors' code divides: that of MNIST, and
+the mean over the channels of CIFAR-10."""
+
+
+def released_unit(inputs: Tensor) -> float:
+    """Length of the authors' unit in ours, for a batch: their images have a deviation of 1.
+
+    Our images are in [-1, 1], so that a deviation has twice its value in [0, 1]. Vectors have a
+    deviation of about 1 already.
+    """
+    return 2 * _DEVIATIONS.get(inputs.shape[1], 0.5) if inputs.dim() == 4 else 1.0
 
 
 class FedLLP(MethodStrategy):
@@ -51,19 +67,25 @@ class FedLLPVATClient(FedLLPClient):
     def task(self, round: Round) -> LocalTask:
         """Proportion loss plus alpha times the largest change of predictions near each point."""
         task, options = super().task(round), self.settings[FedLLPVATSettings]
-        alpha = options.alpha * ramp_up(round.number, options.ramp_up_rounds)
-        if alpha == 0:
+        if options.alpha == 0:
             return task
-        loss = self.loss()
+        loss, steps, num_sets = self.loss(), count(), len(self.data.sets.priors)
+        is_release = options.recipe == "release"
+
+        def weight() -> float:
+            if not is_release:
+                return options.alpha * ramp_up(round.number, options.ramp_up_rounds)
+            return options.alpha * ramp_up(next(steps) % num_sets, RELEASED_EPOCHS * num_sets)
 
         def objective(network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
             # The adversarial step is a small difference of predictions: not in bfloat16.
             wide = network.wide()
             logits = wide(inputs)
+            radius = options.radius * (released_unit(inputs) if is_release else 1.0)
             adversarial = virtual_adversarial_loss(
-                wide, inputs, logits, radius=options.radius, xi=options.xi
+                wide, inputs, logits, radius=radius, xi=options.xi
             )
-            return loss(logits, sets) + alpha * adversarial
+            return loss(logits, sets) + weight() * adversarial
 
         dropout = self.settings[FedLLPSettings].dropout
         return replace(task, objective=with_dropout(objective, dropout))

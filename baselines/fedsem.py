@@ -12,7 +12,7 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.registry import ClientRef
-from fedul_flwr.federated.staged_training import staged_task
+from fedul_flwr.federated.staged_training import labeling_views, staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
@@ -49,9 +49,11 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
         if name != LABEL:
             return super().on_phase(name, content)
         load_arrays(self.model, content.arrays)
-        found = label_by_network(self.model, self.data)
+        after = number(content, "after-round")
+        views = labeling_views(self.settings, self.node.partition_id, after)
+        found = label_by_network(self.model, self.data, views)
         stored = {"labels": found.labels, "confidence": found.confidence}
-        self.state.save(LABEL, number(content, "after-round"), stored)
+        self.state.save(LABEL, after, stored)
         return Content()
 
     def task(self, round: Round) -> LocalTask:

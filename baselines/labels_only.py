@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedul_flwr.config.semi import StageSettings
+from fedul_flwr.config.semi import LabelsOnlySettings, StageSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
@@ -28,4 +28,6 @@ class LabelsOnlyClient(MethodClient[PartlyLabeledData]):
         """Training on given labels."""
         none = PseudoLabels.none(len(self.data.unlabeled))
         points = staged_points(self.data, self.state, round, lambda: none)
-        return pseudo_label_task(points, self.settings[StageSettings], round.plan)
+        return pseudo_label_task(
+            points, self.settings[StageSettings], round.plan, self.settings[LabelsOnlySettings]
+        )

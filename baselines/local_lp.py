@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
-from fedul_flwr.federated.staged_training import staged_task
+from fedul_flwr.federated.staged_training import labeling_views, staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local_plan import local_plan
@@ -30,14 +32,18 @@ class LocalLPClient(MethodClient[PartlyLabeledData]):
 
     def task(self, round: Round) -> LocalTask:
         """Training on given labels, and on those propagated from them."""
-        return staged_task(self.data, self.state, round, self.pseudo_labels)
+        views = labeling_views(self.settings, self.node.partition_id, round.number)
+        return staged_task(self.data, self.state, round, lambda: self.pseudo_labels(views))
 
-    def pseudo_labels(self) -> PseudoLabels:
-        """Labels of its unlabeled points, propagated from its own labeled ones."""
+    def pseudo_labels(self, views: np.random.Generator | None = None) -> PseudoLabels:
+        """Labels of its unlabeled points, propagated from its own labeled ones.
+
+        The features are those of ``views`` by ``augment``, or of the points as they are.
+        """
         data, settings = self.data, self.settings
         graph = GraphPoints.of_training(data.examples, data.num_classes)
         features = extract_features(
-            self.model, data.examples.inputs, graph.rows, local_plan(settings)
+            self.model, data.examples.inputs, graph.rows, local_plan(settings), views
         )
         found = labels_from_scores(graph.own_scores(features, settings[PropagationSettings]))
         # The largest is that of all points in the graph, labeled ones included.

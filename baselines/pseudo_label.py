@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 from torch import nn
 
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.staged_training import staged_task
+from fedul_flwr.federated.staged_training import labeling_views, staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.local_plan import local_plan
@@ -30,15 +31,19 @@ class PseudoLabelClient(MethodClient[PartlyLabeledData]):
 
     def task(self, round: Round) -> LocalTask:
         """Training on given labels and on those by the model at the start of the round."""
+        views = labeling_views(self.settings, self.node.partition_id, round.number)
         return staged_task(
-            self.data, self.state, round, lambda: label_by_network(self.model, self.data)
+            self.data, self.state, round, lambda: label_by_network(self.model, self.data, views)
         )
 
 
-def label_by_network(model: nn.Module, data: PartlyLabeledData) -> PseudoLabels:
-    """Predictions of ``model`` for a client's unlabeled training points."""
+def label_by_network(
+    model: nn.Module, data: PartlyLabeledData, views: np.random.Generator | None
+) -> PseudoLabels:
+    """Predictions of ``model`` for a client's unlabeled training points, in ``views`` if any."""
     points = data.examples.points[data.unlabeled]
     if len(points) == 0:  # all have labels, or there are none
         return PseudoLabels.none(0)
-    logits = predict_logits(model, data.examples.inputs, points, local_plan(data.settings))
+    plan = local_plan(data.settings)
+    logits = predict_logits(model, data.examples.inputs, points, plan, views)
     return PseudoLabels.of(network_labels(logits))

@@ -140,7 +140,8 @@ def _run() -> Iterator[list[str]]:
         method='xclp' labels.split='a-file' | method='xclp' labels.split='data/good/train.npz' |
         method='xclp' labels.split='data/huge/train.npz' |
         method='xclp' labels.split='images/fifo.npz' | method='xclp' labels.split='data' |
-        method='xclp' xclp.k=0 | method='xclp' xclp.num-bits=1000000000000 |
+        method='xclp' labels.classes-per-client=11 | method='xclp' xclp.k=0 |
+        method='xclp' xclp.num-bits=1000000000000 |
         method='xclp' xclp.num-bits=7 | method='xclp' labels.without-client=99 |
         method='xclp' xclp.min-labeled-clients=99 semi.labels-only-rounds=0 | method='fedul-mix' |
         method='fedul-finetune' server.dataset='nowhere' |

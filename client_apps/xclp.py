@@ -153,14 +153,16 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
             end_propagation(self.state)
         return PseudoLabels.of(found)
 
-    def _features(self, weights: Arrays) -> NDArray[np.float32]:
+    def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
+        from fedul_flwr.federated.staged_training import labeling_views
         from fedul_flwr.learning.features import extract_features
         from fedul_flwr.learning.local import load_arrays
         from fedul_flwr.learning.local_plan import local_plan
 
         load_arrays(self.model, weights)
         inputs, plan = self.data.examples.inputs, local_plan(self.settings)
-        return extract_features(self.model, inputs, self.graph.rows, plan)
+        views = labeling_views(self.settings, self.node.partition_id, number)
+        return extract_features(self.model, inputs, self.graph.rows, plan, views)
 
 
 def propagation_client(

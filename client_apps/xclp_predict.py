@@ -96,8 +96,9 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
             end_propagation(self.state)
         return super().on_phase(name, content)
 
-    def _features(self, weights: Arrays) -> NDArray[np.float32]:
+    def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         """Features from pixels or from the model; with ``compare`` also writes labels for that."""
+        del number
         from fedul_flwr.learning.features import features_and_logits, pixel_features
         from fedul_flwr.learning.local import load_arrays
         from fedul_flwr.learning.local_plan import local_plan

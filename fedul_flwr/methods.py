@@ -30,6 +30,7 @@ from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.semi import (
     CrossClientSettings,
     FedSiamSettings,
+    LabelsOnlySettings,
     PropagatedLabelSettings,
     PropagationSettings,
     SamplingSettings,
@@ -189,7 +190,7 @@ METHODS: dict[str, Method] = {
             strategy="fedul_flwr.baselines.labels_only:LabelsOnly",
             client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
             disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
-            settings=(LabelSettings, StageSettings),
+            settings=(LabelSettings, StageSettings, LabelsOnlySettings),
             data="partly-labeled",
         ),
         Method(

@@ -66,6 +66,7 @@ class FedMatch(LabelPlaceStrategy):
         return PartsCodec(
             ClientModelCache(RunDirectory(Path(self.settings.output)).held),
             self.options.difference_threshold,
+            cutoff=self.options.psi_cutoff,
             returned=self._returned,
             helpers_of=self._helpers_of,
             on_update=self._on_update,

@@ -330,3 +330,101 @@ def test_follows_the_logits_to_their_device(kind: str) -> None:
     loss = SurrogateLoss(tensor(HAND_PRIORS), tensor(HAND_SIZES), kind=kind)
     value = loss(torch.zeros(4, 2, device="meta"), torch.zeros(4, dtype=torch.long, device="meta"))
     assert value.device.type == "meta"
+
+
+# Optimal recovery (Theorem 4) and convergence (Proposition 3), on a finite space of points
+
+POINTS, TRUE_PRIOR = 12, np.array([0.5, 0.3, 0.2])
+"""Number of different points, and class priors pi at test time."""
+Client = tuple[Floats, Floats]
+"""Class priors Pi_c ``(M_c, K)`` and sizes of a client's sets."""
+CLIENTS: list[Client] = [
+    (np.array([[0.8, 0.1, 0.1], [0.1, 0.7, 0.2], [0.2, 0.2, 0.6]]), np.array([100.0, 300, 200])),
+    (np.array([[0.5, 0.4, 0.1], [0.3, 0.1, 0.6]]), np.array([500.0, 100])),
+    (np.array([[0.6, 0.2, 0.2], [0.2, 0.6, 0.2], [0.1, 0.1, 0.8], [1 / 3] * 3]), np.full(4, 50.0)),
+]
+"""The second has fewer sets than classes: alone it determines no model."""
+
+
+def given_class() -> Floats:
+    """``(K, points)``: p(x | k), the same at all clients."""
+    return np.random.default_rng(5).dirichlet(np.full(POINTS, 2.0), size=3)
+
+
+def posterior() -> Floats:
+    """``(points, K)``: eta by Bayes' rule, what supervised learning of all points would find."""
+    joint = TRUE_PRIOR[:, None] * given_class()
+    return (joint / joint.sum(axis=0)).T
+
+
+def population_loss(logits: Tensor, clients: list[Client]) -> Tensor:
+    """J of eq. 7 with infinitely many points: the mean over clients of E[loss of eq. 9]."""
+    total = tensor(0.0)
+    for priors, sizes in clients:
+        log_q = SurrogateTransition(tensor(priors), tensor(sizes), tensor(TRUE_PRIOR))(logits)
+        joint = tensor((sizes / sizes.sum())[:, None] * (priors @ given_class()))  # p(m, x)
+        total = total - (joint.T * log_q).sum()
+    return total / len(clients)
+
+
+@pytest.mark.parametrize("start", [None, 0, 1])
+@pytest.mark.parametrize("clients", [CLIENTS, CLIENTS[:1]])
+def test_given_infinitely_many_points_then_the_minimizer_is_the_posterior_of_all_labels(
+    clients: list[Client], start: int | None
+) -> None:
+    """Theorem 4: from any first weights, for a model of any form, it gives back eta."""
+    rng = np.random.default_rng(start)
+    first = np.zeros((POINTS, 3)) if start is None else rng.normal(0, 2, (POINTS, 3))
+    logits = tensor(first).requires_grad_()
+    optimizer = torch.optim.LBFGS(
+        [logits],
+        max_iter=300,
+        tolerance_grad=1e-12,
+        tolerance_change=0,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        value = population_loss(logits, clients)
+        value.backward()
+        return value
+
+    optimizer.step(closure)
+    np.testing.assert_allclose(softmax(logits.detach().numpy()), posterior(), atol=1e-4)
+
+
+def test_given_a_client_with_fewer_sets_than_classes_alone_then_the_minimizer_is_not_unique() -> (
+    None
+):
+    """Where Theorem 4 does not hold: another eta has the same surrogate posterior, and loss."""
+    priors, sizes = CLIENTS[1]
+    (kernel,) = np.linalg.svd(np.diag(sizes) @ priors @ np.diag(1 / TRUE_PRIOR))[2][2:]
+    other = posterior() + 0.05 * kernel
+    other = other / other.sum(axis=1, keepdims=True)
+    assert np.abs(other - posterior()).max() > 0.01
+    values = [
+        float(population_loss(tensor(np.log(eta)), CLIENTS[1:2])) for eta in (posterior(), other)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
+
+
+def test_given_algorithm_1_then_the_gradient_vanishes_and_the_rounds_end_at_the_posterior() -> None:
+    """Proposition 3: with local steps and averaging, on clients of different sets."""
+    logits = torch.zeros(POINTS, 3, dtype=torch.float64)
+    norms = []
+    for number in range(240):
+        found = []
+        for one in CLIENTS:
+            local = logits.clone().requires_grad_()
+            for _ in range(3):
+                (gradient,) = torch.autograd.grad(population_loss(local, [one]), local)
+                local = (local - 30.0 * gradient).detach().requires_grad_()
+            found.append(local.detach())
+        logits = torch.stack(found).mean(dim=0)
+        if number in (0, 20, 239):
+            whole = logits.clone().requires_grad_()
+            (gradient,) = torch.autograd.grad(population_loss(whole, CLIENTS), whole)
+            norms.append(float(gradient.norm()))
+    assert norms[2] < 0.1 * norms[1] < 0.05 * norms[0]
+    np.testing.assert_allclose(softmax(logits.numpy()), posterior(), atol=0.02)

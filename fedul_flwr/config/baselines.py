@@ -75,3 +75,8 @@ class FedLLPVATSettings(Settings):
     """Step of the finite difference that finds the perturbation."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 10
     """Rounds over which the weight grows to alpha, as exp(-5·(1 − t)²)."""
+    recipe: Literal["paper", "release"] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. There the ramp takes 20 epochs
+    and begins anew in each, so that the weight stays at 0.7 to 1.1 % of alpha, and `radius` is in
+    units of the pixels' standard deviation in MNIST (gray) or CIFAR-10 (color): 0.6 or 0.4 times
+    as large."""

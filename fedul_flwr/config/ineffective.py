@@ -21,6 +21,7 @@ POINTLESS = {
     "dp.clipping = 'none', without noise": tuple(
         f"dp.{name}" for name in DPSettings.names() if name != "clipping"
     ),
+    "fedllp-vat.recipe = 'release', whose ramp is one of steps": ("fedllp-vat.ramp-up-rounds",),
     "labels.fraction, which says how many labels there are": ("labels.total",),
     "scenario.labels-at = 'server', where no client has labels": (
         *(key for key in _LABELS if key not in ("labels.split", "labels.new-fraction")),

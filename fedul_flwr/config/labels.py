@@ -25,11 +25,16 @@ class LabelSettings(Settings):
     """Fraction of the clients that have labels; at least one has."""
     sampling: Literal["balanced", "random"] = "balanced"
     """Labeled points are spread as equally as possible over a client's classes (XCLP paper, IID),
-    or drawn in the client's class proportions (Non-IID)."""
+    or drawn in the class proportions of the client's points."""
+    classes_per_client: Annotated[int, Field(ge=0)] = 0
+    """If set, the labels of each client are of so many classes alone, and its other points stay as
+    the partition has them (XCLP paper, Non-IID with 5). Every class comes equally often: among as
+    many clients as there are classes, their sets of classes differ by a rotation."""
     new_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Fraction of every client's points that are new: no method trains on them, methods only
     predict their labels."""
     without_client: Annotated[int, Field(ge=-1)] = -1
     """Withhold the labels of this client and change no others; -1 withholds none."""
     split: str = ""
-    """Path of an earlier run's `split.npz` to reuse, in place of a new split of both."""
+    """Path of an earlier run's `split.npz`, or of a split file of the XCLP authors' code
+    (`.txt`), to use in place of a new split of points and labels."""

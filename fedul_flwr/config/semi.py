@@ -19,6 +19,18 @@ class StageSettings(Settings):
     in both stages, and samples only clients with labels in the first."""
 
 
+class LabelsOnlySettings(Settings):
+    """Steps and loss of training on given labels alone, as FLamby has them for Fed-ISIC2019."""
+
+    table: ClassVar[str] = "labels-only"
+    epoch_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of an epoch, in which points come again after a pass over all, or some do not come (100
+    for Fed-ISIC2019). 0 is one pass."""
+    focal_gamma: Annotated[float, Field(ge=0)] = 0.0
+    """Exponent γ of the focal loss −(1 − p)^γ log p of a label with probability p (2 for
+    Fed-ISIC2019). 0 is cross-entropy."""
+
+
 class SamplingSettings(StageSettings):
     """Sampling of clients in the second stage."""
 
@@ -37,6 +49,10 @@ class PseudoLabelSettings(StageSettings):
     """Number of RandAugment's 13 operations, each of magnitude 2 to 5 of 10, on every
     pseudo-labeled image in training; labels come from the unchanged image. 0 applies `augment`
     only, as in the text."""
+    recipe: Literal["paper", "release"] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. There points are labeled in
+    views by `augment`, drawn anew each time, and batches of clients without labels have twice
+    `batch-size` points, as many as those of the others with their pseudo-labeled half."""
     class_weights: bool = False
     """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code counts over
     all clients; counts of one client do harm if it lacks classes."""

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from fedul_flwr.config.base import AUTO, OR_AUTO, nearest
 from fedul_flwr.config.data_settings import DataSettings
-from fedul_flwr.config.model import ModelOptions
+from fedul_flwr.config.model import PRETRAINED_MODELS, ModelOptions
 
 OPTIMIZERS = ("adam", "sgd")
 AUGMENTATIONS = (
@@ -68,8 +68,8 @@ class TrainingSettings(DataSettings):
     """Probability of dropout after every hidden layer of `mlp`, in training."""
     start_from: str = ""
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
-    `torchvision` (pretrained, for its own models). A last layer for another number of classes keeps
-    its random weights."""
+    `torchvision` (pretrained, for its own models and `resnet18-fedul`). A last layer for another
+    number of classes keeps its random weights."""
     frozen_rounds: Annotated[int, Field(ge=0)] = 0
     """First rounds in which only the last linear layer is trained (with `start-from`); batch norm
     keeps its statistics in them. Afterwards all layers are trained."""
@@ -165,10 +165,13 @@ class TrainingSettings(DataSettings):
 
     @model_validator(mode="after")
     def _check_start(self) -> Self:
-        if self.start_from == PRETRAINED and not self.model.startswith(f"{PRETRAINED}:"):
+        plain = self.model.removesuffix("+head")
+        of_torchvision = self.model.startswith(f"{PRETRAINED}:") or plain in PRETRAINED_MODELS
+        if self.start_from == PRETRAINED and not of_torchvision:
+            others = " or ".join(map(repr, PRETRAINED_MODELS))
             raise ValueError(
                 f"start-from = 'torchvision' is for models of torchvision, and model = "
-                f"{self.model!r} is none: choose 'torchvision:NAME'"
+                f"{self.model!r} is none: choose 'torchvision:NAME' or {others}"
             )
         return self
 

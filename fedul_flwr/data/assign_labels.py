@@ -32,11 +32,13 @@ def assign_labels_to_clients(
     Raises
     ------
     UserError
-        If a client has fewer points that can have a label than its number of labels.
+        If a client has fewer points that can have a label than its number of labels, or
+        ``options.classes_per_client`` is more than the number of classes.
     """
     shares = label_shares(len(labels), options, seed)
+    classes = label_classes(labels, options, seed)
     dealt = [
-        _deal_client(truth, share, options, seed, client)
+        _deal_client(truth, share, classes[client], options, seed, client)
         for client, (truth, share) in enumerate(zip(labels, shares, strict=True))
     ]
     return [given for given, _ in dealt], [new for _, new in dealt]
@@ -47,7 +49,7 @@ def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | 
 
     With ``options.fraction`` it is the fraction of its points that get a label.
     """
-    order = stream(seed, "labeled-clients").permutation(num_clients)
+    order = _clients_in_order(num_clients, seed)
     chosen = order[: max(1, round(options.labeled_clients * num_clients))]
     if options.fraction:
         parts = np.zeros(num_clients)
@@ -59,18 +61,54 @@ def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | 
     return shares
 
 
+def _clients_in_order(num_clients: int, seed: int) -> Ints:
+    """Order in which clients have labels: the first have them, if only some have."""
+    return stream(seed, "labeled-clients").permutation(num_clients)
+
+
+def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> list[Ints]:
+    """The classes that the labels of each client may be of.
+
+    With ``options.classes_per_client`` = k of K classes they are those of the XCLP authors' code: k
+    drawn classes, and their K rotations for K clients in turn; then k drawn anew. So each class is
+    at k of K clients. Clients with labels come first, so that this holds among them too.
+    """
+    known = np.unique(np.concatenate([truth[truth != UNLABELED] for truth in labels]))
+    count = options.classes_per_client
+    if not count:
+        return [known] * len(labels)
+    if count > len(known):
+        raise UserError(
+            f"Setting labels.classes-per-client = {count}: the clients' points have {len(known)} "
+            f"classes."
+        )
+    rng = stream(seed, "label-classes")
+    classes: list[Ints] = [known] * len(labels)
+    drawn = known[:0]
+    for position, client in enumerate(_clients_in_order(len(labels), seed)):
+        if position % len(known) == 0:
+            drawn = rng.permutation(len(known))[:count]
+        classes[client] = np.sort(known[(drawn + position) % len(known)])
+    return classes
+
+
 def _deal_client(
-    truth: Ints, share: float, options: LabelSettings, seed: int, client: int
+    truth: Ints, share: float, classes: Ints, options: LabelSettings, seed: int, client: int
 ) -> tuple[Ints, Bools]:
     new = np.zeros(len(truth), dtype=np.bool_)
     count = round(options.new_fraction * len(truth))
     new[stream(seed, "new-points", client).permutation(len(truth))[:count]] = True
     able = np.flatnonzero(~new & (truth != UNLABELED))
     share = round(share * len(able)) if options.fraction else int(share)
+    able = able[np.isin(truth[able], classes)]
     if share > len(able):
+        key, value = (
+            ("fraction", options.fraction) if options.fraction else ("total", options.total)
+        )
+        of_classes = f" of its {len(classes)} classes" if options.classes_per_client else ""
         raise UserError(
-            f"Setting labels.total = {options.total}: the share of client {client} is {share} "
-            f"labels, and it has only {len(able)} points that can have one."
+            f"Setting labels.{key} = {value}: the share of client {client} is {share} "
+            f"labels, and it has only {len(able)} points{of_classes} that can have one."
         )
     rng = stream(seed, "given-labels", client)
     order = rng.permutation(len(able))

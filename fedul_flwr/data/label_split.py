@@ -28,6 +28,7 @@ from fedul_flwr.data.federated_split import (
     part_of,
     read_arrays,
 )
+from fedul_flwr.data.released_split import read_released_split
 from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
@@ -70,7 +71,7 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
     options = config[LabelSettings]
     if options.split:
         labels = np.asarray(source.train.labels)
-        dealt = load_split(Path(options.split), num_clients, labels)
+        dealt = load_split(Path(options.split), num_clients, labels, source.class_names)
     else:
         dealt = _deal(source, num_clients, config)
     clients = _withhold(_of_scenario(dealt.clients, config), options.without_client)
@@ -90,7 +91,7 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     if (
         who_has_labels(config) != "clients"
     ):  # no labels are assigned, so the number cannot be too large
-        options = options.model_copy(update={"total": 0, "fraction": 0.0})
+        options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
     given, new = assign_labels_to_clients(truth, options, config.seed)
     clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
     return LabelAssignment(clients, validation, server)
@@ -205,14 +206,20 @@ def split_file(config: RunConfig) -> list[Path]:
     return [Path(named)] if named else []
 
 
-def load_split(file: Path, num_clients: int, train_labels: Ints) -> LabelAssignment:
-    """Read a file of :func:`save_split`; true labels come from ``train_labels``.
+def load_split(
+    file: Path, num_clients: int, train_labels: Ints, class_names: Sequence[str]
+) -> LabelAssignment:
+    """Read a file of :func:`save_split`, or with ``.txt`` one of the XCLP authors' code.
+
+    True labels come from ``train_labels``.
 
     Raises
     ------
     UserError
         If it is another file, or one for other data or another number of clients.
     """
+    if file.suffix.lower() == ".txt":
+        return _load_released(file, num_clients, train_labels, class_names)
     try:
         with np.load(
             file
@@ -223,9 +230,38 @@ def load_split(file: Path, num_clients: int, train_labels: Ints) -> LabelAssignm
     if str(arrays["fingerprint"]) != _fingerprint(train_labels):
         raise _refusal(file, "it is of a data set with other training labels than this run's")
     clients = _clients(arrays, train_labels[arrays["points"]])
-    if len(clients) != num_clients:
-        raise _refusal(file, f"it is of {len(clients)} clients, and this run has {num_clients}")
+    _check_number(file, len(clients), num_clients)
     return LabelAssignment(clients, arrays["validation"], arrays["server"])
+
+
+def _check_number(file: Path, clients: int, num_clients: int) -> None:
+    if clients != num_clients:
+        raise _refusal(file, f"it is of {clients} clients, and this run has {num_clients}")
+
+
+def _load_released(
+    file: Path, num_clients: int, train_labels: Ints, class_names: Sequence[str]
+) -> LabelAssignment:
+    """Read a split file of the XCLP authors' code: who holds each point, and its label or none.
+
+    The points of the data set that it does not name are for validation: the authors' code takes
+    its validation points out of the training data before it splits them.
+    """
+    try:
+        split = read_released_split(file, train_labels, class_names)
+    except ValueError as error:
+        raise _refusal(file, str(error)) from error
+    held = split.owners >= 0
+    _check_number(file, int(split.owners.max(initial=-1)) + 1, num_clients)
+    clients = []
+    for client in range(num_clients):
+        of_client = split.owners == client
+        points, shown = split.points[of_client], split.labeled[of_client]
+        truth = train_labels[points]
+        given = np.where(shown, truth, UNLABELED)
+        clients.append(LabelTruth(points, truth, given, np.zeros(len(points), dtype=np.bool_)))
+    unnamed = np.setdiff1d(np.flatnonzero(train_labels != UNLABELED), split.points)
+    return LabelAssignment(tuple(clients), unnamed, split.points[~held])
 
 
 def _fingerprint(labels: Ints) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.results.records import Run, number
-from fedul_flwr.results.summary import SHARES
+from fedul_flwr.results.summary import RELEASED_DOWN, SHARES
 
 Values = Mapping[str, float]
 
@@ -48,6 +48,7 @@ METRICS: Mapping[str, Metric] = {
     "accuracy": Metric("accuracy (%)", 2, _accuracy),
     "s2c": Metric("S2C (%)", 0, _first("nonzero_down_percent", "percent_down")),
     "c2s": Metric("C2S (%)", 0, _first("nonzero_up_percent", "percent_up")),
+    "s2c-release": Metric("S2C as released (%)", 0, _first(RELEASED_DOWN)),
     "labeled-error": Metric("error on labeled points (%)", 2, _first("labeled_error")),
     "balanced-accuracy": Metric(
         "balanced accuracy (%)", 2, _first(_balanced(LEFT_OUT), _balanced(XCLP))
@@ -58,7 +59,9 @@ METRICS: Mapping[str, Metric] = {
     "gflops": Metric("forward FLOPs (G)", 3),
 }
 """Metrics by their names in the tables' files. S2C and C2S are FedMatch's traffic from and to the
-server: values that were sent because they changed, in percent of a dense model per client."""
+server: values that were sent because they changed, in percent of a dense model per client;
+``s2c-release`` counts as its authors' code, where a client's first exchange costs a later one's
+price."""
 
 
 def metrics_of(run: Run) -> dict[str, float]:
@@ -77,7 +80,7 @@ def metrics_of(run: Run) -> dict[str, float]:
         "last_test_error": summary.get("final_test_error"),
         "lowest_test_error": min(errors, default=None),
         "labeled_error": labeled[-1] if labeled else None,
-        **{key: summary.get(key) for key in SHARES},
+        **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN)},
     }
     for source, score in ((run.labels or {}).get("sources") or {}).items():
         found[_balanced(source)] = score.get("balanced_accuracy")

@@ -23,6 +23,7 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.released_traffic import changed_values
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
@@ -67,6 +68,11 @@ class ClientModelCache:
         self._state(client).save(HELD, server_round, flatten(parts))
         self.rounds[client] = server_round
 
+    def latest(self) -> list[int]:
+        """The clients of the last exchange, in order."""
+        last = max(self.rounds.values(), default=0)
+        return sorted(client for client, number in self.rounds.items() if number == last)
+
     def forget(self, client: int) -> None:
         """Delete the entry of ``client``, whose parts are not known."""
         self.rounds.pop(client, None)
@@ -91,6 +97,7 @@ class PartsCodec(UpdateCodec):
     ----------
     cache : the parts that each client has.
     threshold : smaller differences are not sent.
+    cutoff : smaller values of psi count as 0 in the authors' count of traffic.
     returned : names of the parts that clients return.
     helpers_of : the helpers' psi that a client also gets.
     on_update : called with the parts that a client has returned.
@@ -106,12 +113,13 @@ class PartsCodec(UpdateCodec):
         cache: ClientModelCache,
         threshold: float,
         *,
+        cutoff: float,
         returned: Callable[[Parts], list[str]],
         helpers_of: HelpersOf,
         on_update: OnUpdate,
         compose: Callable[[Parts], Arrays],
     ) -> None:
-        self.cache, self._threshold = cache, threshold
+        self.cache, self._threshold, self._cutoff = cache, threshold, cutoff
         self._returned, self._compose = returned, compose
         self._helpers_of, self._on_update = helpers_of, on_update
         self.parts: Parts = {}
@@ -127,9 +135,16 @@ class PartsCodec(UpdateCodec):
     ) -> None:
         """Put into each message the differences from the parts that its client has."""
         del arrays
+        before = self.cache.latest()
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
             config = cast(ConfigRecord, message.content[CONFIG])
+            # In the authors' code a new client finds the parts of one that ran in its place before.
+            is_new = client not in self.cache.rounds and len(before)
+            held = self.cache.of(before[client % len(before)] if is_new else client)
+            record.released_down += changed_values(
+                self.parts, held, self._helpers_of(client), self._threshold, self._cutoff
+            )
             message.content = self._message(client, config, record)
             record.down.update(payload_parts(message.content))
 

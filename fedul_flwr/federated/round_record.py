@@ -34,6 +34,7 @@ class RoundRecord:
         (``model`` for the model's), ``phases``, ``evaluation``, ``other``.
     nonzero_down, nonzero_up : number of values sent because they differ from the receiver's, by
         part; counted only by methods that send sparse differences.
+    released_down : the number to clients as the FedMatch authors' code counts it.
     metrics : means over clients, from the base.
     heldout_loss : median over clients, if measured.
     heldout_losses : number and held-out loss of each client that measured one.
@@ -53,6 +54,7 @@ class RoundRecord:
     up: Counter[str] = field(default_factory=Counter)
     nonzero_down: Counter[str] = field(default_factory=Counter)
     nonzero_up: Counter[str] = field(default_factory=Counter)
+    released_down: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
     heldout_loss: float | None = None
     heldout_losses: list[tuple[int, float]] = field(default_factory=list)
@@ -85,6 +87,8 @@ class RoundRecord:
             for part, count in values.items():
                 percent = self._percent(count, self.model_values)
                 line[f"nonzero_{way}_percent_{part}"] = percent
+        if self.nonzero_down:
+            line["released_down_percent"] = self._percent(self.released_down, self.model_values)
         return line
 
     def incidents(self) -> dict[str, list[str]]:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from fedul_flwr.config.semi import StageSettings
+import numpy as np
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import PseudoLabelSettings, StageSettings
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import PSEUDO_LABELS
@@ -20,6 +24,17 @@ from fedul_flwr.learning.task import LocalTask, Round
 
 Label = Callable[[], PseudoLabels]
 """Labels a client's unlabeled training points in a round of the second stage."""
+
+
+def labeling_views(settings: RunConfig, client: int, number: int) -> np.random.Generator | None:
+    """Draws the views in which a client labels its points in a round; None for points as they are.
+
+    Parameters
+    ----------
+    client, number : of the client, and of the round.
+    """
+    is_release = settings[PseudoLabelSettings].recipe == "release"
+    return stream(settings.seed, "labeling-views", number, client) if is_release else None
 
 
 def staged_points(

@@ -11,6 +11,7 @@ from flwr.app import ArrayRecord, Message, Metadata, MetricRecord
 from fedul_flwr.config.baselines import SupervisedSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import LabelsOnlySettings
 from fedul_flwr.data.content import number
 from fedul_flwr.errors import BadMessageError, NoUpdateError
 from fedul_flwr.federated.blame import failure_reason, printable
@@ -133,6 +134,7 @@ class UpdateValidator:
         if trained and settings.base == "fednova" and _weight(reply) > 0:
             # These steps are those of FedUL's sets, in a simulation alone.
             known = settings[SupervisedSettings].steps == "labeled"
+            known &= not settings[LabelsOnlySettings].epoch_steps
             most = settings.local_epochs * points if known else math.inf
             check_normalizer(metrics, settings.momentum, most)
 

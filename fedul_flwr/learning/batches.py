@@ -139,6 +139,7 @@ def paired_batches(
     num_labeled: int,
     plan: LocalPlan,
     views: int = 1,
+    steps: int = 0,
 ) -> Batches:
     """Batches of labeled and as many unlabeled points; targets are positions in ``points``.
 
@@ -152,6 +153,7 @@ def paired_batches(
     num_labeled : number of labeled points. A batch has ``plan.batch_size`` of them, or all if there
         are fewer.
     views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
+    steps : number of batches of an epoch, in place of one pass.
     """
     labeled = np.arange(num_labeled)
     others = np.arange(num_labeled, len(points))
@@ -160,7 +162,7 @@ def paired_batches(
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         streams = [part for part in (others, labeled) if len(part)]
         orders = [_endless(part, rng) for part in streams]
-        for _ in range(max(1, len(streams[0]) // of_each)):
+        for _ in range(steps or max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
             inputs = to_input(gather(stored, points[chosen]))
             seen = [_augmented(inputs, plan, rng) for _ in range(views)]
@@ -236,8 +238,13 @@ def _endless(
 
 
 def evaluation_batches(
-    stored: Inputs, points: NDArray[np.int64], batch_size: int
+    stored: Inputs,
+    points: NDArray[np.int64],
+    batch_size: int,
+    plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
 ) -> Iterator[Tensor]:
-    """All ``points`` in order, as inputs."""
+    """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``."""
     for start in range(0, len(points), batch_size):
-        yield to_input(gather(stored, points[start : start + batch_size]))
+        inputs = to_input(gather(stored, points[start : start + batch_size]))
+        yield inputs if plan is None or views is None else _augmented(inputs, plan, views)

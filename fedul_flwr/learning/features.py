@@ -19,10 +19,12 @@ def features_and_logits(
     stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
 ) -> tuple[NDArray[np.float32], Tensor]:
     """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``stored``, in one pass.
 
-    The model is in evaluation mode, as in :func:`fedul_flwr.learning.local.predict_logits`.
+    The model is in evaluation mode, and ``views`` augments, as in
+    :func:`fedul_flwr.learning.local.predict_logits`.
 
     Raises
     ------
@@ -34,7 +36,7 @@ def features_and_logits(
         empty = np.zeros((0, layer.in_features), dtype=np.float32)
         return empty, torch.zeros(0, layer.out_features)
     with inputs_of(layer) as batches:
-        logits = predict_logits(model, stored, points, plan)
+        logits = predict_logits(model, stored, points, plan, views)
     return torch.cat(batches).float().cpu().numpy(), logits
 
 
@@ -43,9 +45,10 @@ def extract_features(
     stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
 ) -> NDArray[np.float32]:
     """Features ``(n, d)`` of rows ``points`` of ``stored``: see :func:`features_and_logits`."""
-    return features_and_logits(model, stored, points, plan)[0]
+    return features_and_logits(model, stored, points, plan, views)[0]
 
 
 def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -189,14 +189,18 @@ def predict_logits(
     stored: Inputs,
     points: NDArray[np.int64],
     plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
 ) -> Tensor:
-    """Outputs of ``model`` in evaluation mode on rows ``points`` of ``stored``: ``(n, K)``."""
+    """Outputs of ``model`` in evaluation mode on rows ``points`` of ``stored``: ``(n, K)``.
+
+    ``views`` draws augmented views of the points by ``plan.augment``; without it there are none.
+    """
     plan = plan or LocalPlan()
     # Not in inference mode: weights moved within it could not be trained afterwards.
     place(model, plan.device, plan.precision)
     model.eval()
     network = Network(model, plan.device, plan.precision)
-    batches = evaluation_batches(stored, points, EVALUATED[plan.device.type])
+    batches = evaluation_batches(stored, points, EVALUATED[plan.device.type], plan, views)
     with torch.inference_mode():
         return torch.cat([network(network.place(inputs)).cpu() for inputs in batches])
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
+from fedul_flwr.config.semi import (
+    LabelsOnlySettings,
+    PropagatedLabelSettings,
+    PseudoLabelSettings,
+    StageSettings,
+)
 from fedul_flwr.data.types import UNLABELED, Bools, Floats, Inputs, Ints, Propagated
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.network import Network
@@ -97,13 +102,23 @@ def weighted_points(
     return WeightedPoints(inputs, points, classes, weights, len(labeled))
 
 
-def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: LocalPlan) -> LocalTask:
+def pseudo_label_task(
+    data: WeightedPoints,
+    settings: StageSettings,
+    plan: LocalPlan,
+    options: LabelsOnlySettings = LabelsOnlySettings(),  # noqa: B008 (frozen)
+) -> LocalTask:
     """Weighted cross-entropy on labeled points and as many pseudo-labeled ones per batch.
 
-    Pseudo-labeled points are seen in strong views if ``settings`` say so.
+    Pseudo-labeled points are seen in strong views if ``settings`` say so. ``options`` are for
+    training on given labels alone.
     """
     classes, weights = torch.from_numpy(data.classes), torch.from_numpy(data.weights).float()
-    operations = settings.operations if isinstance(settings, PseudoLabelSettings) else 0
+    operations = 0
+    if isinstance(settings, PseudoLabelSettings):
+        operations = settings.operations
+        if settings.recipe == "release" and data.num_labeled == 0:
+            plan = replace(plan, batch_size=2 * plan.batch_size)
 
     def objective(network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
         at, device = positions.cpu(), positions.device
@@ -112,9 +127,12 @@ def pseudo_label_task(data: WeightedPoints, settings: StageSettings, plan: Local
             inputs = inputs.clone()
             inputs[pseudo] = randaugment(inputs[pseudo], operations)
         logits = network(inputs)
-        return weighted_cross_entropy(logits, classes[at].to(device), weights[at].to(device))
+        given = classes[at].to(device), weights[at].to(device)
+        return weighted_cross_entropy(logits, *given, focal_gamma=options.focal_gamma)
 
-    batches = paired_batches(data.inputs, data.points, data.num_labeled, plan)
+    batches = paired_batches(
+        data.inputs, data.points, data.num_labeled, plan, steps=options.epoch_steps
+    )
     return LocalTask(len(data.points), batches, objective)
 
 

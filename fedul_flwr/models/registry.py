@@ -19,7 +19,7 @@ from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
 from fedul_flwr.models.resnet9 import resnet9, resnet9_quarter
-from fedul_flwr.models.resnet18 import resnet18, resnet18_small
+from fedul_flwr.models.resnet18 import resnet18, resnet18_fedul, resnet18_small
 from fedul_flwr.models.small_cnns import cnn2, cnn4, cnn_small, lenet
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 from fedul_flwr.models.two_heads import SUFFIX, TwoHeads
@@ -43,6 +43,7 @@ MODELS: dict[str, Builder] = {
     "resnet9": resnet9,
     "resnet9-quarter": resnet9_quarter,
     "resnet18": resnet18,
+    "resnet18-fedul": resnet18_fedul,
     "resnet18-small": resnet18_small,
 }
 """Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""

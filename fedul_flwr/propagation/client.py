@@ -54,8 +54,9 @@ prefix of the backend's state."""
 STORED = "xclp"
 """Name under which they are stored, in Flower's state only, until the propagation ends."""
 
-Features = Callable[[Arrays], NDArray[np.floating[Any]]]
-"""``(the model's arrays, empty for pixels) -> (n, d)``, features of the client's points."""
+Features = Callable[[Arrays, int], NDArray[np.floating[Any]]]
+"""``(the model's arrays, empty for pixels, number of the round) -> (n, d)``, features of the
+client's points."""
 
 
 def end_propagation(store: Store) -> None:
@@ -151,11 +152,12 @@ class PropagationClient:
         if content.values[FIRST]:
             names = [name for name in message if name.startswith(MODEL)]
             weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
+            round_number = number(content, ROUND)
             try:
-                features = checked_features(self._features(weights))
+                features = checked_features(self._features(weights, round_number))
             except UserError as error:
                 raise UserError(f"{self._name}: {error}") from error
-            features = self._noise.features(features, number(content, ROUND))
+            features = self._noise.features(features, round_number)
             present = features.any(axis=1)
             stored: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
             reply[LABELED] = (self._labels != UNLABELED)[present]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:  # the command line prints summaries without importing torch
 SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")
 """Traffic of a round in percent of a dense model per client: bytes, and values sent because they
 changed. A summary has the means over its rounds."""
+RELEASED_DOWN = "released_down_percent"
+"""The last of these as the FedMatch authors' code counts it."""
 
 
 def write_summary(
@@ -135,7 +137,7 @@ def _total(lines: list[dict[str, Any]], key: str) -> Any:
 
 def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
     """Mean of each recorded percentage over the rounds that have it."""
-    known = {key: [line[key] for line in lines if key in line] for key in SHARES}
+    known = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
     return {key: sum(values) / len(values) for key, values in known.items() if values}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from fedul_flwr.baselines import fedllp
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
@@ -264,6 +265,37 @@ def test_the_adversarial_loss_has_its_weight_of_the_round(
     plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
     found = built.task(now).objective(network, inputs, sets)
     assert float((found - plain).detach()) == pytest.approx(3 * weight, rel=1e-5)
+
+
+@pytest.mark.parametrize(("channels", "unit"), [(1, 0.6162), (3, 0.4018)])
+def test_given_the_released_recipe_then_the_ramp_begins_anew_each_epoch_and_the_radius_is_smaller(
+    client: Build, monkeypatch: pytest.MonkeyPatch, channels: int, unit: float
+) -> None:
+    """Alpha·exp(-5·(1 − s/20M)²) in step s of an epoch of M, whatever the round is."""
+    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": 0.5, "fedllp-vat.radius": 6.0}
+    built = client(
+        FedLLPVATClient, method="fedllp-vat", **options, **{"fedllp-vat.recipe": "release"}
+    )
+    radii: list[float] = []
+
+    def watch(*_: Any, radius: float, xi: float) -> torch.Tensor:
+        radii.append(radius)
+        return torch.tensor(3.0)
+
+    monkeypatch.setattr(fedllp, "virtual_adversarial_loss", watch)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(channels * 64, 10)).eval()
+    network = Network(model, torch.device("cpu"), "float32")
+    inputs, sets = torch.zeros(2, channels, 8, 8), torch.tensor([1, 1])
+    for number in (1, 90):
+        now = built.round({"server-round": number})
+        plain = FedLLPClient.task(built, now).objective(network, inputs, sets)
+        objective = built.task(now).objective
+        for step in (0, 1, 2, 3, 0, 1):
+            weight = 0.5 * math.exp(-5 * (1 - step / 80) ** 2)
+            found = float((objective(network, inputs, sets) - plain).detach())
+            assert found == pytest.approx(3 * weight, rel=1e-4)
+            assert 0.0067 * 0.5 < weight < 0.011 * 0.5
+    assert radii == pytest.approx([6.0 * unit] * 12)
 
 
 def test_every_client_and_every_round_has_random_numbers_of_its_own(

@@ -22,6 +22,7 @@ from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
@@ -194,6 +195,46 @@ def test_images_are_labeled_as_they_are(client: Build, monkeypatch: pytest.Monke
     ]
     np.testing.assert_array_equal(found[0].classes, found[1].classes)
     np.testing.assert_array_equal(found[0].weights, found[1].weights)
+
+
+LABELING: list[tuple[Any, str, Any, str]] = [
+    (PseudoLabelClient, "pseudo-label", pseudo_label, "predict_logits"),
+    (LocalLPClient, "local-lp", local_lp, "extract_features"),
+]
+
+
+@pytest.mark.parametrize(("kind", "method", "module", "name"), LABELING)
+def test_given_the_released_recipe_then_points_are_labeled_in_views_of_the_round(
+    client: Build, monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, module: Any, name: str
+) -> None:
+    views = recorded(monkeypatch, module, name, 4)
+    weighted_points(client(kind, method, 2), SECOND)
+    assert views == [None]
+    built = client(kind, method, 2, seed=6, **{"semi.recipe": "release", "augment": "rotate"})
+    for number in (SECOND, SECOND, SECOND + 1):
+        weighted_points(built, number)
+    # The generator has drawn for the views of the round; a second time it draws the same.
+    drawn = [float(rng.random()) for rng in views[1:]]
+    assert drawn[0] == drawn[1] != drawn[2]
+    unused = stream(6, "labeling-views", SECOND, 2)
+    assert float(unused.random()) != drawn[0]
+
+
+def test_given_the_released_recipe_then_features_in_the_graph_of_xclp_are_of_views(
+    client: Build,
+) -> None:
+    def features(number: int, **options: Any) -> Any:
+        built = client(XCLPClient, "xclp", 1, **options)
+        return built._features(weights(), number)
+
+    plain, views = {"augment": "rotate"}, {"semi.recipe": "release", "augment": "rotate"}
+    as_they_are = features(SECOND, **plain)
+    np.testing.assert_array_equal(as_they_are, features(SECOND + 1, **plain))
+    found = features(SECOND, **views)
+    assert found.shape == as_they_are.shape
+    assert np.abs(found - as_they_are).max() > 0.01
+    np.testing.assert_array_equal(found, features(SECOND, **views))
+    assert np.abs(found - features(SECOND + 1, **views)).max() > 0.01
 
 
 def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Settings) -> None:

@@ -103,6 +103,31 @@ def test_given_one_round_then_no_priors_are_checked(
     task_of(built, 1)
 
 
+@pytest.mark.parametrize("name", ["learn_priors", "check_fit"])
+def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_without_them(
+    client: Build, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Else the held-out loss, that chooses the round, would be of points the run knows."""
+    likelihoods = recorded(monkeypatch, set_priors, name, 0)
+    members = recorded(monkeypatch, set_priors, name, 1)
+    options = {"validation_fraction": 0.0, "selection": "heldout", "num_rounds": 3}
+    learning = {"fedul.learn-priors": True, "fedul.learn-priors-after": 1}
+    table = learning if name == "learn_priors" else {}
+    table |= {"fedul.check-priors": name == "check_fit", "fedul.heldout-fraction": 0.3}
+    built = client(FedULClient, method="fedul", **options, **table)
+    start = dict(zip(built.array_names(), mlp_weights(3), strict=True))
+    load_arrays(built.model, start)
+    sets, kept = built.data.sets, ~built.held_out
+    assert 0.6 < kept.mean() < 0.8
+    logits = predict_logits(built.model, sets.inputs, sets.points[kept])
+    task_of(built, 3)
+    np.testing.assert_array_equal(members[0], sets.sets[kept])
+    expected = set_priors.set_likelihoods(logits.double().softmax(dim=1).numpy(), None)
+    np.testing.assert_allclose(likelihoods[0], expected, rtol=1e-5)
+    # Nor are they among the points that are trained on.
+    assert set(sets.points[kept]).isdisjoint(sets.points[~kept])
+
+
 def test_given_exact_priors_then_they_are_checked_against_themselves(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

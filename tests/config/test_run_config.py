@@ -290,9 +290,9 @@ def test_pretrained_weights_are_for_models_of_torchvision() -> None:
         parse({"start-from": "torchvision", "model": "resnet18"})
     assert str(error.value) == (
         "Setting start-from = 'torchvision' is for models of torchvision, and model = 'resnet18' "
-        "is none: choose 'torchvision:NAME'."
+        "is none: choose 'torchvision:NAME' or 'resnet18-fedul'."
     )
-    for model in ("torchvision:resnet18", "torchvision:resnet18+head"):
+    for model in ("torchvision:resnet18", "torchvision:resnet18+head", "resnet18-fedul"):
         assert parse({"start-from": "torchvision", "model": model}).start_from == "torchvision"
 
 

@@ -74,9 +74,12 @@ def write_npz_pair(root: Path, **changes: Any) -> None:
     np.savez(root / "test.npz", images=pixels(3, 5, 4, seed=1), labels=np.array([0, 1, 2]))
 
 
-def write_source(folder: Path, labels: Any) -> Path:
-    """Write a data set of 400 random images and ``labels`` (four classes); where it was decoded."""
+def write_source(folder: Path, labels: Any, **arrays: Any) -> Path:
+    """Write a data set of 400 random images and ``labels`` (four classes); where it was decoded.
+
+    ``arrays`` are further ones of both files, as ``class_names``.
+    """
     folder.mkdir()
-    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels)
-    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4))
+    np.savez(folder / "train.npz", images=pixels(400, 4, 4), labels=labels, **arrays)
+    np.savez(folder / "test.npz", images=pixels(4, 4, 4, seed=1), labels=np.arange(4), **arrays)
     return source_directory(str(folder))

@@ -117,6 +117,50 @@ def test_a_client_with_fewer_points_than_its_share_is_named() -> None:
     )
 
 
+def test_given_classes_per_client_then_labels_alone_are_of_so_many_classes() -> None:
+    """XCLP's Non-IID: each class is at k of K clients, as often in each, and points stay."""
+    truth = [np.repeat(np.arange(10), 12)] * 20
+    found, _ = assign_labels_to_clients(truth, options(total=200, classes_per_client=5), seed=3)
+    table = np.array([counts(labels, 10) for labels in found])
+    assert set(table.ravel()) == {0, 2}  # ten labels a client: two of each of five classes
+    assert ((table > 0).sum(axis=1) == 5).all()
+    assert (table.sum(axis=0) == 20).all()
+    # Half of the clients have labels: again each class equally often.
+    half, _ = assign_labels_to_clients(
+        truth, options(total=200, classes_per_client=5, labeled_clients=0.5), seed=3
+    )
+    of_half = np.array([counts(labels, 10) for labels in half])
+    assert sorted(of_half.sum(axis=1)) == [0] * 10 + [20] * 10
+    assert (of_half.sum(axis=0) == 20).all()
+    # Rotations: one client's classes are another's, moved by one.
+    kinds = {tuple(np.flatnonzero(row)) for row in table}
+    assert {tuple(np.sort((np.array(kind) + 1) % 10)) for kind in kinds} == kinds
+    other, _ = assign_labels_to_clients(truth, options(total=200, classes_per_client=5), seed=4)
+    assert [counts(labels, 10) for labels in other] != table.tolist()
+
+
+def test_given_classes_per_client_and_random_sampling_then_points_decide_how_many_of_each() -> None:
+    truth = [np.repeat(np.arange(4), [60, 60, 20, 60])] * 4
+    found, _ = assign_labels_to_clients(
+        truth, options(total=160, classes_per_client=2, sampling="random"), seed=0
+    )
+    for labels in found:
+        row = counts(labels, 4)
+        assert sum(row) == 40
+        assert sum(count > 0 for count in row) == 2
+        assert row[2] == 0 or row[2] < 20  # a quarter of its two classes' points, in the mean 10
+
+
+def test_given_more_classes_or_labels_than_there_are_then_the_split_is_refused() -> None:
+    truth = [np.repeat(np.arange(4), 5)] * 4
+    with pytest.raises(UserError, match="classes-per-client = 5: the clients' points have 4"):
+        assign_labels_to_clients(truth, options(total=4, classes_per_client=5), seed=0)
+    with pytest.raises(UserError, match=r"is 11 labels, .* only 10 points of its 2 classes"):
+        assign_labels_to_clients(truth, options(total=44, classes_per_client=2), seed=0)
+    with pytest.raises(UserError, match=r"labels.fraction = 0.6: .* 12 labels, .* only 10 points"):
+        assign_labels_to_clients(truth, options(fraction=0.6, classes_per_client=2), seed=0)
+
+
 TRUTH = st.lists(
     st.lists(st.integers(-1, 3), min_size=12, max_size=30).map(np.array), min_size=1, max_size=4
 )

@@ -18,6 +18,7 @@ from fedul_flwr.data.label_split import (
     open_partly_labeled_points,
     save_split,
 )
+from fedul_flwr.data.released_split import read_released_split
 from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.split import (
     Split,
@@ -99,6 +100,7 @@ OTHER_DATA: dict[str, Any] = {
     "labels.total": 61,
     "labels.labeled-clients": 0.5,
     "labels.sampling": "random",
+    "labels.classes-per-client": 3,
     "labels.new-fraction": 0.5,
     "labels.without-client": 1,
     "seed": 1,
@@ -134,6 +136,7 @@ def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
         "labels.fraction": 0.0,
         "labels.labeled-clients": 1.0,
         "labels.sampling": "balanced",
+        "labels.classes-per-client": 0,
         "labels.new-fraction": 0.0,
         "labels.without-client": -1,
         "labels.split": "",
@@ -320,3 +323,98 @@ def test_a_saved_split_that_does_not_fit_is_refused(
     refused(no_split, tmp_path / "one.npz")
     shutil.rmtree(tmp_path / "cache" / "splits")
     build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
+
+
+# Split files of the XCLP authors' code
+
+NAMES = ("oak", "fir", "elm", "ash")
+
+
+def released_line(row: int, owner: object, labeled: int, label: int | None = None) -> str:
+    name = NAMES[LABELS[row] if label is None else label]
+    return f"{row}_{name}.png {name} {owner} {labeled}\n"
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> tuple[Path, Path]:
+    """A data set, and a file as the authors write them: rows by class, not in order; validation
+    points are in no line, and the server has labels."""
+    place = write_source(tmp_path / "trees", LABELS, class_names=list(NAMES))
+    file = tmp_path / "6_labels_3_clients_0_labelledclients_noniid_5_split_0.txt"
+    rows = [row for row in np.argsort(LABELS, kind="stable")[::-1] if row >= 100]
+    file.write_text(
+        "".join(
+            released_line(row, "server", 1)
+            if row >= 390
+            else released_line(row, row % 3, int(row % 10 == 0))
+            for row in rows
+        )
+    )
+    return place, file
+
+
+def test_given_a_split_file_of_the_authors_then_clients_have_its_points_and_labels(
+    released: tuple[Path, Path],
+) -> None:
+    place, file = released
+    options = {"labels.split": str(file)}
+    split = build_split(place, 3, config(**REUSED, **options))
+    np.testing.assert_array_equal(split.validation, np.arange(100))
+    np.testing.assert_array_equal(split.server, np.arange(390, 400))
+    for number, client in enumerate(split.clients):
+        assert isinstance(client, LabelTruth)
+        expected = np.array([row for row in range(100, 390) if row % 3 == number])
+        np.testing.assert_array_equal(client.points, expected)
+        np.testing.assert_array_equal(client.labels, LABELS[expected])
+        given = np.where(expected % 10 == 0, LABELS[expected], -1)
+        np.testing.assert_array_equal(client.given, given)
+        assert not client.new.any()
+    changed = file.read_text().replace(" 2 0\n", " 1 0\n", 1)
+    file.write_text(changed)
+    other = build_split(place, 3, config(**REUSED, **options))
+    assert len(other.clients[1].points) == len(split.clients[1].points) + 1
+
+
+def test_given_cifar_10_in_the_order_of_the_hub_then_rows_are_those_of_its_parts(
+    tmp_path: Path,
+) -> None:
+    of_authors = np.random.default_rng(0).integers(0, 4, 50_000)
+    # The archive has the five parts of 10,000 as 4, 3, 2, 5, 1, and so has the data set.
+    hub = np.concatenate([of_authors[10_000 * part :][:10_000] for part in (3, 2, 1, 4, 0)])
+    rows = np.arange(0, 50_000, 7)
+    lines = [released_line(int(row), 0, 1, of_authors[row]) for row in rows]
+    (tmp_path / "split.txt").write_text("".join(lines))
+    for labels, expected in (
+        (of_authors, rows),
+        (hub, np.array([(4, 2, 1, 0, 3)[row // 10_000] * 10_000 + row % 10_000 for row in rows])),
+    ):
+        found = read_released_split(tmp_path / "split.txt", labels, NAMES)
+        np.testing.assert_array_equal(found.points, np.sort(expected))
+        np.testing.assert_array_equal(labels[found.points].sum(), of_authors[rows].sum())
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("image_10661.JPEG n01532829 2 0\n", "line 301 is not of the form"),
+        ("7_oak.png oak 2\n", "line 301 is not of the form"),
+        ("7_oak.png oak -2 0\n", "line 301 is not of the form"),
+        ("7_oak.png oak 2 2\n", "line 301 is not of the form"),
+        ("400_oak.png oak 2 0\n", "it names row 400 of the training data, which has 400"),
+        (released_line(7, 0, 0, (LABELS[7] + 1) % 4), "line 301 has another class than row 7"),
+        ("7_yew.png yew 2 0\n", "line 301 has another class than row 7"),
+        (released_line(200, 0, 0), "it names row 200 more than once"),
+        (released_line(7, 3, 0), "it is of 4 clients, and this run has 3"),
+    ],
+)
+def test_given_a_split_file_of_the_authors_that_does_not_fit_then_it_is_refused(
+    released: tuple[Path, Path], line: str, message: str
+) -> None:
+    place, file = released
+    file.write_text(file.read_text() + line)
+    with pytest.raises(UserError) as error:
+        build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
+    assert str(error.value).startswith(f"Setting labels.split = {str(file)!r}: {message}")
+    (file.parent / "empty.txt").write_text("")
+    with pytest.raises(UserError, match="it is of 0 clients, and this run has 3"):
+        build_split(place, 3, config(**REUSED, **{"labels.split": str(file.parent / "empty.txt")}))

@@ -173,6 +173,27 @@ def test_the_servers_labeled_points_are_nobody_elses(place: Place) -> None:
     assert len(np.concatenate(held)) < sum(len(np.unique(c.points)) for c in without.clients)
 
 
+def test_given_one_seed_then_validation_and_server_points_are_drawn_apart() -> None:
+    """Else the server would train on the points that a run without it is validated on."""
+    fractions = ("validation-fraction", "server-fraction")
+    alone = {
+        key: set_aside(LABELS, config(**{**dict.fromkeys(fractions, 0.0), key: 0.25}, seed=3))
+        for key in fractions
+    }
+    validation, server = alone[fractions[0]].validation, alone[fractions[1]].server
+    assert len(validation) == len(server) == 100
+    # Of two draws of a quarter, a quarter of a quarter is in both: 25 of 100, deviation 3.8.
+    assert 10 <= len(np.intersect1d(validation, server)) <= 40
+    both = set_aside(LABELS, config(**dict.fromkeys(fractions, 0.25), seed=3))
+    np.testing.assert_array_equal(both.validation, validation)
+    assert not np.intersect1d(both.validation, both.server).size
+    # The run's seed draws both.
+    for seed in (3, 4):
+        again = set_aside(LABELS, config(**dict.fromkeys(fractions, 0.25), seed=seed))
+        assert np.array_equal(again.validation, both.validation) == (seed == 3)
+        assert np.array_equal(again.server, both.server) == (seed == 3)
+
+
 @pytest.mark.parametrize("fraction", [0.001, 0.749])
 def test_a_server_fraction_that_cannot_be_stratified_is_refused(
     place: Place, fraction: float

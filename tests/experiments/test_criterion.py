@@ -52,8 +52,9 @@ def test_given_rounds_without_a_number_then_they_are_ignored() -> None:
 
 
 def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
-    assert is_diverged({"round": 1, "surrogate_loss": math.nan})
-    assert is_diverged({"round": 1, "loss": math.inf})
+    for key in ("loss", "surrogate_loss", "heldout_loss", "validation_loss"):
+        for value in (math.nan, math.inf):
+            assert is_diverged({"round": 1, key: value, "validation_error": 90.0}), (key, value)
     assert not is_diverged({"round": 1, "loss": 2.0, "heldout_loss": None, "test_error": math.nan})
 
 

@@ -61,6 +61,7 @@ FEDUL = columns("fedul/", "bi-objective/")
 WITH_RIVALS = [(name, column) for name, column in FEDUL if "FedPL" in table(name).rows()]
 REDUCED = {
     *("model", "num-rounds", "evaluate-every", "points-per-client", "learning-rate", "image-size"),
+    "start-from",
 }
 MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
 CIFAR_L1 = {10: 2e-5, 20: 1e-5, 40: 4e-6}
@@ -137,11 +138,12 @@ def test_given_a_column_of_fedul_then_it_has_the_papers_settings(name: str, colu
     form = (flat["model"], flat["augment"], flat["fedul.priors"], flat["image-size"])
     assert isinstance(sets, int)
     if name == "fedul/table-2":
-        assert (*form, flat["l1"]) == ("resnet18", "none", "uniform", 224, HOSPITAL_L1[sets])
+        assert (*form, flat["l1"]) == ("resnet18-fedul", "none", "uniform", 224, HOSPITAL_L1[sets])
     elif column.startswith("CIFAR-10"):
-        assert (*form, flat["l1"]) == ("resnet18", "flip", "dominant", 0, CIFAR_L1[sets])
+        assert (*form, flat["l1"]) == ("resnet18-fedul", "flip", "dominant", 0, CIFAR_L1[sets])
     else:
         assert (*form, flat["l1"]) == ("cnn6", "rotate", "dominant", 0, MNIST_L1[sets])
+    assert flat["start-from"] == ("torchvision" if form[0] == "resnet18-fedul" else "")
     # The authors' code shares one matrix of priors among the clients of MNIST, IID: the sum of a
     # draw for each client.
     is_shared = str(flat["dataset"]).endswith("mnist") and flat["partition"] == "iid"
@@ -172,6 +174,7 @@ def test_given_a_rival_of_fedul_then_it_has_the_settings_of_the_authors_code(
     # Appendix D.2; MNIST's are the method's defaults.
     weights = (5e-4, 0.01) if column.startswith("MNIST") else (0.05, 6.0)
     assert (vat["fedllp-vat.alpha"], vat["fedllp-vat.radius"]) == weights
+    assert vat["fedllp-vat.recipe"] == "release"
     assert found["FedAvg 10 %"]["supervised.label-fraction"] == 0.1
     assert found["FedAvg 10 %"]["supervised.steps"] == "labeled"
     assert found["FedAvg 100 %"]["supervised.label-fraction"] == 1.0
@@ -187,6 +190,7 @@ def test_given_quick_then_rivals_of_fedul_differ_in_steps_and_evaluation_alone(
         changed = {
             "FedAvg 10 %": {"supervised.steps": "sets"},
             "FedPL": {"evaluate-every": 1},
+            "FedLLP-VAT": {"fedllp-vat.recipe": "paper"},
         }.get(row, {})
         assert quick[row] == {**full[row], **changed}
 

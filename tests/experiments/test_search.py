@@ -284,6 +284,21 @@ def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
     assert best["value"] == 5.0
 
 
+@pytest.mark.parametrize("loss", ["validation_loss", "heldout_loss", "surrogate_loss", "loss"])
+def test_given_an_infinite_loss_then_the_trial_has_diverged_however_low_its_error_is(
+    runs: FakeSearchTraining, tmp_path: Path, loss: str
+) -> None:
+    runs.error = lambda rate, step: 1.0 if rate == 0.4 else 5.0
+    runs.infinite = {0.4: loss}
+    records = run_search(task(tmp_path), nothing)
+    (diverged,) = [record for record in records if record["state"] == "diverged"]
+    assert diverged["settings"] == {"learning-rate": 0.4}
+    assert {reached for rate, _, reached in runs.started if rate == 0.4} == {2}
+    best = best_of(records)
+    assert best is not None
+    assert best["value"] == 5.0
+
+
 def test_given_an_error_after_weights_of_nan_then_the_trial_has_diverged(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.config.run_config import resolve
+from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.run_config import parse_flat, resolve
+from fedul_flwr.data.assign_labels import assign_labels_to_clients
+from fedul_flwr.data.federated_split import assign_points
 from fedul_flwr.data.split import split_settings
+from fedul_flwr.data.types import PointArrays, Source
 from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.table_plan import start_settings
 from tests.support.paper_tables import (
@@ -41,9 +46,10 @@ def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
         split, labels, _, _, many, _ = words
         return {
             "dataset": "uoft-cs/cifar10",
-            "partition": {"IID": "iid", "Non-IID": "pathological"}[split],
-            # Non-IID clients have labels "according to their own distribution".
-            "labels.sampling": {"IID": "balanced", "Non-IID": "random"}[split],
+            # Non-IID clients have labels "according to their own distribution": the labels alone.
+            "partition": "iid",
+            "labels.classes-per-client": {"IID": 0, "Non-IID": 5}[split],
+            "labels.sampling": "balanced",
             "labels.total": int(labels),
             "labels.labeled-clients": int(many) / 100,
         }
@@ -89,6 +95,7 @@ def test_given_a_column_that_trains_then_it_has_the_papers_settings(name: str, c
     expected = {
         **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
         **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
+        "semi.recipe": "release",
         **{"learning-rate-schedule": "cosine", "learning-rate-rounds": 2000},
         **{"validation-fraction": 0.1, "client-weights": "uniform", "points-per-client": 0},
         **{"xclp.k": 10, "xclp.num-bits": 4096, "xclp.alpha": 0.99, "semi.labeled-share": 0.6},
@@ -101,8 +108,6 @@ def test_given_a_column_that_trains_then_it_has_the_papers_settings(name: str, c
     step = next(step for labels, step in LARGEST_STEPS if of_client >= labels)
     assert flat["learning-rate"] == step
     assert float(str(flat["fraction-train"])) * clients == 5
-    if flat["partition"] == "pathological":
-        assert flat["pathological.classes-per-client"] == 5
     form = (flat["model"], flat["augment"], flat["image-size"])
     is_mini = column.startswith("Mini")
     cifar = ("cnn13", "translate-flip", 0)
@@ -116,6 +121,7 @@ def test_given_quick_then_columns_that_train_are_smaller(name: str, column: str)
     assert changed_by_quick(name, column) <= {
         *("model", "num-rounds", "semi.labels-only-rounds", "evaluate-every", "local-epochs"),
         *("points-per-client", "learning-rate", "learning-rate-rounds", "fraction-train"),
+        "semi.recipe",
         *mini,
     }
     # 0.25 of 20 clients are five, as 0.05 of 100 are.
@@ -129,6 +135,34 @@ def test_given_quick_then_columns_that_label_are_smaller(name: str, column: str)
     changed = changed_by_quick(name, column)
     assert changed
     assert changed <= (of_femnist if name == "xclp/table-6" else of_isic)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize(("name", "column"), [*TRAINED, *columns("recipes/xclp")])
+def test_given_a_column_that_trains_then_its_clients_have_as_many_labels_as_it_says(
+    name: str, column: str, size: Size
+) -> None:
+    """Of ten or five classes, as many points as all labels together, and unlabeled ones of all."""
+    classes = 100 if name == "xclp/table-5" else 10
+    labels = np.repeat(np.arange(classes), 50_000 // classes)
+    points = PointArrays(np.zeros((50_000, 1), np.uint8), labels)
+    names = tuple(map(str, range(classes)))
+    config = parse_flat({**column_settings(name, column, size), "partition": "iid"})
+    number = table(name).num_clients(column, size)
+    held = assign_points(Source(points, points, names), number, config).clients
+    options = config[LabelSettings]
+    given, _ = assign_labels_to_clients([labels[part] for part in held], options, config.seed)
+    of_clients = [part[part >= 0] for part in given]
+    assert sum(map(len, of_clients)) == options.total
+    assert "5000" not in column or options.total == 5000
+    labeled = [part for part in of_clients if len(part)]
+    if "Non-IID" in column:
+        assert {len(np.unique(part)) for part in labeled} == {5}
+        assert min(len(np.unique(labels[part])) for part in held) == classes
+        counts = np.array([np.bincount(part, minlength=classes) for part in labeled])
+        assert np.ptp(counts.sum(axis=0)) <= len(labeled)
+    elif classes == 10:
+        assert {len(np.unique(part)) for part in labeled} == {10}
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -92,6 +92,7 @@ def test_a_clients_model_has_its_own_parts_and_the_servers_where_it_returns_none
     codec = PartsCodec(
         ClientModelCache(tmp_path),
         0.0,
+        cutoff=0.0,
         returned=lambda parts: ["psi"],
         helpers_of=lambda client: [],
         on_update=lambda client, parts: None,

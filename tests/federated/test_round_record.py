@@ -61,6 +61,7 @@ def test_percents_by_hand() -> None:
         down=Counter(sigma=500, psi=300, other=200),
         up=Counter(sigma=100),
         nonzero_down=Counter(sigma=100, psi=25),
+        released_down=50,
     )
     assert record.traffic() == {
         "model_bytes": 1000,
@@ -75,6 +76,7 @@ def test_percents_by_hand() -> None:
         "nonzero_down_percent": 25.0,  # 125 of 2·250
         "nonzero_down_percent_sigma": 20.0,
         "nonzero_down_percent_psi": 5.0,
+        "released_down_percent": 10.0,
     }
     assert (record.bytes_up, record.bytes_down) == (100, 1000)
 

@@ -29,6 +29,7 @@ LATER = (
     "confident_share",
     "masked_share",
     "update_norm",
+    "released_down_percent",
 )
 """Keys that lines of metrics have got since digests were first recorded."""
 SMALL = (

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.features import extract_features, features_and_logits, pixel_features
 from fedul_flwr.learning.last_layer import feature_layer
 from fedul_flwr.learning.local import predict_logits
@@ -49,6 +50,23 @@ def test_features_are_the_inputs_of_the_last_layer_in_evaluation_mode() -> None:
     assert logits.equal(predict_logits(model, IMAGES, POINTS))
     np.testing.assert_array_equal(extract_features(model, IMAGES, POINTS), features)
     assert not model[-1]._forward_pre_hooks  # nothing is left behind
+
+
+def test_given_views_then_features_are_those_of_augmented_images() -> None:
+    model, plan = network(), LocalPlan(augment="translate-flip")
+    plain = extract_features(model, IMAGES, POINTS, plan)
+    found = extract_features(model, IMAGES, POINTS, plan, np.random.default_rng(3))
+    rng, expected = np.random.default_rng(3), []
+    for start in range(0, len(POINTS), 128):
+        images = torch.from_numpy(IMAGES[POINTS[start : start + 128]]).permute(0, 3, 1, 2)
+        views = augment_batch(images.float() / 127.5 - 1, "translate-flip", rng)
+        with torch.no_grad():
+            expected.append(model.eval()[:-1](views))
+    np.testing.assert_allclose(found, torch.cat(expected).numpy(), rtol=1e-4, atol=1e-5)
+    assert np.abs(found - plain).max() > 0.1
+    as_they_are = LocalPlan(augment="none")
+    same = extract_features(model, IMAGES, POINTS, as_they_are, np.random.default_rng(3))
+    np.testing.assert_array_equal(same, plain)
 
 
 @pytest.mark.parametrize("precision", ["float64", "bfloat16"])

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.config.semi import PropagatedLabelSettings, PseudoLabelSettings, StageSettings
+from fedul_flwr.config.semi import (
+    LabelsOnlySettings,
+    PropagatedLabelSettings,
+    PseudoLabelSettings,
+    StageSettings,
+)
 from fedul_flwr.learning import pseudo_label_task as module
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
@@ -91,3 +97,47 @@ def test_given_operations_then_pseudo_labeled_points_alone_are_seen_in_strong_vi
     assert loss == pytest.approx((math.log(2) + weight * at_3) / 2, rel=1e-6)
     assert inputs.count_nonzero() == 0  # the batch itself is not changed
     assert task.num_examples == 4
+
+
+@pytest.mark.parametrize(
+    ("recipe", "num_labeled", "size"),
+    [("paper", 0, 2), ("release", 0, 4), ("paper", 3, 4), ("release", 3, 4)],
+)
+def test_given_a_client_without_labels_then_its_batches_are_as_large_as_others_in_the_release(
+    recipe: Literal["paper", "release"], num_labeled: int, size: int
+) -> None:
+    settings = PseudoLabelSettings(recipe=recipe)
+    data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), num_labeled)
+    batches = pseudo_label_task(data, settings, LocalPlan(batch_size=2)).batches
+    assert {len(at) for _, at in batches(np.random.default_rng(0))} == {size}
+
+
+def test_given_a_focal_loss_then_points_count_less_the_surer_their_label_is() -> None:
+    options = LabelsOnlySettings(focal_gamma=2.0)
+    data = WeightedPoints(INPUTS, np.arange(2), np.array([0, 1]), np.ones(2), 2)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False))
+    with torch.no_grad():
+        model[1].weight.copy_(torch.tensor([[math.log(3.0)], [0.0]]))
+    objective = pseudo_label_task(data, StageSettings(), LocalPlan(), options).objective
+    network = Network(model, CPU, "float32")
+    # Probabilities 3/4 of class 0 and 1/4 of class 1: -(1/4)^2 log(3/4) and -(3/4)^2 log(1/4).
+    found = float(objective(network, torch.ones(2, 1, 1, 1), torch.tensor([0, 1])).detach())
+    expected = (-(0.25**2) * math.log(0.75) - 0.75**2 * math.log(0.25)) / 2
+    assert found == pytest.approx(expected, rel=1e-6)
+    sure = torch.full((2, 1, 1, 1), 1e6).requires_grad_()
+    value = objective(network, sure, torch.tensor([0, 0]))
+    value.backward()  # type: ignore[no-untyped-call]
+    assert float(value.detach()) == 0
+    assert sure.grad is not None
+    assert torch.isfinite(sure.grad).all()
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(0, 2), (1, 1), (7, 7)])
+def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expected: int) -> None:
+    data = WeightedPoints(INPUTS, np.arange(9), np.zeros(9, np.int64), np.ones(9), 9)
+    options = LabelsOnlySettings(epoch_steps=steps)
+    task = pseudo_label_task(data, StageSettings(), LocalPlan(batch_size=4), options)
+    batches = [at.tolist() for _, at in task.batches(np.random.default_rng(0))]
+    assert [len(batch) for batch in batches] == [4] * expected
+    if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time
+        assert sorted(np.bincount(np.concatenate(batches))) == [3] * 8 + [4]

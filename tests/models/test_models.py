@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 
+from benchmarks.method_cost import forward_operations
 from fedul_flwr.config.model import MODEL_NAMES, ModelOptions
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.last_layer import feature_layer, inputs_of
@@ -22,7 +23,7 @@ Shape = tuple[int, int, int]
 
 
 SHAPES: list[Shape] = [(28, 28, 1), (32, 32, 3), (19, 24, 2)]
-BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-small")
+BIG = ("alexnet-like", "resnet9", "resnet18", "resnet18-fedul", "resnet18-small")
 """Drawing their weights is slow."""
 SMALLEST: dict[str, Shape] = {
     "alexnet-like": (19, 19, 1),
@@ -41,6 +42,7 @@ SMALLEST: dict[str, Shape] = {
     "resnet9": (8, 8, 1),
     "resnet9-quarter": (8, 8, 1),
     "resnet18": (1, 1, 1),
+    "resnet18-fedul": (1, 1, 1),
     "resnet18-small": (1, 1, 1),
 }
 
@@ -48,6 +50,8 @@ SMALLEST: dict[str, Shape] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
     shapes = SHAPES[2:] if name in BIG else SHAPES
+    if name == "resnet18-fedul":  # pretrained weights are for three channels, or gray
+        shapes = [(19, 24, 3)]
     for height, width, channels in [*shapes, SMALLEST[name]]:
         model = build_model(name, (height, width, channels), 7).eval()
         with torch.inference_mode():
@@ -186,6 +190,8 @@ def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
         # torchvision's 11,689,512 with 513·990 weights fewer in the last layer
         ("resnet18", (32, 32, 3), 11_181_642),
         ("resnet18", (32, 32, 1), 11_181_642 - 2 * 64 * 49),
+        ("resnet18-fedul", (32, 32, 3), 11_181_642),
+        ("resnet18-fedul", (28, 28, 1), 11_181_642),
         # a stem of 3 · 64 · 9 weights instead of 3 · 64 · 49
         ("resnet18-small", (32, 32, 3), 11_181_642 - 3 * 64 * 40),
         ("resnet18-small", (28, 28, 1), 11_181_642 - 3 * 64 * 49 + 64 * 9),
@@ -207,12 +213,28 @@ def test_the_linear_embedding_is_linear() -> None:
 
 
 def test_the_small_stem_keeps_the_resolution() -> None:
-    # Three stages halve it: 32 -> 4 before the mean, against 32 -> 1 with the original stem.
-    for name, side in {"resnet18": 1, "resnet18-small": 4}.items():
-        with torch.device("meta"):
-            model: Any = build_model(name, (32, 32, 3), 10).eval()
+    # Three stages halve it: 32 -> 4 before the mean, against 32 -> 1 with the original stem, and
+    # 32 -> 2 without its pooling.
+    for name, side in {"resnet18": 1, "resnet18-fedul": 2, "resnet18-small": 4}.items():
+        model: Any = build_model(name, (32, 32, 3), 10).eval()
+        model = getattr(model, "net", model).to("meta")
         model.avgpool, model.fc = nn.Identity(), nn.Identity()
         assert model(torch.zeros(1, 3, 32, 32, device="meta")).shape == (1, 512 * side * side)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "operations"),
+    [
+        ("cnn6", (28, 28, 3), 10, 48_125_312),  # the paper makes gray images three channels
+        ("resnet18-fedul", (32, 32, 3), 10, 141_595_648),
+        ("resnet18-fedul", (224, 224, 3), 6, 6_937_938_944),
+    ],
+)
+def test_given_the_fedul_papers_networks_then_a_forward_pass_costs_what_table_d8_says(
+    name: str, shape: Shape, classes: int, operations: int
+) -> None:
+    model = build_model(name, shape, classes).eval()
+    assert forward_operations(model, shape) == operations
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in BIG])

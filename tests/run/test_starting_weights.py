@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torchvision import transforms
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
@@ -153,6 +154,25 @@ def test_pretrained_weights_with_a_fresh_classifier(
     for key, array in target.state_dict().items():
         expected = before[key] if key in fresh else pretrained[key.removeprefix(place)]
         assert array.equal(expected), key
+
+
+def test_given_feduls_resnet_then_it_starts_from_torchvisions_weights_and_has_no_first_pooling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from torchvision import models
+    from torchvision.models import _api
+
+    own: Any = models.resnet18(weights=None).eval()
+    monkeypatch.setattr(_api, "load_state_dict_from_url", lambda *_, **__: own.state_dict())
+    target: Any = model("resnet18-fedul", 7, seed=2).eval()
+    assert load_starting_weights(target, "torchvision") == ["net.fc.weight", "net.fc.bias"]
+    own.maxpool, own.fc = nn.Identity(), target.net.fc
+    images = torch.rand(2, 3, 32, 32)
+    normalized = transforms.functional.normalize(
+        images, [0.4914, 0.4822, 0.4465], [0.2023, 0.1994, 0.2010]
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(target(2 * images - 1), own(normalized))
 
 
 def test_a_download_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

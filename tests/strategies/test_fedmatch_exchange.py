@@ -35,7 +35,7 @@ from tests.support.fedmatch_exchanges import (
     held_by_server,
     watched,
 )
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 THRESHOLD = 5e-5
@@ -418,6 +418,16 @@ def test_traffic_is_what_travelled(settings: Settings, options: dict[str, Any]) 
             share = line[f"nonzero_{way}_percent"]
             assert share == pytest.approx(100 * found.total() / (3 * dense))
     first, second, _ = metrics(directory)
+    # As the authors count: a client that is new in a later round pays what others pay.
+    assert first["released_down_percent"] == pytest.approx(200)
+    arrivals = [e.round for e in exchanges if e.round > 1 and not e.config[BASE_ROUND]]
+    assert arrivals
+    for line in metrics(directory)[1:]:
+        if line["round"] in arrivals:
+            assert line["released_down_percent"] < line["nonzero_down_percent"] - 5
+        assert 0 < line["released_down_percent"] < line["nonzero_down_percent"] + 1
+    mean = sum(line["released_down_percent"] for line in metrics(directory)) / 3
+    assert summary(directory)["released_down_percent"] == pytest.approx(mean)
     assert first["nonzero_down_percent"] == pytest.approx(200)  # sigma and psi, over one theta
     assert second["bytes_down_helpers"] > 0
     assert ("bytes_up_sigma" in second) == (options is LC)

@@ -82,6 +82,8 @@ class FakeSearchTraining:
         self.failing: set[float] = set()
         self.broken: set[float] = set()
         """Rates whose weights are NaN after round 1, so that round 2 fails."""
+        self.infinite: dict[float, str] = {}
+        """A loss of a round that is infinite from round 2 on, by rate; all else is good."""
         self.started: list[tuple[float, bool, int]] = []
         """Rate, whether it resumed, and the last round that it reached."""
         self.configs: list[RunConfig] = []
@@ -115,6 +117,8 @@ class FakeSearchTraining:
                 "test_error": -1000.0 * rate,
                 "seconds": 2.0,
             }
+            if rate in self.infinite and step > 1:
+                line[self.infinite[rate]] = math.inf
             lines.append(line)
             metrics.write_text("".join(json.dumps(one) + "\n" for one in lines))
             weight = np.array([math.nan if rate in self.broken else 1.0])

@@ -33,8 +33,8 @@ class Party(XCLPClient):
 
     given: Features
 
-    def _features(self, weights: Arrays) -> Any:
-        del weights
+    def _features(self, weights: Arrays, number: int) -> Any:
+        del weights, number
         return self.given[self.graph.positions]
 
     @property
