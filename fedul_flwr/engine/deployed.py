@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,9 +47,8 @@ def run_deployed(
         If Flower refuses the run, or it fails; with the reason and the path of its log.
     """
     from fedul_flwr.engine.app_files import app_directory
-    from fedul_flwr.engine.flower_program import FlowerProgram
-    from fedul_flwr.engine.flower_run import failure, stamp, start_run
-    from fedul_flwr.engine.superlink_environment import without_proxy
+    from fedul_flwr.engine.flower_run import FlowerProgram, failure, stamp, start_run
+    from fedul_flwr.engine.superlink import without_proxy
     from fedul_flwr.results.run_claim import own_directory, refuse_held
     from fedul_flwr.results.store import ERROR, SUMMARY
 
@@ -62,13 +60,8 @@ def run_deployed(
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
-    with (
-        tempfile.TemporaryDirectory(prefix="fedul-flwr-") as place,
-        RunProgress(config, log_to_show=log if verbose else None) as progress,
-    ):
-        flwr = FlowerProgram.start(
-            {**without_proxy(os.environ), **_QUIET}, Path(place) / "flwr.log"
-        )
+    flwr = FlowerProgram({**without_proxy(os.environ), **_QUIET})
+    with RunProgress(config, log_to_show=log if verbose else None) as progress:
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
             output.mkdir(parents=True, exist_ok=True)

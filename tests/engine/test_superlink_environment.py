@@ -1,12 +1,13 @@
-"""Proxies of an institution come between no processes of one machine."""
+"""Environment variables of a SuperLink's processes."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
-from fedul_flwr.engine.superlink_environment import without_proxy
+from fedul_flwr.engine.superlink import superlink_environment, without_proxy
 
 
 def test_this_machine_is_reached_without_a_proxy() -> None:
@@ -26,3 +27,13 @@ def test_a_socks_proxy_that_httpx_cannot_use_is_left_out(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if usable else None)
     found = without_proxy({"ALL_PROXY": "socks5://p:1", "all_proxy": "SOCKS5H://p:1"})
     assert ("ALL_PROXY" in found, "all_proxy" in found) == (usable, usable)
+
+
+def test_a_superlink_looks_for_runs_five_times_a_second_unless_the_user_says_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
+    monkeypatch.delenv(name, raising=False)
+    assert superlink_environment(tmp_path, "")[name] == "0.2"
+    monkeypatch.setenv(name, "3")
+    assert superlink_environment(tmp_path, "")[name] == "3"

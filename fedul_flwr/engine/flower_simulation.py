@@ -1,18 +1,24 @@
-"""Run the Flower app on our own SuperLink and report reliably whether it succeeded."""
+"""Run the Flower app in Flower's simulation, on Ray, and report reliably whether it succeeded."""
 
 from __future__ import annotations
 
+import os
+import re
+import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from fedul_flwr.data.cores import refuse_cpus
 from fedul_flwr.engine.app_files import app_directory
 from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome, explained, read_log, start_run
-from fedul_flwr.engine.simulate import refuse_cpus
 from fedul_flwr.engine.superlink import LocalSuperLink
+from fedul_flwr.errors import UserError
 
-__all__ = ["LocalSuperLink", "RunOutcome", "app_directory", "run_app"]
+__all__ = ["LocalSuperLink", "RunOutcome", "app_directory", "refuse_silent_cluster", "run_app"]
 
+_PATIENCE = 5.0
+"""Seconds that a cluster has to answer."""
 _POLL_SECONDS = 0.2
 _WATCH_SECONDS = 1.0
 _START_SECONDS = 120.0
@@ -118,15 +124,62 @@ class _Watch:
         self._next = now + _WATCH_SECONDS
         if self._superlink.simulation() is not None:
             self._last_alive = now
-            return ""
-        if self._run.status()[0] == "pending":  # not started yet
-            self._last_alive = now
-            if now - self._start < _START_SECONDS:
-                return ""
-            return f"Flower did not start the simulation within {_START_SECONDS:.0f} s."
         if now - self._last_alive < _GONE_SECONDS:
             return ""
+        is_waiting = self._run.status()[0] == "pending"
+        # To ask takes seconds, in which the simulation may have started.
+        if is_waiting or self._superlink.simulation() is not None:
+            self._last_alive = time.monotonic()
+            if self._last_alive - self._start < _START_SECONDS or not is_waiting:
+                return ""
+            return f"Flower did not start the simulation within {_START_SECONDS:.0f} s."
         return (
             "Flower's simulation process ended without a result; "
             "it was killed, perhaps for want of memory."
         )
+
+
+def refuse_silent_cluster(address: str) -> None:
+    """Refuse a cluster that does not answer; ``auto`` is left to Ray, which looks on this machine.
+
+    Parameters
+    ----------
+    address : ``host:port`` of the cluster's head, or ``auto``.
+
+    Raises
+    ------
+    UserError
+        If it has another form, or no cluster answers there.
+    """
+    if address == "auto":
+        return
+    match = re.fullmatch(r"(\[[^]]+\]|[^:/]+):(\d{1,5})", address)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise UserError(
+            f"--ray-address {address!r} must be HOST:PORT of the head of a cluster, or auto."
+        )
+    try:
+        with socket.create_connection((match[1].strip("[]"), int(match[2])), _PATIENCE):
+            pass
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UserError(
+            f"--ray-address {address}: no Ray cluster answers there ({why}); `ray status` on its "
+            "head says whether it runs."
+        ) from error
+    if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
+        _refuse_other_program(address)
+
+
+def _refuse_other_program(address: str) -> None:
+    """Refuse what does not speak gRPC, as the head of a cluster does."""
+    import grpc  # type: ignore[import-untyped]
+
+    options = [("grpc.enable_http_proxy", 0)]
+    with grpc.insecure_channel(address, options=options) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(_PATIENCE)
+        except grpc.FutureTimeoutError as error:
+            raise UserError(
+                f"--ray-address {address}: what answers there is no Ray cluster."
+            ) from error
