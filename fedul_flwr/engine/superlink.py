@@ -194,7 +194,7 @@ class LocalSuperLink:
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
                 # -P: modules in the user's directory must not shadow those that Flower imports.
-                [sys.executable, "-P", "-X", "utf8", "-m", _PROGRAM, *options],
+                [sys.executable, "-P", "-m", _PROGRAM, *options],
                 # Ray puts its working folder first on its workers' path: a `queue.py` of the user's
                 # would run there in place of Python's.
                 cwd=self.home,
@@ -312,6 +312,7 @@ def superlink_environment(home: Path, ray_address: str) -> dict[str, str]:
     env |= _ray_environment(env, home, ray_address)
     env[MARK] = str(home)
     env["FLWR_HOME"] = str(home)
+    env["PYTHONUTF8"] = "1"
     env["FLWR_TELEMETRY_ENABLED"] = "0"
     env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
     env.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")  # seconds; Flower's are 1
@@ -328,6 +329,8 @@ def superlink_environment(home: Path, ray_address: str) -> dict[str, str]:
     # Its working folder is another one.
     for name in _PATHS & env.keys():
         env[name] = absolute(env[name])
+    if path := env.get("PYTHONPATH"):
+        env["PYTHONPATH"] = os.pathsep.join(map(absolute, path.split(os.pathsep)))
     env[COMMIT] = git_commit() or ""
     env["PATH"] = os.pathsep.join([str(scripts_directory()), env.get("PATH", os.defpath)])
     return without_proxy(env)

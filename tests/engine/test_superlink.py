@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
 
+from fedul_flwr.config.references import USER_PATH
 from fedul_flwr.engine.superlink import superlink_environment, without_proxy
 
 
@@ -27,6 +29,17 @@ def test_a_socks_proxy_that_httpx_cannot_use_is_left_out(
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if usable else None)
     found = without_proxy({"ALL_PROXY": "socks5://p:1", "all_proxy": "SOCKS5H://p:1"})
     assert ("ALL_PROXY" in found, "all_proxy" in found) == (usable, usable)
+
+
+def test_given_relative_folders_of_modules_then_the_superlinks_programs_search_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "/lib"]))
+    monkeypatch.delenv(USER_PATH, raising=False)
+    found = superlink_environment(tmp_path / "home", "")
+    assert found["PYTHONPATH"] == os.pathsep.join([str(tmp_path / "src"), "/lib"])
+    assert found[USER_PATH] == str(tmp_path)
 
 
 def test_a_superlink_looks_for_runs_five_times_a_second_unless_the_user_says_otherwise(
