@@ -15,7 +15,8 @@ import sys
 import sysconfig
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from fedul_flwr.errors import UserError
 
 GENERIC = "An error was encountered. Ending simulation."
 """Flower's reason where it gives none."""
+_POLL_SECONDS = 0.2
 _RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*$", re.MULTILINE)
 _COLORS = re.compile(r"\x1b\[[0-9;]*m")
 _FORCED_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
@@ -233,15 +235,51 @@ class FlowerRun:
 
     def outcome(self) -> RunOutcome | None:
         """Outcome of a finished run; None while it is unfinished, or without an answer."""
-        status, details = self.status()
-        if not status.startswith("finished:"):
-            return None
-        if status == "finished:completed":
-            return RunOutcome(status, "")
-        if details == "N/A":
-            return RunOutcome(status, f"Flower reports {status} without a reason.")
-        reason = details.removeprefix("Simulation failed with exception: ").strip()
-        return RunOutcome(status, reason)
+        return _outcome(*self.status())
+
+
+def _outcome(status: str, details: str) -> RunOutcome | None:
+    if not status.startswith("finished:"):
+        return None
+    if status == "finished:completed":
+        return RunOutcome(status, "")
+    if details == "N/A":
+        return RunOutcome(status, f"Flower reports {status} without a reason.")
+    reason = details.removeprefix("Simulation failed with exception: ").strip()
+    return RunOutcome(status, reason)
+
+
+def follow(
+    run: FlowerRun, log_file: Path, on_poll: Callable[[], None], lost: Callable[[bool], str]
+) -> RunOutcome:
+    """Append the log of a run to a file, and wait for the run's end.
+
+    Parameters
+    ----------
+    on_poll : called from this thread about five times a second, if the log is there.
+    lost : called as often with whether the SuperLink has answered; returns the reason why the end
+        will not come, or an empty string.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    start = log_file.stat().st_size if log_file.exists() else 0
+    stream = run.copy_log(log_file, start)
+    while True:
+        stream.join(_POLL_SECONDS)
+        on_poll()
+        is_copied = stream.is_alive()
+        # The log ends with the run, or the connection is broken.
+        status = ("", "") if is_copied else run.status()
+        if outcome := _outcome(*status):
+            on_poll()  # for lines written after the last poll
+            return explained(outcome, read_log(log_file, start))
+        if reason := lost(is_copied or status != ("", "")):
+            stream.join(1.0)
+            on_poll()
+            # It may have finished just before.
+            return run.outcome() or RunOutcome("lost", reason)
+        if not is_copied:
+            time.sleep(1.0)
+            stream = run.copy_log(log_file, start)
 
 
 def as_toml(settings: Mapping[str, bool | int | float | str]) -> str:

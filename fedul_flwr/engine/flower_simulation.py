@@ -11,7 +11,7 @@ from pathlib import Path
 
 from fedul_flwr.data.cores import refuse_cpus
 from fedul_flwr.engine.app_files import app_directory
-from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome, explained, read_log, start_run
+from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome, follow, start_run
 from fedul_flwr.engine.superlink import LocalSuperLink
 from fedul_flwr.errors import UserError
 
@@ -19,7 +19,6 @@ __all__ = ["LocalSuperLink", "RunOutcome", "app_directory", "refuse_silent_clust
 
 _PATIENCE = 5.0
 """Seconds that a cluster has to answer."""
-_POLL_SECONDS = 0.2
 _WATCH_SECONDS = 1.0
 _START_SECONDS = 120.0
 _GONE_SECONDS = 3.0
@@ -73,42 +72,15 @@ def run_app(
     )
     run = start_run(superlink.flwr, app_dir, overrides, ["--federation-config", federation])
     try:
-        return _follow(superlink, run, on_poll, log_file)
+        return follow(run, log_file, on_poll, _Watch(superlink, run).reason)
     except BaseException:
         if superlink.keep:  # otherwise the SuperLink ends, and the run with it
             run.stop()
         raise
 
 
-def _follow(
-    superlink: LocalSuperLink, run: FlowerRun, on_poll: Callable[[], None], log_file: Path
-) -> RunOutcome:
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    log_start = log_file.stat().st_size if log_file.exists() else 0
-    stream = run.copy_log(log_file, log_start)
-    watch = _Watch(superlink, run)
-    while True:
-        stream.join(_POLL_SECONDS)
-        on_poll()
-        if (code := superlink.exit_code()) is not None:
-            return RunOutcome("lost", f"Flower's SuperLink died with exit code {code}.")
-        if not stream.is_alive():  # the log ends with the run
-            outcome = run.outcome()
-            if outcome is not None:
-                on_poll()  # for lines written after the last poll
-                return explained(outcome, read_log(log_file, log_start))
-        reason = watch.reason()
-        if reason:
-            # It may have finished normally just before this check.
-            stream.join(1.0)
-            on_poll()
-            return run.outcome() or RunOutcome("lost", reason)
-        if not stream.is_alive():  # the connection broke
-            stream = run.copy_log(log_file, log_start)
-
-
 class _Watch:
-    """Detects at once that the simulation process died; Flower takes a minute to notice."""
+    """Detects at once that a process died; Flower takes a minute to notice."""
 
     def __init__(self, superlink: LocalSuperLink, run: FlowerRun) -> None:
         self._superlink = superlink
@@ -116,8 +88,10 @@ class _Watch:
         self._start = self._last_alive = time.monotonic()
         self._next = 0.0
 
-    def reason(self) -> str:
+    def reason(self, _: bool) -> str:
         """Return the reason why the run cannot continue, or an empty string."""
+        if (code := self._superlink.exit_code()) is not None:
+            return f"Flower's SuperLink died with exit code {code}."
         now = time.monotonic()
         if now < self._next:
             return ""

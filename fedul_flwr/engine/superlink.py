@@ -22,8 +22,8 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import Self
 
 import psutil
 
@@ -86,7 +86,6 @@ class LocalSuperLink:
         self._guardian: subprocess.Popen[bytes] | None = None
         self._flwr: FlowerProgram | None = None
         self._seen: dict[int, psutil.Process] = {}
-        self._old_handlers: dict[int, Any] = {}
 
     @property
     def pid(self) -> int:
@@ -100,7 +99,6 @@ class LocalSuperLink:
         return self._flwr
 
     def __enter__(self) -> Self:
-        self._catch_signals()
         try:
             self.home = _new_home(self._place)
             environment = superlink_environment(self.home, self.ray_address)
@@ -110,7 +108,6 @@ class LocalSuperLink:
             self._start(environment)
         except BaseException:  # Ctrl-C too: without a `with` block nothing else stops the processes
             self.stop()
-            self._restore_signals()
             raise
         return self
 
@@ -120,18 +117,15 @@ class LocalSuperLink:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if self.keep and self.exit_code() is None:
-                print(
-                    f"The SuperLink keeps running on {self.address}. Ask it with "
-                    f"`FLWR_HOME={self.home} flwr list`; stop it with "
-                    f"`{sys.executable} -P -m fedul_flwr.engine.process_tree {self.home}`."
-                )
-                self.flwr.close()
-            else:
-                self.stop()
-        finally:
-            self._restore_signals()
+        if self.keep and self.exit_code() is None:
+            print(
+                f"The SuperLink keeps running on {self.address}. Ask it with "
+                f"`FLWR_HOME={self.home} flwr list`; stop it with "
+                f"`{sys.executable} -P -m fedul_flwr.engine.process_tree {self.home}`."
+            )
+            self.flwr.close()
+        else:
+            self.stop()
 
     def exit_code(self) -> int | None:
         """Exit code of the SuperLink if it has ended, else None."""
@@ -213,24 +207,6 @@ class LocalSuperLink:
                 for child in root.children(recursive=True):
                     self._seen[child.pid] = child
         return list(self._seen.values())
-
-    def _catch_signals(self) -> None:
-        """Turn SIGTERM and SIGHUP into exceptions, like Ctrl-C, so that cleanup runs."""
-
-        def unwind(number: int, _frame: FrameType | None) -> None:
-            raise SystemExit(128 + number)
-
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for name in _ENDING_SIGNALS:
-            number = getattr(signal, name, None)
-            # Leave a signal alone that is ignored (nohup) or handled by the embedding program.
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-                self._old_handlers[number] = signal.signal(number, unwind)
-
-    def _restore_signals(self) -> None:
-        while self._old_handlers:
-            signal.signal(*self._old_handlers.popitem())
 
 
 def _end_after_this_process(home: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

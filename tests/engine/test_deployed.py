@@ -107,7 +107,7 @@ def test_given_a_broken_connection_then_the_log_is_asked_for_again(flower: FakeF
     flower.statuses = [("", ""), ("running", ""), ("running", ""), ("finished:completed", "")]
     flower.write = finished
     assert run("--output", "here").exit_code == 0
-    assert flower.asked.count(("log", "7", "consortium", "--stream")) == 3
+    assert flower.asked.count(("log", "7", "consortium", "--stream")) == 4
 
 
 def test_given_a_silent_superlink_then_the_run_is_lost(
