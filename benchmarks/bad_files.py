@@ -68,12 +68,12 @@ def warm_up() -> None:
     import fedul_flwr.server_app
     from benchmarks import bad_inputs
     from fedul_flwr.deploy import check, init
-    from fedul_flwr.engine import in_process, submit
+    from fedul_flwr.engine import flower_simulation, in_process
     from fedul_flwr.experiments import search, table_runs, tables_page
     from fedul_flwr.results import plots, prediction_file, report
 
     assert all((matplotlib, pandas, pyarrow, torchvision, fedul_flwr, bad_inputs, check, init))
-    assert all((in_process, submit, search, table_runs, tables_page))
+    assert all((in_process, flower_simulation, search, table_runs, tables_page))
     assert all((plots, prediction_file, report))
 
 

@@ -18,7 +18,7 @@ from fedul_flwr.engine.simulate import Engine
 
 ENGINES: tuple[Engine, ...] = ("processes", "ray", "in-process")
 CLIENTS, MANY, POINTS = 10, 1000, 50
-FIRST: dict[Engine, float] = {"processes": 4.0, "ray": 12.0}
+FIRST: dict[Engine, float] = {"processes": 4.0}
 """Most seconds to the first round's line."""
 PYTHON_FIRST = 6.0
 """Most seconds from a Python program's start to its first round, in process, empty cache."""

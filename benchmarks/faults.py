@@ -134,13 +134,13 @@ def _be_attacked(bad: BadInput, root: Path, output: int) -> None:
 
 def _forbid_flower() -> None:
     """A SuperLink that is started says so and ends the program."""
-    from fedul_flwr.engine import submit
+    from fedul_flwr.engine import flower_simulation
 
     def start(_: Any) -> None:
         print("STARTED", flush=True)
         os._exit(3)
 
-    submit.LocalSuperLink.__enter__ = start  # type: ignore[assignment,method-assign]
+    flower_simulation.LocalSuperLink.__enter__ = start  # type: ignore[assignment,method-assign]
 
 
 def fingerprint(folder: Path) -> dict[str, str]:

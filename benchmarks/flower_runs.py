@@ -18,8 +18,8 @@ import psutil
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.flower_run import as_toml
+from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
 from fedul_flwr.engine.simulate import Engine
-from fedul_flwr.engine.submit import LocalSuperLink, run_app
 
 Scalar = bool | int | float | str
 ACTOR, FORK = "ClientAppActor", "multiprocessing.forkserver"

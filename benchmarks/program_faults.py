@@ -39,7 +39,7 @@ ON_RAY = {
     "command line": "",
     "server app": "flwr-simulation",
     "Ray actor": "ray::",
-    "SuperLink": "superlink_program",
+    "SuperLink": "own_connections",
 }
 """Programs of a run on Ray, with a part of their command lines."""
 DEPLOYED = ("SuperLink", "SuperNode", "server app")

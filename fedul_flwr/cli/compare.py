@@ -22,12 +22,13 @@ from fedul_flwr.cli.options import (
     resumable,
 )
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.engine.simulate import check_start, refuse_cpus, run_here, run_on
+from fedul_flwr.data.cores import refuse_cpus
+from fedul_flwr.engine.simulate import check_start, run_here, run_on
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.submit import LocalSuperLink
+    from fedul_flwr.engine.flower_simulation import LocalSuperLink
     from fedul_flwr.experiments.run_trials import Simulate
 
 
@@ -126,7 +127,7 @@ class _SuperLinks(contextlib.ExitStack):
     _current: LocalSuperLink | None = None
 
     def running(self) -> LocalSuperLink:
-        from fedul_flwr.engine.submit import LocalSuperLink
+        from fedul_flwr.engine.flower_simulation import LocalSuperLink
 
         if self._current is None or self._current.exit_code() is not None:
             typer.echo("Starting Flower's simulation …")

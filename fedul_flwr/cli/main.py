@@ -25,8 +25,7 @@ from fedul_flwr.cli.lists import datasets, methods, settings
 from fedul_flwr.cli.reproduce import reproduce
 from fedul_flwr.cli.simulated_run import demo, run
 from fedul_flwr.cli.tune import tune
-from fedul_flwr.engine.signals import end_like_ctrl_c, exit_code, stop_behind
-from fedul_flwr.engine.streams import open_streams
+from fedul_flwr.engine.shell import end_like_ctrl_c, exit_code, open_streams, stop_behind
 from fedul_flwr.errors import in_one_sentence
 
 

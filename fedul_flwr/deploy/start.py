@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import os
+import secrets
+import subprocess
 import sys
 import threading
 import time
@@ -13,9 +16,10 @@ from typing import Literal, NoReturn
 
 import psutil
 
-from fedul_flwr.engine.own_connections import guard_servers
+from fedul_flwr.engine.flower_run import scripts_directory
+from fedul_flwr.engine.own_connections import run_superlink
 from fedul_flwr.engine.process_tree import end_processes, is_alive, runs_program
-from fedul_flwr.engine.superlink_environment import without_proxy
+from fedul_flwr.engine.superlink import without_proxy
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
@@ -38,8 +42,9 @@ _once = threading.Lock()
 def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool = False) -> None:
     """Run ``flower-superlink`` or ``flower-supernode`` in this process until it ends.
 
-    Both answer only processes of the user who started them, but for the SuperLink's paths for
-    SuperNodes: no other user, and nobody elsewhere, can start a run or change who takes part.
+    The SuperLink answers only processes of the user who started it, but for its paths for
+    SuperNodes: no other user, and nobody elsewhere, can start a run or change who takes part. The
+    SuperNode gives messages only to the SuperExec that is started here.
 
     A program of which a part has ended, while the rest of it waits, starts again in this process:
     Flower's SuperNode stops asking for messages at an answer that it did not expect, and stays.
@@ -53,29 +58,94 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
     Raises
     ------
     UserError
-        If a SuperNode is told ``runs_from_anywhere``.
+        If a SuperNode is told ``runs_from_anywhere``, or would give messages to anybody.
     """
     if runs_from_anywhere and program == "supernode":
         raise UserError("--runs-from-anywhere is for the SuperLink: no run starts at a SuperNode.")
-    if not runs_from_anywhere:
-        guard_servers(OWNERS_PATHS if program == "superlink" else ())
     for key in set(os.environ) - set(direct := without_proxy(os.environ)):
         del os.environ[key]
     os.environ.update(direct)
     name = f"flower-{program}"
     [entry] = importlib.metadata.entry_points(group="console_scripts", name=name)
     sys.argv = [name, *options]
-    if program == "supernode":
-        threading.excepthook = _start_again_without_a_thread
     threading.Thread(target=_watch_processes, daemon=True).start()
     if program == "superlink":
-        entry.load()()
+        if runs_from_anywhere:
+            entry.load()()
+        else:
+            run_superlink(OWNERS_PATHS)
         return
+    threading.excepthook = _start_again_without_a_thread
+    superexec, more = _start_superexec(options)
+    sys.argv += more
     try:
-        entry.load()()  # raises SystemExit if it means to end
+        entry.load()()
+    except SystemExit:  # it means to end
+        if superexec is not None:
+            superexec.terminate()
+        raise
     except Exception:
         traceback.print_exc()
     start_again("it no longer asks for messages")
+
+
+def _start_superexec(
+    options: Sequence[str],
+) -> tuple[subprocess.Popen[bytes] | None, list[str]]:
+    """Start the program that answers a SuperNode's messages, as Flower's SuperNode would.
+
+    Both get a secret, without which a SuperNode gives no message away; Flower's SuperNode would
+    start it without one, and then give messages to every user of this machine.
+
+    Parameters
+    ----------
+    options : of the SuperNode.
+
+    Returns
+    -------
+    The program, and further options of the SuperNode. There are none of both if its options say
+    that a SuperExec with a secret is started elsewhere.
+    """
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--isolation", default="subprocess")
+    parser.add_argument("--superexec-auth-secret-file")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", default="9094")
+    parser.add_argument("--ssl-ca-certfile")
+    parser.add_argument("--allow-runtime-dependency-installation", action="store_true")
+    said, _ = parser.parse_known_args(options)
+    if said.isolation == "process":
+        if said.superexec_auth_secret_file is None:
+            raise UserError(
+                "--isolation process needs --superexec-auth-secret-file: without it every user of "
+                "this machine could answer this owner's messages."
+            )
+        return None, []
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(said.host, said.host)
+    host = f"[{host}]" if ":" in host else host
+    command = [str(scripts_directory() / SUPEREXEC), "--parent-pid", str(os.getpid())]
+    command += ["--runtime-api-address", f"{host}:{said.port}"]
+    if said.ssl_ca_certfile:
+        command += ["--root-certificates", said.ssl_ca_certfile]
+    else:
+        command += ["--insecure"]
+    if said.allow_runtime_dependency_installation:
+        command += ["--allow-runtime-dependency-installation"]
+    secret = secrets.token_bytes(32)
+    theirs, ours = _pipe(secret), _pipe(secret)
+    flag = "--superexec-auth-secret-file"
+    superexec = subprocess.Popen([*command, flag, f"/dev/fd/{theirs}"], pass_fds=[theirs])
+    os.close(theirs)
+    again = ["--isolation", "process", "--host", said.host, "--port", said.port]
+    return superexec, [*again, flag, f"/dev/fd/{ours}"]
+
+
+def _pipe(content: bytes) -> int:
+    """A file of which ``content`` can be read once, by a process that has its number."""
+    end, start = os.pipe()
+    os.write(start, content)
+    os.close(start)
+    return end
 
 
 def start_again(why: str) -> NoReturn:

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fedul_flwr.engine.flower_program import FlowerProgram
-from fedul_flwr.engine.superlink_environment import without_proxy
+from fedul_flwr.engine.flower_run import FlowerProgram
+from fedul_flwr.engine.superlink import without_proxy
 from fedul_flwr.errors import UserError
 
 OWNERS = "owners.txt"
@@ -112,9 +112,6 @@ def _listed(server: Path) -> list[Mapping[str, Any]]:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        flower = FlowerProgram.start({**without_proxy(environment), **quiet}, home / "flwr.log")
-        try:
-            found: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
-        finally:
-            flower.close()
+        flower = FlowerProgram({**without_proxy(environment), **quiet})
+        found: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
     return found

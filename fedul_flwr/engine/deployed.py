@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome
+    from fedul_flwr.engine.flower_run import FlowerRun
 
 _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 60.0
@@ -48,9 +47,8 @@ def run_deployed(
         If Flower refuses the run, or it fails; with the reason and the path of its log.
     """
     from fedul_flwr.engine.app_files import app_directory
-    from fedul_flwr.engine.flower_program import FlowerProgram
-    from fedul_flwr.engine.flower_run import failure, stamp, start_run
-    from fedul_flwr.engine.superlink_environment import without_proxy
+    from fedul_flwr.engine.flower_run import FlowerProgram, failure, follow, stamp, start_run
+    from fedul_flwr.engine.superlink import without_proxy
     from fedul_flwr.results.run_claim import own_directory, refuse_held
     from fedul_flwr.results.store import ERROR, SUMMARY
 
@@ -62,18 +60,12 @@ def run_deployed(
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
-    with (
-        tempfile.TemporaryDirectory(prefix="fedul-flwr-") as place,
-        RunProgress(config, log_to_show=log if verbose else None) as progress,
-    ):
-        flwr = FlowerProgram.start(
-            {**without_proxy(os.environ), **_QUIET}, Path(place) / "flwr.log"
-        )
+    flwr = FlowerProgram({**without_proxy(os.environ), **_QUIET})
+    with RunProgress(config, log_to_show=log if verbose else None) as progress:
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
-            output.mkdir(parents=True, exist_ok=True)
             try:
-                outcome = _follow(run, progress, log, superlink)
+                outcome = follow(run, log, progress.poll, _Silence(superlink).reason)
             except BaseException:
                 run.stop()
                 ended = _wait_for_end(run)
@@ -109,29 +101,20 @@ def _refuse_unknown(superlink: str) -> None:
         )
 
 
-def _follow(run: FlowerRun, progress: RunProgress, log: Path, superlink: str) -> RunOutcome:
-    from fedul_flwr.engine.flower_run import RunOutcome, explained, read_log
+class _Silence:
+    """How long a SuperLink has not answered."""
 
-    start = log.stat().st_size if log.exists() else 0
-    stream, answered = run.copy_log(log, start), time.monotonic()
-    while True:
-        stream.join(_POLL_SECONDS)
-        progress.poll()
-        if stream.is_alive():
-            answered = time.monotonic()
-            continue
-        # The log ends with the run, or the connection is broken.
-        if outcome := run.outcome():
-            progress.poll()  # for lines written after the last poll
-            return explained(outcome, read_log(log, start))
-        now = time.monotonic()
-        if run.status() != ("", ""):
-            answered = now
-        elif now - answered > _SILENT_SECONDS:
-            return RunOutcome(
-                "lost",
-                f"The SuperLink {superlink!r} has not answered for {_SILENT_SECONDS:.0f} s. Once "
-                f"it runs, `flwr list {superlink}` says how the run ended.",
-            )
-        time.sleep(1.0)
-        stream = run.copy_log(log, start)
+    def __init__(self, superlink: str) -> None:
+        self._superlink = superlink
+        self._answered = time.monotonic()
+
+    def reason(self, answers: bool) -> str:
+        """Return the reason why it is taken for lost, or an empty string."""
+        if answers:
+            self._answered = time.monotonic()
+        if time.monotonic() - self._answered <= _SILENT_SECONDS:
+            return ""
+        return (
+            f"The SuperLink {self._superlink!r} has not answered for {_SILENT_SECONDS:.0f} s. Once "
+            f"it runs, `flwr list {self._superlink}` says how the run ended."
+        )

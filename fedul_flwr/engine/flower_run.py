@@ -1,4 +1,4 @@
-"""One run on a SuperLink, by Flower's program ``flwr``: start it, copy its log, ask how it ended.
+"""Flower's program ``flwr``, and one run on a SuperLink by it: start, log, how it ended.
 
 ``flwr run`` exits with 0 even for a run that fails. Here ``flwr list`` says how a run ended: only
 ``finished:completed`` counts as success.
@@ -9,20 +9,122 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
+import subprocess
+import sys
+import sysconfig
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from fedul_flwr.engine.app_files import copy_app
-from fedul_flwr.engine.flower_program import FlowerProgram
 from fedul_flwr.errors import UserError
 
 GENERIC = "An error was encountered. Ending simulation."
 """Flower's reason where it gives none."""
+_POLL_SECONDS = 0.2
 _RAISED = re.compile(r"^[\w.]*(?:Error|Exception|Interrupt|Exit)\b.*$", re.MULTILINE)
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")
+_FORCED_COLORS = ("FORCE_COLOR", "CLICOLOR_FORCE")
+"""Variables of notebooks, by which Flower would put colors into its answers."""
+
+
+class FlowerProgram:
+    """Commands of Flower's program ``flwr``.
+
+    Parameters
+    ----------
+    environment : variables of the commands; ``FLWR_HOME`` has the configuration with the
+        SuperLinks' addresses.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = {
+            **{key: value for key, value in environment.items() if key not in _FORCED_COLORS},
+            **{"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"},
+        }
+        self._running: set[subprocess.Popen[str]] = set()
+
+    def lines(self, *arguments: str) -> Iterator[str]:
+        """Lines that ``flwr ARGUMENTS`` writes to stdout, until it ends."""
+        with self._started(arguments, subprocess.DEVNULL) as process:
+            assert process.stdout is not None
+            yield from process.stdout
+
+    def ask(self, *arguments: str) -> dict[str, Any]:
+        """The answer of ``flwr ARGUMENTS --format json``.
+
+        Raises
+        ------
+        UserError
+            If there is none, or it is an error; with Flower's reason.
+        """
+        with self._started([*arguments, "--format", "json"], subprocess.PIPE) as process:
+            text, errors = process.communicate()
+        try:
+            answer: dict[str, Any] = json.loads(text)
+        except ValueError:
+            tail = "\n".join(errors.strip().splitlines()[-5:])
+            raise UserError(f"`flwr {arguments[0]}` gave no answer.\n{tail}") from None
+        if not answer.get("success"):
+            # Flower puts all that it has written before the reason, and an empty line between.
+            reason = str(answer.get("error-message", text)).strip().rpartition("\n\n")[2]
+            raise UserError(reason.strip())
+        return answer
+
+    def close(self) -> None:
+        """End the commands that still run. Harmless if repeated."""
+        for process in list(self._running):
+            process.terminate()
+
+    @contextlib.contextmanager
+    def _started(self, arguments: Sequence[str], errors: int) -> Iterator[subprocess.Popen[str]]:
+        process = subprocess.Popen(
+            [str(scripts_directory() / "flwr"), *arguments],
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,  # Ctrl-C must not end commands that stop a run
+        )
+        self._running.add(process)
+        try:
+            with process:
+                try:
+                    yield process
+                except BaseException:
+                    process.terminate()
+                    raise
+        finally:
+            self._running.discard(process)
+
+
+def scripts_directory() -> Path:
+    """Directory of Flower's programs, those of this interpreter.
+
+    Raises
+    ------
+    UserError
+        If they are not installed.
+    """
+    candidates = [
+        Path(sys.executable).parent,
+        Path(sysconfig.get_path("scripts")),
+        Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))),
+    ]
+    for candidate in candidates:
+        if shutil.which("flower-superexec", path=str(candidate)):
+            return candidate
+    raise UserError(
+        f"Flower's programs were not found beside {sys.executable}; "
+        "install them with: pip install 'flwr[simulation]'"
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +219,7 @@ class FlowerRun:
                 for line in self.flwr.lines("log", self.run_id, *self.where, "--stream"):
                     with contextlib.suppress(OSError):
                         if out is not None:
-                            out.write(_COLOURS.sub("", line).encode("utf-8", "replace"))
+                            out.write(_COLORS.sub("", line).encode("utf-8", "replace"))
 
         thread = threading.Thread(target=copy, daemon=True)
         thread.start()
@@ -133,15 +235,51 @@ class FlowerRun:
 
     def outcome(self) -> RunOutcome | None:
         """Outcome of a finished run; None while it is unfinished, or without an answer."""
-        status, details = self.status()
-        if not status.startswith("finished:"):
-            return None
-        if status == "finished:completed":
-            return RunOutcome(status, "")
-        if details == "N/A":
-            return RunOutcome(status, f"Flower reports {status} without a reason.")
-        reason = details.removeprefix("Simulation failed with exception: ").strip()
-        return RunOutcome(status, reason)
+        return _outcome(*self.status())
+
+
+def _outcome(status: str, details: str) -> RunOutcome | None:
+    if not status.startswith("finished:"):
+        return None
+    if status == "finished:completed":
+        return RunOutcome(status, "")
+    if details == "N/A":
+        return RunOutcome(status, f"Flower reports {status} without a reason.")
+    reason = details.removeprefix("Simulation failed with exception: ").strip()
+    return RunOutcome(status, reason)
+
+
+def follow(
+    run: FlowerRun, log_file: Path, on_poll: Callable[[], None], lost: Callable[[bool], str]
+) -> RunOutcome:
+    """Append the log of a run to a file, and wait for the run's end.
+
+    Parameters
+    ----------
+    on_poll : called from this thread about five times a second, if the log is there.
+    lost : called as often with whether the SuperLink has answered; returns the reason why the end
+        will not come, or an empty string.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    start = log_file.stat().st_size if log_file.exists() else 0
+    stream = run.copy_log(log_file, start)
+    while True:
+        stream.join(_POLL_SECONDS)
+        on_poll()
+        is_copied = stream.is_alive()
+        # The log ends with the run, or the connection is broken.
+        status = ("", "") if is_copied else run.status()
+        if outcome := _outcome(*status):
+            on_poll()  # for lines written after the last poll
+            return explained(outcome, read_log(log_file, start))
+        if reason := lost(is_copied or status != ("", "")):
+            stream.join(1.0)
+            on_poll()
+            # It may have finished just before.
+            return run.outcome() or RunOutcome("lost", reason)
+        if not is_copied:
+            time.sleep(1.0)
+            stream = run.copy_log(log_file, start)
 
 
 def as_toml(settings: Mapping[str, bool | int | float | str]) -> str:

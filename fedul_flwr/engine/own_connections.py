@@ -1,7 +1,9 @@
-"""A guard for a local server: it answers only processes of the user who started it.
+"""Flower's SuperLink with a guard: it answers only processes of the user who started it.
 
 Every user of a machine can connect to its loopback ports. A SuperLink runs the programs that it is
-sent, so one without accounts must not answer other users.
+sent, and it has no accounts, so it must not answer other users. No option of Flower's does this.
+
+``python -m fedul_flwr.engine.own_connections OPTIONS`` takes the options of ``flower-superlink``.
 """
 
 from __future__ import annotations
@@ -96,18 +98,39 @@ async def _refuse(send: Send, status: int, text: bytes) -> None:
     await send({"type": "http.response.body", "body": text})
 
 
-def guard_servers(open_paths: Sequence[str] = ()) -> None:
-    """Guard every server that uvicorn, which carries Flower's interfaces, makes from now on."""
+def run_superlink(open_paths: Sequence[str] = ()) -> None:
+    """Run the program ``flower-superlink`` with the options in ``sys.argv``, guarded, to its end.
+
+    What this imports is Flower's own and not documented; ``tests/engine/test_own_connections.py``
+    compares the last lines with Flower's.
+
+    Parameters
+    ----------
+    open_paths : beginnings of paths that everybody is answered at.
+    """
     import uvicorn
+    from flwr.supercore.http_logging import get_uvicorn_log_config
+    from flwr.supercore.logger import console_handler
+    from flwr.superlink.cli.flower_superlink import (
+        SuperLinkLifespan,
+        _parse_superlink_lifespan_config,
+    )
+    from flwr.superlink.main import create_app
 
-    make = uvicorn.Config.__init__
-
-    def make_guarded(config: Any, app: App, *args: Any, **options: Any) -> None:
+    sys.argv[0] = "flower-superlink"
+    config = _parse_superlink_lifespan_config()
+    uvicorn.run(
+        app=OwnConnectionsOnly(create_app(config, SuperLinkLifespan), open_paths),
+        host=config.host,
+        port=config.port,
+        access_log=True,
+        log_config=get_uvicorn_log_config(console_handler.level),
         # With these headers any user could claim to be another connection.
-        options["proxy_headers"] = False
-        make(config, OwnConnectionsOnly(app, open_paths), *args, **options)
-
-    setattr(uvicorn.Config, "__init__", make_guarded)  # noqa: B010
+        proxy_headers=False,
+        ssl_keyfile=config.ssl_keyfile,
+        ssl_certfile=config.ssl_certfile,
+        workers=1,  # also where $WEB_CONCURRENCY says otherwise
+    )
 
 
 def belongs_to_user(client: Address, server: Address) -> bool:
@@ -151,3 +174,7 @@ def _is_in_a_process(client: Address, server: Address) -> bool:
         if any((found.laddr, found.raddr) == (client, server) for found in connections):
             return True
     return False
+
+
+if __name__ == "__main__":
+    run_superlink()

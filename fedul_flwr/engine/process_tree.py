@@ -1,6 +1,7 @@
 """End every process of one SuperLink, including re-parented ones.
 
-``python -m fedul_flwr.engine.process_tree HOME`` does it from a shell.
+``python -m fedul_flwr.engine.process_tree HOME`` does it from a shell. With a further ``-`` it
+first waits for the end of its standard input, which is that of the process that has opened it.
 """
 
 from __future__ import annotations
@@ -99,4 +100,6 @@ def runs_program(process: psutil.Process, name: str) -> bool:
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == ["-"]:
+        sys.stdin.read()
     end_superlink(Path(sys.argv[1]))

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.cores import refuse_cpus
 from fedul_flwr.data.exclusive import exclusive
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.progress import RunProgress, data_name, waiting
@@ -25,7 +25,7 @@ DEFAULT_CLIENTS = 10
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.submit import LocalSuperLink
+    from fedul_flwr.engine.flower_simulation import LocalSuperLink
 
 
 def number_of_clients(config: RunConfig, given: int | None) -> int:
@@ -109,8 +109,7 @@ def simulate(
         load_early()
     refuse_held(Path(config.output))
     if engine == "ray":
-        from fedul_flwr.engine.ray_cluster import refuse_silent_cluster
-        from fedul_flwr.engine.submit import LocalSuperLink
+        from fedul_flwr.engine.flower_simulation import LocalSuperLink, refuse_silent_cluster
 
         if ray_address:
             refuse_silent_cluster(ray_address)
@@ -170,14 +169,6 @@ def check_start(config: RunConfig, num_supernodes: int) -> str:
         return check_start(config, num_supernodes)
 
 
-def refuse_cpus(client_cpus: float) -> None:
-    """Refuse a number of CPUs for a client that Flower does not take or this machine lacks."""
-    if client_cpus != int(client_cpus) or client_cpus < 1:
-        raise UserError(f"client CPUs is {client_cpus}; Flower takes whole CPUs, at least 1.")
-    if client_cpus > (available := usable_cpus()):
-        raise UserError(f"client CPUs is {client_cpus}; this machine has {available}.")
-
-
 def run_on(
     superlink: LocalSuperLink,
     config: RunConfig,
@@ -189,7 +180,7 @@ def run_on(
 ) -> None:
     """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
     from fedul_flwr.engine.flower_run import failure, stamp
-    from fedul_flwr.engine.submit import app_directory, run_app
+    from fedul_flwr.engine.flower_simulation import app_directory, run_app
     from fedul_flwr.results.run_claim import LOCKS, claim
 
     output = Path(config.output)

@@ -1,15 +1,16 @@
-"""Our own Flower SuperLink, which ends all its processes on exit.
+"""A Flower SuperLink for simulations in a folder of its own, which ends all its processes on exit.
 
 ``flwr run`` reuses any SuperLink on Flower's default port, even one from another checkout, and
-leaves it running. Here each one has a free port, a temporary ``FLWR_HOME`` and a mark in its
-environment. All its processes inherit the mark, so that they are found at the end even after the
-operating system has re-parented them.
+leaves it running. Here each one has a free port, a temporary ``FLWR_HOME``, which is its working
+folder too, and a mark in its environment. All its processes inherit the mark, so that they are
+found at the end even after the operating system has re-parented them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import http.client
+import importlib.util
 import os
 import secrets
 import signal
@@ -19,25 +20,26 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self
+from types import TracebackType
+from typing import Self
 
 import psutil
 
-from fedul_flwr.engine.flower_program import FlowerProgram
-from fedul_flwr.engine.process_tree import PREFIX, end_superlink, runs_program
-from fedul_flwr.engine.superlink_environment import (
-    COMMANDS_LOG,
-    HOST,
-    RAY_TOKEN,
-    superlink_environment,
-)
+from fedul_flwr.config.references import USER_PATH
+from fedul_flwr.engine.flower_run import FlowerProgram, scripts_directory
+from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, runs_program
 from fedul_flwr.errors import UserError
+from fedul_flwr.results.environment import COMMIT, git_commit
 
+HOST = "127.0.0.1"
+RAY_TOKEN = "ray-token"
+"""File in the SuperLink's home with the token of its Ray."""
+_PATHS = {"FEDUL_CACHE", USER_PATH, "HF_HOME", "MLFLOW_TRACKING_URI"}
+"""Variables with paths, which may be relative to the user's working folder."""
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-_PROGRAM = "fedul_flwr.engine.superlink_program"
+_PROGRAM = "fedul_flwr.engine.own_connections"
 
 
 class LocalSuperLink:
@@ -81,9 +83,9 @@ class LocalSuperLink:
         self._start_timeout = start_timeout
         self._stop_timeout = stop_timeout
         self._process: subprocess.Popen[bytes] | None = None
+        self._guardian: subprocess.Popen[bytes] | None = None
         self._flwr: FlowerProgram | None = None
         self._seen: dict[int, psutil.Process] = {}
-        self._old_handlers: dict[int, Any] = {}
 
     @property
     def pid(self) -> int:
@@ -97,16 +99,15 @@ class LocalSuperLink:
         return self._flwr
 
     def __enter__(self) -> Self:
-        self._catch_signals()
         try:
             self.home = _new_home(self._place)
-            orders, other = socket.socketpair()
-            self._flwr = FlowerProgram(orders, self.home / COMMANDS_LOG)
-            with other:
-                self._start(other.fileno())
+            environment = superlink_environment(self.home, self.ray_address)
+            self._flwr = FlowerProgram(environment)
+            if not self.keep:
+                self._guardian = _end_after_this_process(self.home, environment)
+            self._start(environment)
         except BaseException:  # Ctrl-C too: without a `with` block nothing else stops the processes
             self.stop()
-            self._restore_signals()
             raise
         return self
 
@@ -116,18 +117,15 @@ class LocalSuperLink:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if self.keep and self.exit_code() is None:
-                print(
-                    f"The SuperLink keeps running on {self.address}. Ask it with "
-                    f"`FLWR_HOME={self.home} flwr list`; stop it with "
-                    f"`{sys.executable} -P -m fedul_flwr.engine.process_tree {self.home}`."
-                )
-                self.flwr.close()
-            else:
-                self.stop()
-        finally:
-            self._restore_signals()
+        if self.keep and self.exit_code() is None:
+            print(
+                f"The SuperLink keeps running on {self.address}. Ask it with "
+                f"`FLWR_HOME={self.home} flwr list`; stop it with "
+                f"`{sys.executable} -P -m fedul_flwr.engine.process_tree {self.home}`."
+            )
+            self.flwr.close()
+        else:
+            self.stop()
 
     def exit_code(self) -> int | None:
         """Exit code of the SuperLink if it has ended, else None."""
@@ -155,11 +153,13 @@ class LocalSuperLink:
                 self._flwr.close()
             if self.home != Path():
                 end_superlink(self.home, self._descendants, self._stop_timeout)
-            if self._process is not None:
+            for process in filter(None, (self._process, self._guardian)):
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=1)
+                    process.wait(timeout=1)
+                if process.stdin is not None:
+                    process.stdin.close()
 
-    def _start(self, orders: int) -> None:
+    def _start(self, environment: Mapping[str, str]) -> None:
         deadline = time.monotonic() + self._start_timeout
         for attempt in range(3):
             port = _free_port()
@@ -169,7 +169,7 @@ class LocalSuperLink:
                 f'address = "{self.address}"\ninsecure = true\n',
                 encoding="utf-8",
             )
-            self._process = self._spawn(orders)
+            self._process = self._spawn(port, environment)
             while self._process.poll() is None and time.monotonic() < deadline:
                 # If it is dead after an answer, the answer came from another program on the port.
                 if _is_healthy(port) and self._process.poll() is None:
@@ -182,18 +182,20 @@ class LocalSuperLink:
         reason = f"ended with exit code {code}" if code is not None else "did not answer in time"
         raise UserError(f"Flower's SuperLink could not be started: it {reason}.\n{self.log_tail()}")
 
-    def _spawn(self, orders: int) -> subprocess.Popen[bytes]:
-        parent = str(0 if self.keep else os.getpid())
-        arguments = [parent, str(self.home), self.address, str(orders)]
+    def _spawn(self, port: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        options = ["--insecure", "--simulation", "--disable-runtime-dependency-installation"]
+        options += ["--host", HOST, "--port", str(port)]
         with (self.home / "superlink.log").open("wb") as log:
             return subprocess.Popen(
                 # -P: modules in the user's directory must not shadow those that Flower imports.
-                [sys.executable, "-P", "-X", "utf8", "-m", _PROGRAM, *arguments],
-                env=superlink_environment(self.home, self.ray_address),
+                [sys.executable, "-P", "-m", _PROGRAM, *options],
+                # Ray puts its working folder first on its workers' path: a `queue.py` of the user's
+                # would run there in place of Python's.
+                cwd=self.home,
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                pass_fds=[orders],
                 start_new_session=True,  # Ctrl-C reaches only this process, which ends the others
             )
 
@@ -206,23 +208,20 @@ class LocalSuperLink:
                     self._seen[child.pid] = child
         return list(self._seen.values())
 
-    def _catch_signals(self) -> None:
-        """Turn SIGTERM and SIGHUP into exceptions, like Ctrl-C, so that cleanup runs."""
 
-        def unwind(number: int, _frame: FrameType | None) -> None:
-            raise SystemExit(128 + number)
+def _end_after_this_process(home: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a process that cleans up after this one, should it be killed before it can.
 
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for name in _ENDING_SIGNALS:
-            number = getattr(signal, name, None)
-            # Leave a signal alone that is ignored (nohup) or handled by the embedding program.
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-                self._old_handlers[number] = signal.signal(number, unwind)
-
-    def _restore_signals(self) -> None:
-        while self._old_handlers:
-            signal.signal(*self._old_handlers.popitem())
+    (Flower's processes would then end by themselves, but Ray's agents would not.)
+    """
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "fedul_flwr.engine.process_tree", str(home), "-"],
+        env=environment,
+        stdin=subprocess.PIPE,  # closed when this process has ended, however it did
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _free_port() -> int:
@@ -275,3 +274,101 @@ def _uninterrupted() -> Iterator[None]:
     finally:
         for number, handler in old.items():
             signal.signal(number, handler)
+
+
+def superlink_environment(home: Path, ray_address: str) -> dict[str, str]:
+    """Environment of a SuperLink and all that it starts.
+
+    Parameters
+    ----------
+    home : its ``FLWR_HOME``, which also holds Ray's session.
+    ray_address : Ray cluster that it uses; empty for one of its own.
+    """
+    env = dict(os.environ)
+    env |= _ray_environment(env, home, ray_address)
+    env[MARK] = str(home)
+    env["FLWR_HOME"] = str(home)
+    env["PYTHONUTF8"] = "1"
+    env["FLWR_TELEMETRY_ENABLED"] = "0"
+    env["FLWR_DISABLE_UPDATE_CHECK"] = "1"
+    env.setdefault("FLWR_SUPEREXEC_TASK_POLL_INTERVAL", "0.2")  # seconds; Flower's are 1
+    # Silences Ray's warning about a future change in hiding GPUs.
+    env["PYTHONWARNINGS"] = ",".join(
+        filter(None, [env.get("PYTHONWARNINGS"), "ignore::FutureWarning:ray._private.worker"])
+    )
+    if env.get("PYTHONDONTWRITEBYTECODE") and not _is_compiled():
+        # Common in containers; without it each of a dozen processes would compile Flower again.
+        del env["PYTHONDONTWRITEBYTECODE"]
+        env.setdefault("PYTHONPYCACHEPREFIX", str(home / "pycache"))
+    # Directory of the user's own methods and models, searched last.
+    env.setdefault(USER_PATH, str(Path.cwd()))
+    # Its working folder is another one.
+    for name in _PATHS & env.keys():
+        env[name] = absolute(env[name])
+    if path := env.get("PYTHONPATH"):
+        env["PYTHONPATH"] = os.pathsep.join(map(absolute, path.split(os.pathsep)))
+    env[COMMIT] = git_commit() or ""
+    env["PATH"] = os.pathsep.join([str(scripts_directory()), env.get("PATH", os.defpath)])
+    return without_proxy(env)
+
+
+def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
+    """A copy of environment variables in which no proxy comes between processes of this machine.
+
+    Flower's programs use httpx, which fails at its start for a SOCKS proxy, wherever it would
+    connect to, unless it has socksio: without that, such a proxy is left out.
+    """
+    env = dict(environment)
+    if importlib.util.find_spec("socksio") is None:
+        proxies = [key for key in env if key.lower().endswith("_proxy")]
+        for key in proxies:
+            if env[key].lower().startswith("socks"):
+                del env[key]
+    # gRPC does not look at no_proxy where it has a variable of its own.
+    own = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
+    for key in ("NO_PROXY", "no_proxy", *own):
+        env[key] = ",".join(filter(None, [env.get(key), HOST, "localhost"]))
+    return env
+
+
+def _ray_environment(env: dict[str, str], home: Path, ray_address: str) -> dict[str, str]:
+    """Ray's environment variables; those of another cluster are taken out of ``env``."""
+    quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DISABLE_DASHBOARD_LOG_INFO": "1"}
+    if ray_address:
+        return {**quiet, "RAY_ADDRESS": ray_address}
+    for name in ("RAY_ADDRESS", "RAY_AUTH_TOKEN"):
+        env.pop(name, None)
+    preferred = {
+        # Flower's actors have another environment and cannot use workers started in advance.
+        "RAY_prestart_worker_first_driver": "0",
+        # Ray lowers its workers' priority by 15, but here the user waits for the workers.
+        "RAY_worker_niceness": "0",
+        # Ray would reserve 30 % of the memory; models take megabytes, and Ray spills the rest.
+        "RAY_DEFAULT_OBJECT_STORE_MAX_MEMORY_BYTES": str(2 * 1024**3),
+    }
+    return {
+        **{name: env.get(name, value) for name, value in preferred.items()},
+        **quiet,
+        "RAY_TMPDIR": str(home),
+        # Without its token other users of the machine could run programs by Ray's ports, too.
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN_PATH": str(home / RAY_TOKEN),
+    }
+
+
+def _is_compiled() -> bool:
+    """Whether Flower was installed with its bytecode."""
+    spec = importlib.util.find_spec("flwr")
+    return bool(spec and spec.cached and Path(spec.cached).exists())
+
+
+def absolute(place: str) -> str:
+    """A path that does not depend on the working folder; so for a database ``sqlite:///PATH``.
+
+    What names another kind of place stays: ``http://…``, ``databricks``, ``~/…``.
+    """
+    head = "sqlite:///" if place.startswith("sqlite:///") else ""
+    path = place.removeprefix(head)
+    if path in ("", "databricks") or path.startswith("~") or (not head and ":" in path):
+        return place
+    return head + str(Path(path).absolute())

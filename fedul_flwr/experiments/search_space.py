@@ -235,13 +235,13 @@ def candidates(
         if settings in tried:
             continue
         tried.append(settings)
-        options = {name: search.labels(name)[at] for name, at in used.items()}
+        names = {name: search.labels(name)[at] for name, at in used.items()}
         dropped = {
             f"{name}: {search.labels(name)[at]}": refusals[name, at]
             for name, at in point.items()
             if name not in used
         }
-        yield Candidate(options, changed, dropped)
+        yield Candidate(names, changed, dropped)
 
 
 def _refusal(resolved: Callable[[Overrides], Overrides], settings: Overrides) -> str:

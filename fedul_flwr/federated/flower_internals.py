@@ -1,6 +1,7 @@
-"""Everything of Flower that is not public and that we use; no other module imports any of it.
+"""Everything of Flower that is not public and that we use, but for its SuperLink's parts.
 
-``tests/test_house.py`` lists Flower's public modules and allows five names here.
+``engine/own_connections.py`` imports these, and no other module imports any.
+``tests/test_house.py`` lists Flower's public modules and allows five names in each.
 """
 
 import sys

@@ -17,7 +17,7 @@ from benchmarks.bad_tables import FORMS, write_tables
 from benchmarks.faults import judge
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.engine import submit
+from fedul_flwr.engine import flower_simulation
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from tests.support.error_line import error_line
 
@@ -145,7 +145,7 @@ def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_
     def not_reached(name: str, config: Any) -> None:
         raise ConnectionError("no network")
 
-    monkeypatch.setattr(submit.LocalSuperLink, "__enter__", start)
+    monkeypatch.setattr(flower_simulation.LocalSuperLink, "__enter__", start)
     monkeypatch.setattr("datasets.load_dataset", not_reached)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     before = sorted(here.iterdir())

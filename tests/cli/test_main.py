@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.overrides import parse_overrides
+from fedul_flwr.engine import flower_simulation as launcher
 from fedul_flwr.engine import progress
-from fedul_flwr.engine import submit as launcher
+from fedul_flwr.engine.flower_simulation import RunOutcome
 from fedul_flwr.engine.progress import RunProgress
-from fedul_flwr.engine.submit import RunOutcome
 from fedul_flwr.errors import UserError
 
 runner = CliRunner()
@@ -329,7 +329,9 @@ def test_given_a_run_that_cannot_begin_then_no_superlink_is_kept_for_it(
 def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedul_flwr.engine.ray_cluster.refuse_silent_cluster", lambda address: None)
+    monkeypatch.setattr(
+        "fedul_flwr.engine.flower_simulation.refuse_silent_cluster", lambda address: None
+    )
     options = ["--ray-address", "head:6379", "--client-cpus", "100000", "--output", "a/b"]
     assert runner.invoke(app, [*ON_RAY, *options]).exit_code == 0
     [call] = stage.calls

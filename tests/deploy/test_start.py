@@ -10,10 +10,15 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.proto.fleet_pb2 import ActivateNodeResponse, RegisterNodeFleetResponse
+from flwr.supercore.address import resolve_bind_address
+from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
+from fedul_flwr.deploy.start import _start_superexec
+from fedul_flwr.errors import UserError
 from tests.support.deployment import free_ports
 from tests.support.patience import wait_until
 
@@ -37,6 +42,7 @@ FAKE = """
         load = staticmethod(lambda: program)
 
     importlib.metadata.entry_points = lambda **_: [Entry]
+    s.run_superlink = lambda open_paths: program()
     s.start({program!r}, [])
 """
 
@@ -85,6 +91,47 @@ def test_given_a_program_that_means_to_end_then_it_ends() -> None:
     with fake("supernode", "sys.exit(3)", daemon=True) as process:
         out, _ = process.communicate(timeout=120)
     assert (process.returncode, out) == (3, "started\n")
+
+
+PROCESS = ["--isolation", "process"]
+
+
+def test_given_a_superexec_elsewhere_without_a_secret_then_the_supernode_is_refused() -> None:
+    with pytest.raises(UserError, match="--isolation process needs --superexec-auth-secret-file"):
+        _start_superexec([*PROCESS, "--superlink", "127.0.0.1:1"])
+    secret = ["--superexec-auth-secret-file", "file"]
+    assert _start_superexec([*PROCESS, *secret]) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("options", "address"),
+    [
+        ([], "127.0.0.1:9094"),
+        (["--host", "0.0.0.0", "--port=7"], "127.0.0.1:7"),
+        (["--host", "::", "--port", "7"], "[::1]:7"),
+        (["--host", "::1"], "[::1]:9094"),
+        (["--host", "localhost"], "localhost:9094"),
+    ],
+)
+def test_given_options_of_a_supernode_then_its_superexec_shares_a_secret_with_it_alone(
+    options: list[str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    def started(command: list[str], pass_fds: list[int]) -> str:
+        at = command.index("--runtime-api-address")
+        told.extend([command[at + 1], Path(command[-1]).read_bytes()])
+        return "a process"
+
+    monkeypatch.setattr(subprocess, "Popen", started)
+    process, more = _start_superexec(options)
+    parsed = _parse_args_run_supernode().parse_args(["--superlink", "a:1", *options, *more])
+    runtime = f"[{parsed.host}]" if ":" in parsed.host else parsed.host
+    assert process == "a process"
+    assert parsed.isolation == "process"
+    assert resolve_bind_address(f"{runtime}:{parsed.port}") == address
+    assert told == [address, Path(parsed.superexec_auth_secret_file).read_bytes()]
+    assert len(told[1]) == 32
 
 
 class Broken(http.server.BaseHTTPRequestHandler):

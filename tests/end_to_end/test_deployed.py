@@ -83,6 +83,24 @@ def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses(
     assert status_of(port, "/v1/control/start-run") not in (0, 403, 404)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_given_anybody_without_the_secret_when_a_task_is_asked_for_then_the_supernode_refuses(
+    two_owners: Deployment, owners: list[Path]
+) -> None:
+    two_owners.start_node(0, owners[0])
+    two_owners.wait_for("node-0", "Uvicorn running on")
+    connection = http.client.HTTPConnection("127.0.0.1", two_owners.ports[1], timeout=20)
+    try:
+        for call in ("acquire-task", "pull-task-input", "pull-messages", "push-object"):
+            headers = {"content-type": "application/protobuf"}
+            connection.request("POST", f"/v1/runtime/{call}", b"", headers)
+            answer = connection.getresponse()
+            assert answer.status == 401, (call, answer.read())
+            answer.read()
+    finally:
+        connection.close()
+
+
 def status_of(port: int, path: str) -> int:
     trusting = ssl._create_unverified_context()
     connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=trusting)

@@ -27,9 +27,6 @@ class FakeFlower:
         self.write: Callable[[Path], None] = lambda output: None
         self.output = Path()
 
-    def start(self, environment: object, log: Path) -> FakeFlower:
-        return self
-
     def ask(self, *arguments: str) -> dict[str, Any]:
         self.asked.append(arguments)
         if arguments[0] == "run":
@@ -64,7 +61,7 @@ def flower(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeFlower:
     fake = FakeFlower()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FLWR_HOME", str(tmp_path))
-    monkeypatch.setattr("fedul_flwr.engine.flower_program.FlowerProgram", fake)
+    monkeypatch.setattr("fedul_flwr.engine.flower_run.FlowerProgram", lambda environment: fake)
     monkeypatch.setattr(deployed.time, "sleep", lambda seconds: None)
     monkeypatch.setattr(
         "fedul_flwr.results.printed_summary.print_summary", lambda place: print("Summary of", place)
@@ -110,7 +107,7 @@ def test_given_a_broken_connection_then_the_log_is_asked_for_again(flower: FakeF
     flower.statuses = [("", ""), ("running", ""), ("running", ""), ("finished:completed", "")]
     flower.write = finished
     assert run("--output", "here").exit_code == 0
-    assert flower.asked.count(("log", "7", "consortium", "--stream")) == 3
+    assert flower.asked.count(("log", "7", "consortium", "--stream")) == 4
 
 
 def test_given_a_silent_superlink_then_the_run_is_lost(

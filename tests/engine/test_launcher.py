@@ -25,10 +25,10 @@ import pytest
 from fedul_flwr.config.overrides import flatten
 from fedul_flwr.engine import app_files as app_bundle
 from fedul_flwr.engine import flower_run
-from fedul_flwr.engine.flower_program import FlowerProgram
+from fedul_flwr.engine.flower_run import FlowerProgram
+from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, app_directory, run_app
 from fedul_flwr.engine.process_tree import end_superlink
-from fedul_flwr.engine.submit import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.engine.superlink_environment import _is_compiled, superlink_environment
+from fedul_flwr.engine.superlink import _is_compiled, absolute, superlink_environment
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 
@@ -224,7 +224,7 @@ def test_a_dead_process_is_a_failure_with_a_reason(
 @pytest.mark.parametrize(
     ("number", "target", "exit_code"),
     [
-        (signal.SIGTERM, "python", 128 + signal.SIGTERM),  # while the SuperLink starts
+        (signal.SIGTERM, "python", -signal.SIGTERM),  # while the SuperLink starts
         (signal.SIGINT, "raylet", -signal.SIGINT),  # Ctrl-C once Ray is there
         (signal.SIGKILL, "flwr-simulation", -signal.SIGKILL),
     ],
@@ -242,7 +242,7 @@ def test_a_signal_leaves_no_process(
     import signal
     from pathlib import Path
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    from fedul_flwr.engine.submit import LocalSuperLink, run_app
+    from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
     with LocalSuperLink() as superlink:
         run_app(superlink, Path({str(mini_app)!r}), {{"output": {str(tmp_path)!r}}},
                 num_supernodes=2, on_poll=lambda: None, log_file=Path({str(tmp_path / "l")!r}))
@@ -255,7 +255,7 @@ def test_a_signal_leaves_no_process(
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == exit_code, errors.decode()
-    if number == signal.SIGKILL:  # the SuperLink itself sees to it
+    if number != signal.SIGINT:  # a process that outlives it sees to it
         wait_for(lambda: not started(), seconds=20)
 
 
@@ -290,7 +290,7 @@ def test_only_a_superlinks_own_home_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]:
+def nobody(tmp_path_factory: pytest.TempPathFactory) -> LocalSuperLink:
     """A SuperLink that does not answer."""
     superlink = LocalSuperLink()
     superlink.home = tmp_path_factory.mktemp("home")
@@ -300,9 +300,8 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSuperLink]
     )
     environment = superlink_environment(superlink.home, "")
     environment |= {"FORCE_COLOR": "1", "CLICOLOR_FORCE": "1"}  # as in a notebook
-    superlink._flwr = FlowerProgram.start(environment, superlink.home / "flwr.log")
-    yield superlink
-    superlink.flwr.close()
+    superlink._flwr = FlowerProgram(environment)
+    return superlink
 
 
 def test_given_no_superlink_when_an_app_is_submitted_then_the_run_is_refused(
@@ -345,15 +344,41 @@ def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
         nobody.flwr.ask("juggle")
 
 
-def test_given_a_program_that_has_ended_when_it_is_asked_then_an_error_says_so(
-    tmp_path: Path, started: Callable[[], set[int]]
+def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
 ) -> None:
-    program = FlowerProgram.start(os.environ, tmp_path / "log")
-    wait_for(lambda: bool(started()))  # its environment can be read a moment after its start
-    psutil.Process(started().pop()).kill()
-    with pytest.raises(UserError, match="flwr has ended"):
-        program.ask("list")
+    flwr = tmp_path / "flwr"
+    flwr.write_text(f"#!{sys.executable} -S\nimport time\nprint('a line')\ntime.sleep(600)\n")
+    flwr.chmod(0o755)
+    monkeypatch.setattr(flower_run, "scripts_directory", lambda: tmp_path)
+    program = FlowerProgram(os.environ)
+    lines = program.lines("log", "7", "--stream")
+    assert next(lines) == "a line\n"
     program.close()
+    assert list(lines) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("cache", "HERE/cache"),
+        ("sqlite:///runs.db", "sqlite:///HERE/runs.db"),
+        ("/cache", "/cache"),
+        ("sqlite:////runs.db", "sqlite:////runs.db"),
+        ("~/cache", "~/cache"),
+        ("https://example.org/mlflow", "https://example.org/mlflow"),
+        ("databricks", "databricks"),
+        ("", ""),
+    ],
+)
+def test_given_a_path_in_a_variable_then_it_does_not_depend_on_the_superlinks_folder(
+    place: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    expected = expected.replace("HERE", str(tmp_path))
+    assert absolute(place) == expected
+    monkeypatch.setenv("FEDUL_CACHE", place)
+    assert superlink_environment(tmp_path, "")["FEDUL_CACHE"] == expected
 
 
 def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import http.client
+import inspect
 import os
 import socket
+import textwrap
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import uvicorn
+from flwr.superlink.cli.flower_superlink import _run_superlink_http_api, flower_superlink
 
 from fedul_flwr.engine.own_connections import (
     KERNEL_TABLES,
@@ -20,10 +24,9 @@ from fedul_flwr.engine.own_connections import (
     OwnConnectionsOnly,
     Scope,
     belongs_to_user,
-    guard_servers,
+    run_superlink,
 )
-from fedul_flwr.engine.superlink import LocalSuperLink
-from fedul_flwr.engine.superlink_environment import superlink_environment
+from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
 from tests.support.other_user import as_other_user
 from tests.support.patience import quiet_seconds
 
@@ -46,12 +49,10 @@ async def hello(scope: Scope, receive: Any, send: Any) -> None:
 
 
 @pytest.fixture(params=["127.0.0.1", "::1"])
-def address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    """Address of a server that was made as Flower makes its own."""
-    monkeypatch.setattr(uvicorn.Config, "__init__", uvicorn.Config.__init__)  # restored at the end
-    guard_servers(open_paths=["/open"])
-    config = uvicorn.Config(hello, host=request.param, port=0, log_level="error", lifespan="off")
-    server = uvicorn.Server(config)
+def address(request: pytest.FixtureRequest) -> Iterator[Address]:
+    """Address of a guarded server."""
+    app, options = OwnConnectionsOnly(hello, ["/open"]), {"log_level": "error", "lifespan": "off"}
+    server = uvicorn.Server(uvicorn.Config(app, host=request.param, port=0, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     for _ in quiet_seconds(20):
@@ -100,23 +101,43 @@ def test_given_a_body_that_is_large_or_of_unknown_length_when_sent_to_an_open_pa
 
 @needs_root
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_given_another_user_when_it_claims_our_connection_then_it_is_refused(
-    address: Address,
-) -> None:
-    """A proxy's headers would put another address in place of the true one."""
-    with socket.create_connection(address) as ours:
-        claim = {"X-Forwarded-For": f"{address[0]}:{ours.getsockname()[1]}"}
-        assert as_other_user(lambda: ask(address, headers=claim)) == 403
-
-
-@needs_root
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses() -> None:
     with LocalSuperLink() as superlink:
         address = "127.0.0.1", int(superlink.address.rpartition(":")[2])
         path = "/v1/control/start-run"
         assert as_other_user(lambda: ask(address, path)) == 403
+        with socket.create_connection(address) as ours:
+            # A proxy's headers would put another address in place of the true one.
+            claim = {"X-Forwarded-For": f"{address[0]}:{ours.getsockname()[1]}"}
+            assert as_other_user(lambda: ask(address, path, claim)) == 403
         assert ask(address, path) not in (403, 404)  # it exists, and we are let through
+
+
+def options_of_uvicorn(function: Callable[..., object]) -> set[str]:
+    """Names of what a function passes to ``uvicorn.run``."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    [call] = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "uvicorn.run"
+    ]
+    return {str(option.arg) for option in call.keywords}
+
+
+def test_given_flowers_own_program_then_the_guarded_one_serves_with_the_same_options() -> None:
+    """A release of Flower may add one; ``reload`` is off without it, too."""
+    flowers = options_of_uvicorn(_run_superlink_http_api)
+    assert options_of_uvicorn(run_superlink) - {"proxy_headers"} == flowers - {"reload"}
+
+
+def test_given_flowers_own_program_then_it_does_no_more_than_the_guarded_one() -> None:
+    """But for a note about a new release, and telemetry."""
+    tree = ast.parse(inspect.getsource(flower_superlink))
+    called = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert set(called) == {
+        *("warn_if_flwr_update_available", "log", "event"),
+        *("_parse_superlink_lifespan_config", "_run_superlink_http_api"),
+    }
 
 
 @pytest.mark.parametrize("has_tables", [True, False])

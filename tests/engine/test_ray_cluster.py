@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from fedul_flwr.engine import ray_cluster
-from fedul_flwr.engine.ray_cluster import refuse_silent_cluster
+from fedul_flwr.engine import flower_simulation
+from fedul_flwr.engine.flower_simulation import refuse_silent_cluster
 from fedul_flwr.errors import UserError
 
 
@@ -22,7 +22,7 @@ def test_given_a_port_without_a_program_then_it_is_named() -> None:
 
 
 def test_given_another_program_then_it_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "_PATIENCE", 1.0)
+    monkeypatch.setattr(flower_simulation, "_PATIENCE", 1.0)
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

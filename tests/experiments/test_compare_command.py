@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import flower_simulation as launcher
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.engine import submit as launcher
-from fedul_flwr.engine.submit import RunOutcome
+from fedul_flwr.engine.flower_simulation import RunOutcome
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary
 
 runner = CliRunner()

@@ -10,7 +10,7 @@ import pytest
 
 PRINT = """
 import sys
-from fedul_flwr.engine.streams import open_streams
+from fedul_flwr.engine.shell import open_streams
 open_streams()
 """
 
