@@ -363,6 +363,7 @@ def test_given_the_end_of_the_first_process_then_the_others_end_too(
     digits_search: Path, end: signal.Signals
 ) -> None:
     words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
+    words += ["--experiments", "experiments"]
     Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
     change_table("num-rounds = 2", "num-rounds = 3000")
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as first:
