@@ -31,7 +31,7 @@ def test_given_trials_then_the_run_has_the_best_ones_settings_and_a_split_that_n
     assert done.exit_code == 0, done.output
     search = read_searches(tmp_path / "best-search" / "search.json")["supervised", ""]
     assert len(search["trials"]) == 3
-    assert search["seeds"] == [5]
+    assert search["seeds"] == [5, 1005]
     chosen = search["chosen"]["settings"]
     # The first trial is the run as it was, which learns nothing with such steps.
     assert "learning-rate" in chosen

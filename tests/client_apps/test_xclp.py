@@ -84,7 +84,7 @@ def test_features_are_in_the_precision_of_the_run(
         }
     )
     built = client(settings, method, precision="float64", **of_model)
-    found = built._features(dump_arrays(build_model("mlp", (8, 8, 1), 10)))
+    found = built._features(dump_arrays(build_model("mlp", (8, 8, 1), 10)), 1)
     assert len(found) == 80
     assert [plan.precision for plan in plans] == ["float64"]
 
