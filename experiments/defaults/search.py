@@ -43,10 +43,10 @@ METHODS: dict[str, Settings] = {
 BASELINES = ("logistic regression", "random forest")
 
 
-def _steps(points: float, least: int) -> dict[str, int]:
-    """Epochs for ``least`` steps in a round, from two to ten."""
+def _steps(points: float, least: int, most: int) -> dict[str, int]:
+    """Epochs for ``least`` steps in a round, from two to ``most``."""
     epochs = -(-least // max(1, int(points // 16)))
-    return {"batch_size": 16, "local_epochs": min(max(2, epochs), 10)}
+    return {"batch_size": 16, "local_epochs": min(max(2, epochs), most)}
 
 
 def _before(shape: tuple[int, ...], points: float) -> dict[str, Any]:
@@ -66,13 +66,13 @@ def _before(shape: tuple[int, ...], points: float) -> dict[str, Any]:
     return {**found, **steps, "learning_rate_schedule": "constant"}
 
 
-def _of(least: int = 0, **changes: Any) -> Rule:
+def _of(least: int = 0, most: int = 10, **changes: Any) -> Rule:
     """The rule until now with `cosine`, ``least`` steps in a round, and ``changes``."""
 
     def rule(shape: tuple[int, ...], points: float) -> dict[str, Any]:
         found = {**_before(shape, points), "learning_rate_schedule": "cosine"}
         if 2 * points <= 600 * 16:
-            found |= _steps(points, least)
+            found |= _steps(points, least, most)
         return {**found, **changes}
 
     return rule
@@ -87,6 +87,9 @@ RULES: dict[str, Rule] = {
     "before": _before,
     "cosine": _of(),
     "cosine, 40 steps": _of(40),
+    "cosine, 40 steps, 20 epochs": _of(40, 20),
+    "cosine, 100 steps, 20 epochs": _of(100, 20),
+    "cosine, 200 steps, 30 epochs": _of(200, 30),
     "mlp, 0.005, 40 steps": _of(40, learning_rate=5e-3),
     "mlp, 0.01, 40 steps": _of(40, learning_rate=1e-2),
     "cnn2, affine": _network("cnn2", "affine"),

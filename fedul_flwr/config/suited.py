@@ -25,7 +25,7 @@ Smaller ones learn better without both, and in fewer steps of constant size."""
 LARGEST_SIDE = 32
 """Largest side in pixels of images for `cnn6-quarter`, whose linear layer is too large beyond."""
 BATCH, EPOCHS = 16, 2
-LEAST_STEPS, MOST_EPOCHS = 40, 10
+LEAST_STEPS, MOST_EPOCHS = 40, 20
 """A client makes at least so many steps in a round, unless they take more epochs than this."""
 MOST_STEPS = 600
 """Most steps of a client in a round; for more points there is one epoch, and larger batches."""

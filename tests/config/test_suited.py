@@ -54,7 +54,9 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     ("points", "batch", "epochs"),
     [
         (None, 16, 2),  # unknown
-        (0.5, 16, 10),  # one step an epoch: the most epochs
+        (0.5, 16, 20),  # one step an epoch: the most epochs
+        (47, 16, 20),  # 2 steps an epoch, 40 in all
+        (48, 16, 14),  # 3 steps an epoch: 42
         (79, 16, 10),  # 4 steps an epoch, 40 in all
         (80, 16, 8),
         (115, 16, 6),  # 7 steps an epoch: 42
@@ -67,7 +69,7 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
         (40_000, 128, 1),  # 40,000 / 64 = 625 steps
     ],
 )
-def test_a_round_has_40_to_600_steps_if_ten_epochs_do(
+def test_given_a_number_of_points_then_a_round_has_40_to_600_steps_if_twenty_epochs_do(
     points: float | None, batch: int, epochs: int
 ) -> None:
     found = values(DataSize((28, 28, 1), points))

@@ -359,7 +359,7 @@ def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_th
     directory = train(settings(**given, **{"supervised.label-fraction": 0.5}), 2)
     # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
     assert (
-        "Chosen: model mlp, augment none, local-epochs 10, learning-rate 0.003, "
+        "Chosen: model mlp, augment none, local-epochs 20, learning-rate 0.003, "
         "learning-rate-schedule cosine," in caplog.messages
     )
     assert (
@@ -368,7 +368,7 @@ def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_th
     )
     kept = json.loads((directory / "config.json").read_text())["settings"]
     assert {key: kept[key] for key in SUITED} == {
-        **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 10},
+        **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 20},
         **{"learning-rate": 3e-3, "learning-rate-schedule": "cosine"},
     }
     again = resolve({"resume": str(directory), "num-rounds": 60}, directory.parent)
