@@ -19,11 +19,11 @@ from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.data.standardize import moments
+from fedul_flwr.data.standardize import MEANS, SCALES, moments
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.column_part import STORED, answer_column_sum
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.column_part import STORED, answer_column_sum, received_scaling
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
 from fedul_flwr.secure.exact_sums import exact_sums
@@ -300,3 +300,26 @@ def test_a_client_answers_no_sum_of_a_run_without_one(settings: Settings) -> Non
     config = settings(**{**MASKED, "standardize_sum": "plaintext"})
     with pytest.raises(UserError, match="a sum of columns that this run does not have"):
         answer_column_sum(config, unused, unused, unused, Content())
+
+
+@pytest.mark.parametrize(
+    ("means", "scales"),
+    [
+        ([0.0, 1.0], [1.0, 0.0]),
+        ([0.0, 1.0], [1.0, -2.0]),
+        ([0.0], [1.0, 1.0]),
+        ([0.0, 1.0], [1.0]),
+        ([0.0, float("nan")], [1.0, 1.0]),
+    ],
+)
+def test_given_no_positive_scale_for_each_column_then_a_client_refuses_the_scaling(
+    means: list[float], scales: list[float]
+) -> None:
+    with pytest.raises(BadMessageError):
+        received_scaling(Content(values={MEANS: means, SCALES: scales}), {"model-shape": [2]})
+
+
+def test_given_a_scaling_then_a_client_keeps_means_and_scales_alone() -> None:
+    values = {MEANS: [0.0, 1.0], SCALES: [2.0, 0.5], "settings": "{}"}
+    kept = received_scaling(Content(values=values), {"model-shape": [2]})
+    assert kept == {MEANS: [0.0, 1.0], SCALES: [2.0, 0.5]}
