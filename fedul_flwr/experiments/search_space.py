@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,9 @@ class SearchSettings(Settings):
     """Settings of all trials; runs with the chosen settings do not have them."""
     space: dict[str, list[dict[str, Any]]] = Field(min_length=1)
     """Options of each dimension by name; an option is a table of settings."""
+    first: list[dict[str, int]] = Field(default_factory=list)
+    """Points that every row tries before drawn ones: by dimension the position of its option,
+    counted from 0; a dimension that is left out has its first option."""
 
     def labels(self, name: str) -> list[str]:
         """Names of the options of a dimension."""
@@ -145,6 +148,18 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
         for name, options in space.items():
             if len(options) < 2 or len({*map(label, options)}) < len(options):
                 raise UserError(f"Key space.{name} needs two or more different options.")
+        for point in found.first:
+            for name, at in point.items():
+                if name not in space:
+                    known = [f"first.{dimension}" for dimension in space]
+                    raise unknown_key(
+                        f"first.{name}", known, SearchSettings.noun, SearchSettings.page
+                    )
+                if not 0 <= at < len(space[name]):
+                    raise UserError(
+                        f"Key first.{name} = {at} must be a position from 0 to "
+                        f"{len(space[name]) - 1}, that of an option of space.{name}."
+                    )
         settings = current_names(flatten(found.settings))
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
@@ -204,7 +219,7 @@ def candidates(
     given: Overrides,
     resolved: Callable[[Overrides], Overrides],
 ) -> Iterator[Candidate]:
-    """The settings to try for a row: the experiment's, then points of the space, while there are.
+    """The settings to try for a row: the experiment's, the search's first points, then drawn ones.
 
     An option that the row refuses by itself, or that belongs to another method, is dropped from
     the points. A point is skipped if the row refuses it as a whole, or if an earlier point gives
@@ -223,7 +238,8 @@ def candidates(
                 refusals[name, position] = reason
     yield Candidate({}, {}, {})
     tried = [dict(resolved(given))]
-    for point in islice(points(search, seed), _DRAWN * search.trials):
+    first = [{**dict.fromkeys(search.space, 0), **point} for point in search.first]
+    for point in chain(first, islice(points(search, seed), _DRAWN * search.trials)):
         used = {name: at for name, at in point.items() if (name, at) not in refusals}
         drawn: dict[str, Scalar] = {}
         for name, at in used.items():

@@ -102,6 +102,17 @@ def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> 
     ]
 
 
+def test_given_first_points_then_they_come_after_the_own_settings_and_not_again() -> None:
+    decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3}, {"weight-decay": 1e-4})
+    space = search(decay=decays, threshold=({}, {"fedpl.threshold": 0.5}))
+    space = space.model_copy(update={"first": [{"decay": 2, "threshold": 1}, {"decay": 1}]})
+    found = [one.changes for one in candidates(space, 0, flat(), resolved)]  # FedUL: no threshold
+    assert found == [{}, {"weight-decay": 1e-4}, {"weight-decay": 1e-3}]
+    of_fedpl = [one.changes for one in candidates(space, 0, flat(method="fedpl"), resolved)]
+    assert of_fedpl[1:3] == [{"weight-decay": 1e-4, "fedpl.threshold": 0.5}, {"weight-decay": 1e-3}]
+    assert len(of_fedpl) == len({tuple(sorted(one.items())) for one in of_fedpl}) == 6
+
+
 def test_given_two_methods_then_they_try_the_same_points() -> None:
     of_fedul, of_fedpl = (
         list(islice(candidates(OURS, 0, flat(method=method), resolved), 12))
@@ -206,6 +217,8 @@ def test_given_a_setting_of_the_version_before_then_the_option_has_the_current_o
         ("[space]\na = [{}, {rounds = 2}]", "Key space.a: rounds = 2 must be a share in (0, 1]."),
         ("[space]\na = [{}, {rounds = true}]", "rounds = True must be a share in (0, 1]."),
         ("reduction-factor = 1\n[space]\na = []", "Key reduction-factor = 1: must be at least 2."),
+        ("first = [{b = 0}]\n[space]\na = [{}, {l1 = 1.0}]", "Unknown key 'first.b'; did you mean"),
+        ("first = [{a = 2}]\n[space]\na = [{}, {l1 = 1.0}]", "Key first.a = 2 must be a position"),
         ("[settings]\nseed = 1\n[space]\na = [{}, {l1 = 1.0}]", "Key settings: seed cannot be"),
     ],
 )
