@@ -22,7 +22,9 @@ from fedul_flwr.learning import features
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import propagated_scores
+from fedul_flwr.propagation.client import RUN_SEED, STORED
 from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.propagation.phases import END
 from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from tests.support.recorded_calls import recorded
 from tests.support.simulated_clients import simulated_client
@@ -66,6 +68,17 @@ def test_a_client_that_is_set_up_again_leaves_its_propagation(
     assert len(ended) == 1
     built.on_phase(SETUP, Content(values=built.setup))
     assert len(ended) == 2
+
+
+def test_given_the_end_then_a_client_that_labels_forgets_the_seed_of_its_codes(
+    settings: Settings,
+) -> None:
+    built = client(settings, "xclp-predict")
+    for key in (RUN_SEED, STORED):
+        built.state.set_ephemeral(key, {"it": np.ones(3)})
+    assert built.on_phase(END, Content()) == Content()
+    assert not built.state.ephemeral(RUN_SEED)
+    assert not built.state.ephemeral(STORED)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,133 @@
+"""A sum of labels with a wrong part: whose it was is found out, and the others sum without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from fedul_flwr.data.content import Content
+from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.propagation.phases import AUDIT, CHECKS, COMPARE, LABELED, SENT, SUM
+from fedul_flwr.secure.similarity import ExcludedClientsError, TooFewClientsError
+from tests.support.secure_parties import BITS, FEATURES, LABELS, SIZES, assert_same, parties
+from tests.support.xclp_parties import Parties, split
+
+LIAR = 2
+Lie = Callable[[Content], object]
+
+
+class Lying(Parties):
+    """The answers of client 2 are changed, by phase."""
+
+    lies: Mapping[str, Lie]
+
+    def meddled(self, phase: str, member: ClientRef, answer: Content) -> Content:
+        if member.partition_id == LIAR and phase in self.lies:
+            self.lies[phase](answer)
+        return answer
+
+
+def lying(secure: str, **lies: Lie) -> Lying:
+    options = {"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
+    if secure != "plaintext":
+        options |= {"xclp.codes-seed": "run", "xclp.min-labeled-clients": 1}
+    played = Lying(**split(FEATURES, LABELS, SIZES), options=options)
+    played.lies = {{"sum": SUM, "audit": AUDIT}[phase]: lie for phase, lie in lies.items()}
+    return played
+
+
+def raised_by_one(content: Content) -> None:
+    content.arrays[SENT] = content.arrays[SENT].copy()
+    content.arrays[SENT][0, 0] += np.uint64(1)
+
+
+def without_last_row(content: Content) -> None:
+    content.arrays[CHECKS] = np.ones((max(len(content.arrays[CHECKS]) - 1, 1), 5), np.uint64)
+
+
+def without_last_class(content: Content) -> None:
+    content.arrays[CHECKS] = content.arrays[CHECKS][:, :4]
+
+
+def signed(content: Content) -> None:
+    content.arrays[CHECKS] = content.arrays[CHECKS].astype(np.int64)
+
+
+@pytest.fixture(params=["plaintext", "toy"])
+def any_form(request: pytest.FixtureRequest) -> str:
+    """A value of ``xclp.secure``: in the clear, and masked."""
+    name: str = request.param
+    return name if name == "plaintext" else str(request.getfixturevalue(name))
+
+
+def test_given_a_wrong_check_row_then_its_client_alone_leaves(any_form: str) -> None:
+    played = lying(any_form, sum=raised_by_one)
+    found = played.propagate()
+    assert played.asked[-3:] == [SUM, AUDIT, SUM]
+    assert list(played.failed) == [LIAR]
+    without = parties("plaintext", lost=lambda phase, _, client: (phase, client) == (SUM, LIAR))
+    assert_same(found, without.propagate())
+
+
+@pytest.mark.parametrize("answer", [without_last_row, without_last_class, signed])
+def test_given_other_words_than_asked_for_then_they_are_refused(any_form: str, answer: Lie) -> None:
+    played = lying(any_form, sum=raised_by_one, audit=answer)
+    with pytest.raises(BadMessageError, match=r"^Client 2 sent about the sum of labels"):
+        played.propagate()
+
+
+def test_given_no_answer_about_the_sum_then_the_others_sum_without_its_client(toy: str) -> None:
+    played = lying(toy, sum=raised_by_one)
+    played.lost = lambda phase, _, client: (phase, client) == (AUDIT, LIAR)
+    found = played.propagate()
+    assert (list(found), played.failed) == ([0, 1, 3], {})
+
+
+class Excluding(Parties):
+    """The messages of the first ``leaving`` clients do not go together, once."""
+
+    leaving: tuple[int, ...]
+
+    def ask(
+        self, phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
+    ) -> dict[ClientRef, Content]:
+        if self.asked.count(COMPARE) == 1:
+            left = [m.partition_id for m in contents if m.partition_id not in self.leaving]
+            self.asked.append(phase)
+            raise ExcludedClientsError(dict.fromkeys(self.leaving, "x"), (), left)
+        return super().ask(phase, contents, check)
+
+
+def excluding(secure: str, *leaving: int) -> Excluding:
+    played = Excluding(
+        **split(FEATURES, LABELS, SIZES),
+        options={"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
+        | {"xclp.codes-seed": "run", "xclp.min-labeled-clients": 1},
+    )
+    played.leaving = leaving
+    return played
+
+
+def test_given_as_few_clients_as_can_compare_points_then_they_do(toy: str) -> None:
+    played = excluding(toy, 1)
+    gone = parties("plaintext", lost=lambda phase, _, client: (phase, client) == (COMPARE, 1))
+    assert_same(played.propagate(), gone.propagate())
+    assert played.failed == {1: "x"}
+
+
+def test_given_one_less_then_the_propagation_ends_and_names_who_is_left(toy: str) -> None:
+    with pytest.raises(TooFewClientsError) as error:
+        excluding(toy, 0, 1).propagate()
+    assert str(error.value) == "2 client(s) were left to compare points; it needs 3 or more."
+    assert error.value.left == (2, 3)
+
+
+def test_given_no_list_of_labeled_points_then_it_is_refused() -> None:
+    # Client 2 has 14 points, one of them without a direction.
+    played = lying("plaintext")
+    played.lies = {COMPARE: lambda content: content.arrays.pop(LABELED)}
+    with pytest.raises(BadMessageError, match="did not say which of its 13 points it knows"):
+        played.propagate()
