@@ -28,7 +28,7 @@ from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.messages import PSEUDO_LABELS
-from fedul_flwr.federated.staged_training import staged_points
+from fedul_flwr.federated.staged_training import labeling_views, staged_points
 from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
@@ -218,6 +218,20 @@ def test_given_the_released_recipe_then_points_are_labeled_in_views_of_the_round
     assert drawn[0] == drawn[1] != drawn[2]
     unused = stream(6, "labeling-views", SECOND, 2)
     assert float(unused.random()) != drawn[0]
+
+
+def test_views_to_label_by_are_drawn_for_each_client_and_round(settings: Settings) -> None:
+    release = settings(method="pseudo-label", **{"semi.recipe": "release"})
+    drawn = {}
+    for client, number in [(0, 1), (1, 1), (0, 2)]:
+        views = labeling_views(release, client, number)
+        again = labeling_views(release, client, number)
+        assert views is not None
+        assert again is not None
+        drawn[client, number] = int(views.integers(2**62))
+        assert drawn[client, number] == int(again.integers(2**62))
+    assert len(set(drawn.values())) == 3
+    assert labeling_views(settings(method="pseudo-label"), 0, 1) is None
 
 
 def test_given_the_released_recipe_then_features_in_the_graph_of_xclp_are_of_views(

@@ -158,3 +158,8 @@ def test_a_simulated_client_keeps_its_state_in_a_folder_of_its_own_and_an_owner_
     assert state_directory({}, node) is None
     owner = NodeConfig(partition_id=3, num_partitions=5, data=str(tmp_path / "ward"))
     assert state_directory({"memory": str(tmp_path)}, owner) is None
+
+
+def test_in_a_directory_it_is_of_the_same_run(tmp_path: Path) -> None:
+    found = ClientState(RecordDict(), run=7).within(tmp_path)
+    assert (found.run, found.directory) == (7, tmp_path)
