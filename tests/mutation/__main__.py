@@ -6,7 +6,7 @@ among those of any larger N. That takes minutes, and tells how many of all would
 A piece is some source files and the tests that cover them. Results lie in ``.mutants/PIECE``: a
 run that was stopped goes on where it was, changed functions are tried again, and so are survivors
 when a test of the piece has changed. It fails where fewer than 95 % of a piece's mutants are
-killed, where ``survivors.toml`` misses a survivor, and where it lists one that is no more.
+killed. A line of the code whose mutants all mean the same says so: ``# pragma: no mutate``.
 """
 
 from __future__ import annotations
@@ -30,6 +30,17 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / ".mutants"
 BAR = 0.95
+SAME_PROGRAM = (
+    # zip's strict stops a slip in the program; for every input the lengths are equal.
+    r"strict=True(?!.* -> .*strict=True)",
+    # NumPy's kinds are single letters, and none is an X.
+    r"kind not in '([a-z]+)'.* -> .*kind not in 'XX\1XX'",
+    # cast is for the type checker and returns what it is given.
+    r"cast\([^None].* -> .*cast\(None, ",
+    # NumPy takes any negative number for the side that it finds out.
+    r"reshape\((.*, )?-1[,)].* -> .*reshape\((.*, )?-2[,)]",
+)
+"""Changes that no input shows."""
 SURVIVED = {0, 5, 33}
 """mutmut's exit codes of a mutant that all tests, or no test, let pass."""
 TOO_LONG = {-24, 24, 36, 152, 255}
@@ -54,13 +65,12 @@ def main(words: list[str]) -> int:
     if unknown := set(names) - set(pieces):
         print(f"No piece {', '.join(sorted(unknown))}; there are {', '.join(pieces)}")
         return 2
-    listed = tomllib.loads((Path(__file__).parent / "survivors.toml").read_text())
     good = True
     for name in names or pieces:
         files = files_of(pieces[name])
         numba = pieces[name].get("numba", True)
         run(RESULTS / name, files, pieces[name]["tests"], numba, given.sample)
-        good = report(name, files, listed) and good
+        good = report(name, files) and good
     return 0 if good else 1
 
 
@@ -142,61 +152,40 @@ def choose(copy: Path, files: list[str], sample: int | None) -> None:
             path.write_text(json.dumps({**meta, "exit_code_by_key": chosen}))
 
 
-def report(piece: str, files: list[str], listed: dict[str, Any]) -> bool:
-    """Print a piece's counts and the survivors that the list misses; whether it is good."""
-    same, accepted = (
-        {(row["file"], mutant) for row in listed.get(kind, []) for mutant in row["mutants"]}
-        for kind in ("same", "accepted")
-    )
-    rules = [rule["change"] for rule in listed.get("rule", [])]
+def report(piece: str, files: list[str]) -> bool:
+    """Print a piece's counts and its survivors; whether enough mutants were killed."""
     counts: Counter[str] = Counter()
-    missing: list[tuple[str, str]] = []
-    untried: set[tuple[str, str]] = set()
+    survivors: list[tuple[str, str]] = []
     for file in files:
         for mutant, code in results(RESULTS / piece, file):
             if mutant is None:
                 continue
-            key = (file, mutant)
             counts["all"] += 1
             if code is None or code == NOT_TRIED:
-                untried.add(key)
                 continue
             counts["mutants"] += 1
             if code not in SURVIVED:
                 counts["killed"] += 1
                 counts["too long"] += code in TOO_LONG
-            elif key in same or any(re.search(rule, mutant) for rule in rules):
+            elif any(re.search(change, mutant) for change in SAME_PROGRAM):
                 counts["same"] += 1
             else:
-                counts["survived"] += 1
-                if key not in accepted:
-                    missing.append(key)
-    survivors = {
-        (file, mutant)
-        for file in files
-        for mutant, code in results(RESULTS / piece, file)
-        if code in SURVIVED
-    }
-    stale = [
-        key
-        for key in sorted((same | accepted) - untried)
-        if key[0] in files and key not in survivors
-    ]
+                survivors.append((file, mutant))
     other = counts["mutants"] - counts["same"]
     share = counts["killed"] / max(other, 1)
-    of_all = f" of {counts['all']}" if untried else ""
+    is_sample = counts["mutants"] < counts["all"]
+    of_all = f" of {counts['all']}" if is_sample else ""
     print(
-        f"{piece}: {counts['mutants']}{of_all} mutants, {counts['killed']} killed "
-        f"({counts['too long']} as they took too long), {counts['survived']} survived, "
-        f"{counts['same']} the same program; {100 * share:.1f} %"
-        + (f", {spread(counts['killed'], other)} of all" if untried else "")
+        f"{piece}: {counts['mutants']}{of_all} mutants, "
+        f"{counts['killed']} killed ({counts['too long']} as they took too long), "
+        f"{len(survivors)} survived, {counts['same']} the same program; {100 * share:.1f} %"
+        + (f", {spread(counts['killed'], other)} of all" if is_sample else "")
     )
-    for title, keys in (("not listed", missing), ("listed, but no survivor", stale)):
-        for file, group in itertools.groupby(keys, lambda key: key[0]):
-            print(f"  {title}: {file}")
-            for _, mutant in group:
-                print(f"    {json.dumps(mutant, ensure_ascii=False)},")
-    return share >= BAR and not missing and not stale
+    for file, group in itertools.groupby(survivors, lambda key: key[0]):
+        print(f"  survived: {file}")
+        for _, mutant in group:
+            print(f"    {mutant}")
+    return share >= BAR
 
 
 def spread(killed: int, tried: int) -> str:
