@@ -74,9 +74,9 @@ def _settings() -> Iterator[list[str]]:
 
 def _choice(table: str) -> str:
     """Settings with which a table has an effect."""
+    from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.sections import SECTIONS
     from fedul_flwr.config.shared import BaseName
-    from fedul_flwr.methods import METHODS
 
     if table in SECTIONS:
         return f"{'base' if table in get_args(BaseName) else 'partition'}='{table}'"

@@ -25,10 +25,10 @@ from pathlib import Path
 import psutil
 
 from benchmarks.flower_runs import FORK, is_client
+from fedul_flwr.data.run_files.run_lock import refuse_held
 from fedul_flwr.engine.process_tree import MARK, PREFIX
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.run_claim import refuse_held
 from tests.support.patience import quiet_seconds
 from tests.support.runs import last_model, metrics
 

@@ -17,10 +17,11 @@ import numpy as np
 
 from benchmarks.figures import Growth
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
-from fedul_flwr.propagation.labels import labels_from_scores, one_hot
+from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_code
 from fedul_flwr.propagation.solve import ALPHA, propagate, propagation_columns
 

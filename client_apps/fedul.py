@@ -12,6 +12,7 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.class_priors import class_masses
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.seeds import stream
@@ -27,7 +28,6 @@ from fedul_flwr.federated.messages import (
     SETUP,
     TEST_PRIOR,
 )
-from fedul_flwr.learning.class_priors import class_masses
 
 if TYPE_CHECKING:
     from fedul_flwr.learning.task import LocalTask, Round

@@ -11,8 +11,11 @@ from numpy.typing import NDArray
 
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
 from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
+from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.run_files.label_files import write_labels
+from fedul_flwr.data.run_files.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
 from fedul_flwr.data.types import UNLABELED, Arrays, Propagated
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated.client import MethodClient
@@ -26,10 +29,7 @@ from fedul_flwr.propagation.client import (
     end_propagations,
 )
 from fedul_flwr.propagation.graph_points import GraphPoints
-from fedul_flwr.propagation.labels import labels_from_scores
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
-from fedul_flwr.results.label_files import write_labels
-from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
 from fedul_flwr.secure.rowsums import WrongSumError
 
 DISCLOSURES = (

@@ -8,6 +8,7 @@ from typing import Any, cast
 from flwr.app import ArrayRecord, Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
@@ -22,7 +23,6 @@ from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
 from fedul_flwr.federated.owner_log import owner_log_mod
-from fedul_flwr.methods import find_method
 
 
 def build_client(context: Context) -> MethodClient[Any]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import unsettled
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
@@ -38,7 +39,6 @@ from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import no_consistency, train_disjoint
 from fedul_flwr.learning.helper_choice import HelperChoice
 from fedul_flwr.learning.weighted import scaled_cross_entropy
-from fedul_flwr.results.store import RunDirectory
 
 PARTS = "parts/"
 """Prefix of the parts in a resumed run's state."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.fedul import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.content import Content, Value, numbers
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
@@ -14,7 +15,6 @@ from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.class_priors import mean_prior, uniform_prior
 
 
 class FedUL(MethodStrategy):

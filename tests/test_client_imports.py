@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from fedul_flwr.methods import METHODS
+from fedul_flwr.config.methods import METHODS
 
 CODE = """
 import json, os, sys

@@ -6,30 +6,17 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
-FLOORS = {
-    "errors": 0,
-    "config": 1,
-    "methods": 1,
-    "data": 2,
-    "surrogate": 3,
-    "models": 3,
-    "learning": 3,
-    "extractors": 4,
-    "propagation": 4,
-    "secure": 4,
-    "federated": 5,
-    # These stand on federated, and may use each other.
-    **dict.fromkeys(("results", "run", "engine", "experiments", "deploy", "cli", "api"), 6),
-    "server_app": 6,
-    "client_app": 6,
-}
-"""A module imports from its own floor and from those below."""
-EXCEPTIONS = {("fedul_flwr/learning/pseudo_labels.py", "fedul_flwr.propagation.labels")}
-"""Imports that are still to go."""
+ORDER = (
+    *("errors", "config", "data", "surrogate", "models", "learning", "extractors", "secure"),
+    *("propagation", "federated", "strategies", "client_apps", "baselines", "results", "run"),
+    *("client_app", "server_app", "engine", "experiments", "deploy", "api", "cli"),
+)
+"""Packages and modules of fedul_flwr: each imports from those before it alone."""
 METHODS = ("strategies", "client_apps", "baselines")
 
 
@@ -45,12 +32,33 @@ def imported(path: Path) -> Iterator[str]:
 EXPORTS = Path("fedul_flwr/__init__.py")
 """It imports what it exports on first use, and for type checkers."""
 FILES = sorted(path.relative_to(ROOT) for path in (ROOT / "fedul_flwr").rglob("*.py"))
+MODULES = {
+    module.removesuffix(".__init__"): path
+    for folder in ("fedul_flwr", *METHODS)
+    for path in (ROOT / folder).rglob("*.py")
+    for parts in [path.relative_to(ROOT).with_suffix("").parts]
+    for module in [".".join(parts if folder == "fedul_flwr" else ("fedul_flwr", *parts))]
+    if path != ROOT / EXPORTS
+}
+"""Every module by its name."""
 
 
 def floor(module: str) -> int:
-    """Floor of a module of fedul_flwr; of the package itself, which holds the version, 0."""
+    """Place of a module in the order; of the package itself, which holds the version, -1."""
     parts = module.split(".")
-    return FLOORS[parts[1]] if len(parts) > 1 else 0
+    return ORDER.index(parts[1]) if len(parts) > 1 else -1
+
+
+def modules_imported(path: Path) -> set[str]:
+    """Modules of fedul_flwr that a file imports, also in its functions and for type checkers."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in MODULES else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & MODULES.keys()
 
 
 def is_method(module: str) -> bool:
@@ -62,18 +70,19 @@ def module_of(path: Path) -> str:
     return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_given_any_module_then_it_imports_from_no_floor_above() -> None:
+def test_given_any_module_then_it_imports_from_packages_before_its_own() -> None:
     above = [
-        f"{path} imports {name}"
-        for path in FILES
-        for name in imported(ROOT / path)
-        if path != EXPORTS
-        and name.split(".")[0] == "fedul_flwr"
-        and not is_method(name)
-        and floor(name) > floor(module_of(path))
-        and (str(path), name) not in EXCEPTIONS
+        f"{module} imports {name}"
+        for module, path in MODULES.items()
+        for name in modules_imported(path)
+        if floor(name) > floor(module)
     ]
     assert above == []
+
+
+def test_given_all_imports_then_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {module: modules_imported(path) - {module} for module, path in MODULES.items()}
+    assert len([*TopologicalSorter(graph).static_order()]) == len(MODULES)
 
 
 def test_given_any_module_then_it_names_methods_by_reference_only() -> None:
@@ -90,7 +99,7 @@ def test_below_federated_nobody_imports_flower() -> None:
     found = [
         str(path)
         for path in FILES
-        if 0 < floor(module_of(path)) < FLOORS["federated"]
+        if path != EXPORTS and floor(module_of(path)) < ORDER.index("federated")
         for name in imported(ROOT / path)
         if name.split(".")[0] == "flwr"
     ]
@@ -167,12 +176,11 @@ def test_given_imports_of_what_flower_documents_then_none_is_found() -> None:
         assert undocumented(source) == [], source
 
 
-def test_the_packages_root_has_six_modules() -> None:
-    """They are __init__, server_app, client_app, methods, surrogate and errors."""
+def test_the_packages_root_has_five_modules() -> None:
     names = {path.name for path in (ROOT / "fedul_flwr").glob("*.py")}
     assert names == {
         *("__init__.py", "server_app.py", "client_app.py"),
-        *("methods.py", "surrogate.py", "errors.py"),
+        *("surrogate.py", "errors.py"),
     }
 
 

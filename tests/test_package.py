@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from flwr.cli.build import build_fab_from_disk
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.engine.app_files import METHODS as FOLDERS
 from fedul_flwr.engine.app_files import app_directory, copy_app
-from fedul_flwr.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
 REFERENCES = sorted({name for m in METHODS.values() for name in (m.strategy, m.client)})

@@ -96,10 +96,10 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
 
     from fedul_flwr.config.own_modules import require_trusted_modules
     from fedul_flwr.config.run_config import parse_flat
+    from fedul_flwr.data.run_files.records import read_run
     from fedul_flwr.experiments.compare_table import make_rows
     from fedul_flwr.experiments.trial import Trial, TrialResult
     from fedul_flwr.experiments.trial_plan import Plan
-    from fedul_flwr.results.records import read_run
 
     try:
         names = [str(name) for name in pd.read_csv(directory / _FILES[0], dtype=str)["run"]]

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.client_app import clip
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
@@ -25,7 +26,6 @@ from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData, Unla
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app as dispatched
 from fedul_flwr.federated.messages import SETTINGS, SETUP
-from fedul_flwr.methods import find_method
 
 
 class PlainClient:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import ArrayLike, NDArray
 
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.run_files.records import Run, number, read_run
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import Run, number, read_run
 
 if TYPE_CHECKING:
     import numpy as np

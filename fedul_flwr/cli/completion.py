@@ -43,9 +43,9 @@ def choices(key: str) -> tuple[str, ...]:
     Empty for numbers and other text.
     """
     from fedul_flwr.config.document import every_setting
+    from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.model import MODEL_NAMES
     from fedul_flwr.data.known_datasets import KNOWN_DATASETS
-    from fedul_flwr.methods import METHODS
 
     named = {
         "method": tuple(METHODS),

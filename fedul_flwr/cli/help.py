@@ -87,8 +87,8 @@ def with_way_out(error: click.UsageError) -> click.UsageError:
     command = error.ctx.command if error.ctx is not None else None
     if "run_config" not in [part.name for part in (command.params if command else ())]:
         return error
+    from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.run_config import default_flat
-    from fedul_flwr.methods import METHODS
 
     found = re.search(r"(?:--|\()([a-z][\w.-]*)(?:=([^\s)]+))?", error.message)
     name, value = (found[1].replace("_", "-"), found[2] or "…") if found else ("", "")

@@ -26,7 +26,7 @@ def methods(
 ) -> None:
     """List the methods: how each learns, what data it needs, and its paper."""
     from fedul_flwr.config.method_notes import METHOD_NOTES
-    from fedul_flwr.methods import find_method
+    from fedul_flwr.config.methods import find_method
 
     if name is not None:
         method = find_method(name)
@@ -57,10 +57,10 @@ def settings(
     """Show settings: default, allowed values and meaning; without NAME the names of all."""
     from fedul_flwr.config.base import unknown_key
     from fedul_flwr.config.document import describe, every_setting, introduction
+    from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.renamed import RENAMED_KEYS
     from fedul_flwr.config.run_config import all_sections
     from fedul_flwr.config.shared import SharedSettings
-    from fedul_flwr.methods import METHODS
 
     tables = all_sections()
     if name is None:

@@ -122,7 +122,7 @@ def demo(
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     load_early()
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.results.run_claim import refuse_held
+    from fedul_flwr.data.run_files.run_lock import refuse_held
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}

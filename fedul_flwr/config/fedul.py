@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.privacy import DPSettings
-
-if TYPE_CHECKING:
-    from fedul_flwr.config.run_config import RunConfig
 
 
 class UnlabeledSetSettings(Settings):
@@ -121,14 +118,12 @@ class FedULSettings(AdmissionSettings):
         return self
 
 
-def fewer_sets(settings: RunConfig) -> bool:
+def fewer_sets(options: AdmissionSettings) -> bool:
     """Whether clients with fewer sets than classes can take part."""
-    options = settings[AdmissionSettings]
     return isinstance(options, FedULSettings) and options.fewer_sets
 
 
-def may_ask_for_shares(settings: RunConfig) -> bool:
+def may_ask_for_shares(fedul: FedULSettings, dp: DPSettings) -> bool:
     """Whether ``test-prior = "sets"`` is possible: the loss takes class priors, and differential
     privacy does not forbid their mean without noise."""
-    takes = settings[FedULSettings].surrogate_loss != "release"
-    return takes and settings[DPSettings].clipping == "none"
+    return fedul.surrogate_loss != "release" and dp.clipping == "none"

@@ -9,12 +9,12 @@ from pydantic import Field
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.own_modules import BUILT_IN, named_modules
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS, find_method
 
 NotNegative = Annotated[float, Field(ge=0)]
 Rule = tuple[bool, str, str]

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from fedul_flwr.config.consistency import FedULConsistencySettings
 from fedul_flwr.config.matching import ViewSettings
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import find_method
 
 C = TypeVar("C", bound=RunConfig)
 

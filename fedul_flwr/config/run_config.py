@@ -16,6 +16,7 @@ from fedul_flwr.config.data_settings import BUILT_IN
 from fedul_flwr.config.features import RUN
 from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.own_modules import name_again, require_trusted_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
@@ -25,7 +26,6 @@ from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import PRETRAINED
 from fedul_flwr.config.user_files import read_object, user_path
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS, Method, find_method
 
 S = TypeVar("S", bound=Settings)
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.labels import LabelSettings
 from fedul_flwr.config.matching import LabelPlaceSettings
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.assign_labels import assign_labels_to_clients
 from fedul_flwr.data.cache import open_array
@@ -32,7 +33,6 @@ from fedul_flwr.data.released_split import read_released_split
 from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import find_method
 
 GIVEN, TRUTH = "given.npz", "truth.npz"
 _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.data.types import Floats
+Floats = NDArray[np.float64]
 
 JEFFREYS = 0.5
 """Count that Jeffreys' prior adds to every class (Jeffreys 1946)."""

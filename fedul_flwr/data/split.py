@@ -11,6 +11,7 @@ from pathlib import Path
 from fedul_flwr.config.base import Scalar, Settings
 from fedul_flwr.config.fedul import UnlabeledSetSettings
 from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.federated_split import ClientTruth, read_arrays
@@ -18,7 +19,6 @@ from fedul_flwr.data.label_split import GIVEN, read_given, split_file, who_has_l
 from fedul_flwr.data.set_split import LABELS, SETS, TRUTH, read_sets, write_sets
 from fedul_flwr.data.sources import TRAIN_INPUTS, read_source
 from fedul_flwr.data.types import Ints
-from fedul_flwr.methods import PARTLY_LABELED, DataKind, find_method
 
 FORMAT_VERSION = 6
 SHAPING = ("partition", "points-per-client", "validation-fraction", "server-fraction", "seed")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import Columns
-
-if TYPE_CHECKING:
-    from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.prior_uncertainty import Dirichlet
 
 UNLABELED = -1
 """The label of a point whose class is unknown."""

@@ -17,6 +17,7 @@ from flwr.app import ConfigRecord, Context, RecordDict
 
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.data_settings import BUILT_IN
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.references import load_reference
@@ -33,7 +34,6 @@ from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.owner_log import refuse_unwritable
 from fedul_flwr.learning.local_plan import local_plan
-from fedul_flwr.methods import find_method
 from fedul_flwr.run.named_data import named_shape
 from fedul_flwr.run.server_data import open_server_data, refuse_other_form
 from fedul_flwr.run.settle import choose_selection, choose_test_prior, suit

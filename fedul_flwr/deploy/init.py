@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fedul_flwr.config.base import nearest
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.deploy.address import check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import public_key_fault, validity
@@ -23,7 +24,6 @@ from fedul_flwr.deploy.files import (
     make_files,
 )
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS
 
 _MOST_OWNERS = 1000
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,62}[A-Za-z0-9])?")

@@ -46,11 +46,11 @@ def run_deployed(
     UserError
         If Flower refuses the run, or it fails; with the reason and the path of its log.
     """
+    from fedul_flwr.data.run_files.run_lock import own_directory, refuse_held
+    from fedul_flwr.data.run_files.store import ERROR, SUMMARY
     from fedul_flwr.engine.app_files import app_directory
     from fedul_flwr.engine.flower_run import FlowerProgram, failure, follow, stamp, start_run
     from fedul_flwr.engine.superlink import without_proxy
-    from fedul_flwr.results.run_claim import own_directory, refuse_held
-    from fedul_flwr.results.store import ERROR, SUMMARY
 
     _refuse_unknown(superlink)
     output = Path(config.output)

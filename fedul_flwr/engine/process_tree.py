@@ -16,8 +16,7 @@ from pathlib import Path
 
 import psutil
 
-MARK = "FEDUL_SUPERLINK"
-"""Environment variable that marks the processes of one SuperLink."""
+from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 
 PREFIX = "fedul-"
 
@@ -57,7 +56,7 @@ def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
             found |= {child.pid: child for child in process.children(recursive=True)}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            if process.environ().get(MARK) == str(home):
+            if process.environ().get(SUPERLINK_HOME) == str(home):
                 found[process.pid] = process
     found.pop(os.getpid(), None)
     return [process for process in found.values() if is_alive(process)]

@@ -57,7 +57,7 @@ class RunProgress:
     """
 
     def __init__(self, config: RunConfig, log_to_show: Path | None = None, title: str = "") -> None:
-        from fedul_flwr.methods import find_method
+        from fedul_flwr.config.methods import find_method
 
         self.rounds_seen = 0
         self._total = config.num_rounds if find_method(config.method).trains else None

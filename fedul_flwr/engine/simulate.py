@@ -36,7 +36,7 @@ def number_of_clients(config: RunConfig, given: int | None) -> int:
     UserError
         If ``given`` is not the number of the run to resume.
     """
-    from fedul_flwr.results.records import known_clients
+    from fedul_flwr.data.run_files.records import known_clients
 
     known = known_clients(Path(config.resume)) if config.resume else None
     if known is not None and given not in (None, known):
@@ -53,8 +53,8 @@ def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
     Flower passes every setting to the server app, defaults included, so the server app cannot tell
     whether the number of rounds was set.
     """
-    from fedul_flwr.results.run_claim import claim
-    from fedul_flwr.results.store import CONFIG, RunDirectory
+    from fedul_flwr.data.run_files.run_lock import claim
+    from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 
     directory = RunDirectory(Path(config.output))
     with claim(directory.path, "command"):
@@ -89,7 +89,7 @@ def simulate(
     -------
     The directory of the results.
     """
-    from fedul_flwr.results.run_claim import refuse_held
+    from fedul_flwr.data.run_files.run_lock import refuse_held
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
@@ -150,7 +150,7 @@ def simulate(
 def _checked(config: RunConfig, chosen: str, *, named: bool) -> RunConfig:
     """``config`` of a checked run with a directory that can be written, a new one if the user has
     named none; shows what :func:`check_start` said, and notes the rounds of a resumed run."""
-    from fedul_flwr.results.run_claim import claim, own_directory
+    from fedul_flwr.data.run_files.run_lock import claim, own_directory
 
     if chosen:
         print(chosen, flush=True)
@@ -179,9 +179,9 @@ def run_on(
     title: str = "",
 ) -> None:
     """Run on a SuperLink; a failure raises a UserError with its reason and the log's path."""
+    from fedul_flwr.data.run_files.run_lock import LOCKS, claim
     from fedul_flwr.engine.flower_run import failure, stamp
     from fedul_flwr.engine.flower_simulation import app_directory, run_app
-    from fedul_flwr.results.run_claim import LOCKS, claim
 
     output = Path(config.output)
     log, error_file = output / "flower.log", output / "error.txt"
@@ -224,8 +224,8 @@ def run_here(
     """Run without Flower's SuperLink, and show the same progress; other threads' runs wait."""
     import logging
 
+    from fedul_flwr.data.run_files.run_lock import LOCKS, claim
     from fedul_flwr.engine.flower_logs import flower_logs
-    from fedul_flwr.results.run_claim import LOCKS, claim
 
     def run() -> None:
         if engine == "in-process":

@@ -28,10 +28,11 @@ from typing import Self
 import psutil
 
 from fedul_flwr.config.references import USER_PATH
+from fedul_flwr.data.run_files.environment import COMMIT, git_commit
+from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.engine.flower_run import FlowerProgram, scripts_directory
-from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink, runs_program
+from fedul_flwr.engine.process_tree import PREFIX, end_superlink, runs_program
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.environment import COMMIT, git_commit
 
 HOST = "127.0.0.1"
 RAY_TOKEN = "ray-token"
@@ -286,7 +287,7 @@ def superlink_environment(home: Path, ray_address: str) -> dict[str, str]:
     """
     env = dict(os.environ)
     env |= _ray_environment(env, home, ray_address)
-    env[MARK] = str(home)
+    env[SUPERLINK_HOME] = str(home)
     env["FLWR_HOME"] = str(home)
     env["PYTHONUTF8"] = "1"
     env["FLWR_TELEMETRY_ENABLED"] = "0"

@@ -12,7 +12,7 @@ from fedul_flwr.experiments.trial import TrialResult, check_unchanged
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.figure_style import draw_formats
-from fedul_flwr.results.summary import SHARES
+from fedul_flwr.run.summary import SHARES
 
 _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
 _MEASURES = tuple(key for _, key, _ in MEASURES.values())

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.best_round import Line, best_line, criterion_value
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import find_method
-from fedul_flwr.results.best_round import Line, best_line, criterion_value
 
 Name = Literal["validation", "balanced", "heldout"]
 

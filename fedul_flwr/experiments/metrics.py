@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
-from fedul_flwr.results.records import Run, number
-from fedul_flwr.results.summary import RELEASED_DOWN, SHARES
+from fedul_flwr.data.run_files.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
+from fedul_flwr.data.run_files.records import Run, number
+from fedul_flwr.run.summary import RELEASED_DOWN, SHARES
 
 Values = Mapping[str, float]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import read_object
+from fedul_flwr.data.run_files.store import SUMMARY
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.matrix import Size
@@ -25,7 +26,6 @@ from fedul_flwr.experiments.trial import (
     changes_text,
     digest,
 )
-from fedul_flwr.results.store import SUMMARY
 
 Result = Mapping[str, Any]
 """The stored result of one trial."""

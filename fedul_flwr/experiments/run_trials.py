@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.run_lock import HeldError, refuse_held
 from fedul_flwr.experiments.trial import (
     Key,
     Trial,
@@ -18,7 +19,6 @@ from fedul_flwr.experiments.trial import (
     write_reason,
 )
 from fedul_flwr.results.printed_summary import duration, percent
-from fedul_flwr.results.run_claim import HeldError, refuse_held
 
 Simulate = Callable[[RunConfig, str], None]
 """Runs a configuration under a title, and raises an error if the run fails."""

@@ -24,8 +24,11 @@ import psutil
 from filelock import FileLock, Timeout
 
 from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
+from fedul_flwr.data.run_files.best_round import Line
+from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.flower_logs import flower_logs
 from fedul_flwr.errors import UserError
@@ -34,9 +37,6 @@ from fedul_flwr.experiments.run_trials import Say
 from fedul_flwr.experiments.search_space import Candidate, SearchSettings, candidates, label
 from fedul_flwr.experiments.trial import Trial, digest, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
-from fedul_flwr.methods import find_method
-from fedul_flwr.results.best_round import Line
-from fedul_flwr.results.store import ENVIRONMENT, SUMMARY, RunDirectory
 
 if TYPE_CHECKING:
     from optuna.trial import Trial as OptunaTrial

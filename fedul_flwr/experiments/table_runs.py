@@ -9,6 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.run_files.records import read_run
+from fedul_flwr.data.run_files.run_lock import refuse_held
+from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.run_trials import Save, Say, run_trials
@@ -17,9 +20,6 @@ from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import Trial, TrialResult, identity, prepare_directory, read_trial
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.user_content import changed_content
-from fedul_flwr.results.records import read_run
-from fedul_flwr.results.run_claim import refuse_held
-from fedul_flwr.results.store import CONFIG, RunDirectory
 
 SETTINGS = "settings.sha256"
 """File of a run's directory with the digest of the trial's settings."""

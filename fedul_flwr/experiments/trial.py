@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from fedul_flwr.config.base import AUTO, Scalar
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import (
     LAST_MODEL,
     PLACE_SETTINGS,
@@ -21,14 +22,13 @@ from fedul_flwr.config.run_config import (
 )
 from fedul_flwr.config.suited import SUITED
 from fedul_flwr.config.user_files import read_object
+from fedul_flwr.data.run_files.records import Run, number, read_config, read_run
+from fedul_flwr.data.run_files.run_lock import refuse_held
+from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.user_content import FILE, changed_content
-from fedul_flwr.methods import find_method
-from fedul_flwr.results.records import Run, number, read_config, read_run
-from fedul_flwr.results.run_claim import refuse_held
-from fedul_flwr.results.store import CONFIG, ERROR, SUMMARY, RunDirectory
 
 Status = Literal["finished", "failed", "interrupted", "to do"]
 Key = tuple[str, str, int]

@@ -16,10 +16,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.own_modules import BUILT_IN, named_modules
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RunConfig
 from fedul_flwr.data.cache import cache_key
-from fedul_flwr.methods import METHODS, find_method
 
 FILE = "user-files.json"
 """File of a trial's directory with the digests."""

@@ -17,8 +17,8 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.device import place
-from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.learning.network import Network
+from fedul_flwr.models.last_layer import feature_layer, inputs_of
 
 
 class NetworkFeatures:

@@ -171,7 +171,7 @@ class UnlabeledSetData(ClientData):
     @property
     def min_sets(self) -> int | None:
         """Fewest sets with which the client can take part; ``None`` is the number of classes."""
-        return 2 if fewer_sets(self.settings) else None
+        return 2 if fewer_sets(self.settings[AdmissionSettings]) else None
 
     @cached_property
     def sets(self) -> UnlabeledSets:

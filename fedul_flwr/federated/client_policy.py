@@ -110,7 +110,7 @@ class SetAdmission(ClientPolicy):
         UserError
             If it is below K.
         """
-        few = fewer_sets(self.settings)
+        few = fewer_sets(self.settings[AdmissionSettings])
         if not self.options.share_priors:
             text = "Rank of all clients' priors not checked: they are not shared."
             more = " Whether their sets together tell the classes apart is for the owners to know."

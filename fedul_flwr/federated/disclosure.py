@@ -12,6 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import MEANS, VARIANCES
@@ -25,7 +26,6 @@ from fedul_flwr.federated.messages import (
     SETUP,
 )
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
-from fedul_flwr.methods import find_method
 from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.moment_sums import PART
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO

@@ -57,9 +57,6 @@ OWN_MODEL = "own-model"
 """Value that tells a client to continue from its own model (`base = "local"`), and the name under
 which it stores that model."""
 
-PSEUDO_LABELS = "pseudo-labels"
-"""Name under which a simulation's clients write a round's pseudo labels, to be scored."""
-
 LEARNED, PRIOR_FIT = "learned-priors", "prior-fit"
 """Names under which a client keeps the class priors of its sets that it has learned, and under
 which a simulation's clients write how well the priors that they were told fit, to be scored."""

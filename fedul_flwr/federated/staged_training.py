@@ -9,10 +9,10 @@ import numpy as np
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import PseudoLabelSettings, StageSettings
+from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import PSEUDO_LABELS
 from fedul_flwr.learning.confidence import CONFIDENT_SHARE
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.batches import gather, to_input
-from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.models.last_layer import feature_layer, inputs_of
 
 
 def features_and_logits(

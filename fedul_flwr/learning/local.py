@@ -18,10 +18,10 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.corrections import anchor_of, correct_gradients
 from fedul_flwr.learning.device import place, reuse_all_memory, seed_draws
-from fedul_flwr.learning.last_layer import only_heads
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.models.last_layer import only_heads
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Floats, Ints, Propagated
 from fedul_flwr.learning.confidence import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics
-from fedul_flwr.propagation.labels import labels_from_scores
 
 
 def likeliest_classes(priors: Floats) -> Ints:

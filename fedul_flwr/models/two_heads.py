@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from fedul_flwr.learning.last_layer import feature_layer, inputs_of
+from fedul_flwr.models.last_layer import feature_layer, inputs_of
 
 SUFFIX = "+head"
 

@@ -7,16 +7,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedul_flwr.data.class_scores import checked_labels, labels_from_scores
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
 from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER, normalised_graph
-from fedul_flwr.propagation.labels import (
-    checked_labels,
-    labels_from_scores,
-    one_hot,
-    reweigh_by_prior,
-)
+from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
 from fedul_flwr.propagation.neighbours import neighbours_by_code, neighbours_by_cosine
 from fedul_flwr.propagation.solve import ALPHA, propagate
 

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.types import UNLABELED, Arrays, Bytes, Ints, Propagated, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client_noise import ClientNoise, Store
 from fedul_flwr.propagation.codes import checked_features, encode
-from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
 from fedul_flwr.propagation.partial_sums import check_counts, label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
     ATTEMPT,

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.data.packed_codes import blocks, check_num_bits
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.random_floats import gaussians
@@ -130,29 +131,9 @@ def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
     return features
 
 
-def check_num_bits(num_bits: int) -> None:
-    """Refuse an L that is not a positive multiple of 8."""
-    if num_bits < 8 or num_bits % 8:
-        raise UserError(f"codes have {num_bits} bits; L must be a positive multiple of 8")
-
-
-def check_codes(codes: Bytes) -> None:
-    """Refuse anything but uint8 ``(n, L / 8)``."""
-    if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
-        raise UserError(
-            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)"
-        )
-
-
 def directions(features: NDArray[np.floating]) -> Floats:
     """float64 ``(n, d)``, rows divided by their largest entry: no product over- or underflows."""
     wide: Floats = features.astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True)
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide
-
-
-def blocks(length: int, size: int = 1024) -> Iterator[slice]:
-    """``range(length)`` in slices of ``size``, the last one shorter."""
-    for start in range(0, length, size):
-        yield slice(start, min(start + size, length))

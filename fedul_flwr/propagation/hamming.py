@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from fedul_flwr.data.packed_codes import blocks, check_codes
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks, check_codes
 
 
 def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:

@@ -15,16 +15,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.packed_codes import blocks, check_codes, check_num_bits
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import (
-    blocks,
-    check_codes,
-    check_num_bits,
-    checked_features,
-    cosine_from_hamming,
-    directions,
-)
+from fedul_flwr.propagation.codes import checked_features, cosine_from_hamming, directions
+from fedul_flwr.secure.similarity import Codes, HammingDistances
 
 Distances = NDArray[np.integer]
 
@@ -71,6 +66,16 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
             list(pool.map(share, range(workers)))
     points, others, distances = nearest.triples()
     return _csr(points, others, cosine_from_hamming(distances, num_bits), len(codes))
+
+
+def nearest_points(compared: Codes | HammingDistances, k: int) -> sparse.csr_array:
+    """The k most similar points of each point, ``(n, n)``, from what the server has of them.
+
+    See :func:`neighbours_by_code` and :func:`neighbours_by_distance`.
+    """
+    if isinstance(compared, Codes):
+        return neighbours_by_code(compared.codes, k)
+    return neighbours_by_distance(compared.distances, compared.num_bits, k)
 
 
 def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> sparse.csr_array:

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtr
 
+from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks, checked_features, directions
+from fedul_flwr.propagation.codes import checked_features, directions
 from fedul_flwr.propagation.labels import checked_classes
 from fedul_flwr.propagation.random_floats import gaussians, uniforms
 from fedul_flwr.secure.randomness import Entropy, fresh

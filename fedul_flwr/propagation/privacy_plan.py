@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import StageSettings, XCLPSettings
-from fedul_flwr.methods import find_method
 from fedul_flwr.propagation.privacy import SENSITIVITY, gaussian_sigma
 
 

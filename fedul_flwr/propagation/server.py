@@ -17,6 +17,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.graph import normalised_graph
+from fedul_flwr.propagation.neighbours import nearest_points
 from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -241,7 +242,9 @@ class LabelPropagation(Generic[ClientT]):
                 labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
-        graph = normalised_graph(server.neighbours(self._options.k), self._options.power)
+        graph = normalised_graph(
+            nearest_points(server.compared(), self._options.k), self._options.power
+        )
         joint = JointGraph(
             graph=graph,
             owners=np.repeat(np.array(list(sizes), dtype=np.int64), list(sizes.values())),

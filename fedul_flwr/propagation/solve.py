@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks
 
 Singles = NDArray[np.float32]
 _Real = TypeVar("_Real", np.float32, np.float64)

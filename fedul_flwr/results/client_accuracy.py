@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from fedul_flwr.data.run_files.records import Run
 from fedul_flwr.results.figure_style import COLOURS, new_figure, set_title, style
-from fedul_flwr.results.records import Run
 
 ALL_NUMBERS = 40
 """Largest number of clients whose numbers all fit below the axis."""

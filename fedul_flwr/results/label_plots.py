@@ -11,6 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fedul_flwr.data.run_files.label_names import (
+    LOCAL_LP,
+    SOURCE_WORDS,
+    SOURCES,
+    XCLP,
+    scored_sources,
+    source_in_words,
+)
 from fedul_flwr.results.client_accuracy import ALL_NUMBERS, label_clients
 from fedul_flwr.results.figure_style import (
     COLOURS,
@@ -22,14 +30,6 @@ from fedul_flwr.results.figure_style import (
     new_figure,
     set_title,
     style,
-)
-from fedul_flwr.results.label_names import (
-    LOCAL_LP,
-    SOURCE_WORDS,
-    SOURCES,
-    XCLP,
-    scored_sources,
-    source_in_words,
 )
 from fedul_flwr.results.measure_plots import confusion_figure
 
@@ -44,7 +44,7 @@ def label_figures(
     Parameters
     ----------
     scores : content of ``labels.json``, see
-        :func:`fedul_flwr.results.label_scores.score_labels`; without scores there are no figures.
+        :func:`fedul_flwr.run.label_scores.score_labels`; without scores there are no figures.
     class_names : K names; None if they are not known.
     """
     scored = scored_sources(scores)

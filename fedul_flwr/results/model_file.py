@@ -18,11 +18,11 @@ from pathlib import Path
 
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE
+from fedul_flwr.data.run_files.records import read_config, read_summary
+from fedul_flwr.data.run_files.store import BEST_MODEL, CONFIG
 from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.model_card import MODEL_CARD, model_card, without_places
-from fedul_flwr.results.records import read_config, read_summary
-from fedul_flwr.results.store import BEST_MODEL, CONFIG
 
 NAME = "model.zip"
 """Name of the file where nobody chooses another."""

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from fedul_flwr.data.run_files.best_round import CRITERION
+from fedul_flwr.data.run_files.records import Run, distinct_labels
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.best_round import CRITERION
 from fedul_flwr.results.client_accuracy import client_accuracies, client_accuracy_figure
 from fedul_flwr.results.figure_style import (
     COLOURS,
@@ -35,7 +36,6 @@ from fedul_flwr.results.figure_style import (
 from fedul_flwr.results.label_plots import label_figures
 from fedul_flwr.results.measure_plots import measure_figures
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
-from fedul_flwr.results.records import Run, distinct_labels
 from fedul_flwr.results.traffic_figure import format_bytes, has_time_traffic, time_traffic_figure
 
 __all__ = [

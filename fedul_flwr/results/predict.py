@@ -21,7 +21,10 @@ from fedul_flwr.config.own_modules import require_trusted_modules
 from fedul_flwr.config.references import modules_from
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.user_files import regular_file, user_path
+from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
+from fedul_flwr.data.run_files.records import number, read_config, read_summary, saved_model
+from fedul_flwr.data.run_files.store import TEMPERATURE
 from fedul_flwr.data.safe_files import read_header
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
 from fedul_flwr.data.tables import NO_OPTIONS, TableOptions
@@ -29,11 +32,8 @@ from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked
-from fedul_flwr.results.records import number, read_config, read_summary, saved_model
-from fedul_flwr.results.store import TEMPERATURE
 
 __all__ = ["Predictor", "load_model"]
 
@@ -112,7 +112,7 @@ class Predictor:
     def estimate_priors(self, probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
         """Class priors ``(K,)`` of images, from the result of :meth:`predict_proba` without priors.
 
-        By EM (:func:`fedul_flwr.learning.class_priors.estimate_prior`); needs one image or more.
+        By EM (:func:`fedul_flwr.data.class_priors.estimate_prior`); needs one image or more.
         """
         try:
             return estimate_prior(probabilities, self.trained_priors())

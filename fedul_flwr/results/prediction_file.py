@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import parse_prior
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.class_priors import reweigh
 from fedul_flwr.data.csv_cells import write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
@@ -23,7 +24,6 @@ from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.blame import printable
-from fedul_flwr.learning.class_priors import reweigh
 from fedul_flwr.results.predict import Predictor, load_model
 
 ESTIMATE = "estimate"

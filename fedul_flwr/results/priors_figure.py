@@ -12,9 +12,9 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fedul_flwr.methods import METHODS
+from fedul_flwr.config.methods import METHODS
+from fedul_flwr.data.run_files.records import Client, Run
 from fedul_flwr.results.figure_style import COLOURS, GREY, INK, new_figure, one_line, set_title
-from fedul_flwr.results.records import Client, Run
 
 SETS_SHOWN = 12
 """Largest number of clients with one row per unlabeled set."""

@@ -12,6 +12,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
+from fedul_flwr.data.run_files.records import Run, distinct_labels, read_run
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import DPI, draw_svg
@@ -23,7 +24,6 @@ from fedul_flwr.results.plots import (
     run_figures,
     save_plots,
 )
-from fedul_flwr.results.records import Run, distinct_labels, read_run
 from fedul_flwr.results.report_comparison import is_comparison, read_comparison
 from fedul_flwr.results.report_tables import settings_rows, summaries, tables_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedul_flwr.results.label_names import scored_sources
-from fedul_flwr.results.records import Run, number
+from fedul_flwr.data.run_files.label_names import scored_sources
+from fedul_flwr.data.run_files.records import Run, number
 
 NONE = "–"
 _PREDICTIONS = {

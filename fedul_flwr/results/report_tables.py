@@ -9,12 +9,12 @@ from typing import Any
 
 from fedul_flwr.config.method_notes import METHOD_NOTES
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
+from fedul_flwr.data.run_files.incidents import incidents, incidents_in_words
+from fedul_flwr.data.run_files.label_names import scored_sources, source_in_words
+from fedul_flwr.data.run_files.records import Client, Run, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.client_accuracy import client_accuracies
-from fedul_flwr.results.incidents import incidents, incidents_in_words
-from fedul_flwr.results.label_names import scored_sources, source_in_words
 from fedul_flwr.results.printed_summary import duration, prior_fit_in_words
-from fedul_flwr.results.records import Client, Run, number
 from fedul_flwr.results.report_measures import NONE, class_rows, measure_cells, measure_rows
 from fedul_flwr.results.traffic_figure import format_bytes
 

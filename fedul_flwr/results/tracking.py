@@ -20,9 +20,9 @@ from typing import Any, Protocol, cast
 from flwr.common import log
 
 from fedul_flwr.config.base import Scalar
+from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.records import number
 from fedul_flwr.errors import UserError
-from fedul_flwr.results import store
-from fedul_flwr.results.records import number
 
 PICTURES = ("error.png", "loss.png", "pseudo_labels.png", "time_traffic.png")
 """Figures drawn only from ``metrics.jsonl``; others show the clients' points or labels."""

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from fedul_flwr.data.run_files.records import Run
 from fedul_flwr.results.figure_style import (
     COLOURS,
     GREY,
@@ -20,7 +21,6 @@ from fedul_flwr.results.figure_style import (
     set_title,
     style,
 )
-from fedul_flwr.results.records import Run
 
 OTHER = "other"
 """Part of the traffic that is not arrays."""

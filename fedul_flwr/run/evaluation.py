@@ -15,7 +15,7 @@ from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointA
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.local_plan import local_plan
 from fedul_flwr.models import build_model
-from fedul_flwr.results.measures import balanced_accuracy, confusion, prior_error
+from fedul_flwr.run.measures import balanced_accuracy, confusion, prior_error
 
 
 class Errors(NamedTuple):

@@ -9,18 +9,18 @@ import numpy as np
 from flwr.common import log
 
 from fedul_flwr.config.run_config import LAST_MODEL
+from fedul_flwr.data.class_priors import estimate_prior, reweigh
+from fedul_flwr.data.run_files.store import BEST_MODEL, MEASURES, TEMPERATURE
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints
-from fedul_flwr.learning.class_priors import estimate_prior, reweigh
 from fedul_flwr.learning.temperature import fit_temperature
-from fedul_flwr.results.measures import BINS, DETAILS, NUMBERS, Measured, measures
-from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.results.run_warnings import (
+from fedul_flwr.run.evaluation import Evaluator
+from fedul_flwr.run.measures import BINS, DETAILS, NUMBERS, Measured, measures
+from fedul_flwr.run.recorder import Recorder
+from fedul_flwr.run.run_warnings import (
     one_class_warning,
     shares_warning,
     training_warnings,
 )
-from fedul_flwr.results.store import BEST_MODEL, MEASURES, TEMPERATURE
-from fedul_flwr.run.evaluation import Evaluator
 
 BEST, LAST, UNSCALED, REWEIGHED = "best", "last", "unscaled", "reweighed"
 """Predictions that are measured: those of the best round's model and of the last round's; and of

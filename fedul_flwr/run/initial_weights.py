@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedul_flwr.config.training_settings import PRETRAINED
+from fedul_flwr.data.run_files.store import BEST_MODEL
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 from fedul_flwr.models.two_heads import TwoHeads
-from fedul_flwr.results.store import BEST_MODEL
 
 
 def load_starting_weights(model: nn.Module, source: str) -> list[str]:

@@ -10,20 +10,19 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.label_names import XCLP
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.methods import find_method
-from fedul_flwr.results import store
-from fedul_flwr.results.label_names import XCLP
-from fedul_flwr.results.label_scores import score_labels
-from fedul_flwr.results.run_warnings import one_class_warning
-from fedul_flwr.results.summary import draw_pictures, write_labeling_summary
+from fedul_flwr.run.label_scores import score_labels
+from fedul_flwr.run.run_warnings import one_class_warning
 from fedul_flwr.run.settle import suit
 from fedul_flwr.run.setup import (
     describe,
@@ -35,6 +34,7 @@ from fedul_flwr.run.setup import (
     told,
     write_federation,
 )
+from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
 
 
 class LabelingStrategy(MethodStrategy):

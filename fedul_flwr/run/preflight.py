@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import in_words
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device
-from fedul_flwr.methods import find_method
 from fedul_flwr.run.labeling import needs_model
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.settle import settle, suit

@@ -10,11 +10,11 @@ import numpy as np
 from torch import nn
 
 from fedul_flwr.config.run_config import LAST_MODEL
+from fedul_flwr.data.run_files import store
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.results import store
-from fedul_flwr.results.recorder import Recorder
+from fedul_flwr.run.recorder import Recorder
 from fedul_flwr.run.setup import start_elsewhere
 
 REMEDY = "restore the file from a copy, or begin anew in another output"

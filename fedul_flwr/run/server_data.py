@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fedul_flwr.config.baselines import SupervisedSettings
+from fedul_flwr.config.methods import DataKind
 from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.server import ServerTrainingSettings
@@ -30,7 +31,6 @@ from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.registry import ClientReport
-from fedul_flwr.methods import DataKind
 from fedul_flwr.run.evaluation import Evaluator
 from fedul_flwr.run.named_data import named_shape, open_named, table_options
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import nn
 
 from fedul_flwr.config.base import AUTO
-from fedul_flwr.config.fedul import may_ask_for_shares
+from fedul_flwr.config.fedul import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
@@ -121,7 +121,11 @@ def choose_test_prior(
     """
     if settings.test_prior != AUTO:
         return settings.test_prior
-    asks = own_data and strategy.takes_test_prior and may_ask_for_shares(settings)
+    asks = (
+        own_data
+        and strategy.takes_test_prior
+        and may_ask_for_shares(settings[FedULSettings], settings[DPSettings])
+    )
     return "sets" if asks else "uniform"
 
 

@@ -12,12 +12,16 @@ from flwr.common import log
 from flwr.serverapp import Grid
 from torch import nn
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.environment import describe_environment
+from fedul_flwr.data.run_files.records import known_clients
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
@@ -29,11 +33,7 @@ from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
-from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
-from fedul_flwr.results import store
-from fedul_flwr.results.environment import describe_environment
-from fedul_flwr.results.records import known_clients
 from fedul_flwr.run.initial_weights import load_starting_weights
 from fedul_flwr.run.server_data import ServerData, open_server_data
 

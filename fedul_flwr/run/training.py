@@ -13,10 +13,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import in_words
 from fedul_flwr.data.columns import read_columns
+from fedul_flwr.data.run_files import store
+from fedul_flwr.data.run_files.best_round import LOSSES
 from fedul_flwr.data.standardize import (
     ScaledInputs,
     Scaling,
@@ -40,17 +43,13 @@ from fedul_flwr.federated.reply_checks import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.schedules import plateau
-from fedul_flwr.methods import find_method
-from fedul_flwr.results import store
-from fedul_flwr.results.best_round import LOSSES
-from fedul_flwr.results.label_scores import score_pseudo_labels
 from fedul_flwr.results.model_card import write_model_card
-from fedul_flwr.results.prior_scores import score_priors
-from fedul_flwr.results.recorder import AddRound, Recorder
-from fedul_flwr.results.run_warnings import training_warnings
-from fedul_flwr.results.summary import write_summary
 from fedul_flwr.run.final_measures import ShareCheck, finish_measures
+from fedul_flwr.run.label_scores import score_pseudo_labels
+from fedul_flwr.run.prior_scores import score_priors
+from fedul_flwr.run.recorder import AddRound, Recorder
 from fedul_flwr.run.resume import is_summarised, starting_point
+from fedul_flwr.run.run_warnings import training_warnings
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.settle import settle, suit
 from fedul_flwr.run.setup import (
@@ -65,6 +64,7 @@ from fedul_flwr.run.setup import (
     write_federation,
     write_scaling,
 )
+from fedul_flwr.run.summary import write_summary
 
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]
 """Called with all lines of ``metrics.jsonl`` so far: after every round once it is evaluated, before

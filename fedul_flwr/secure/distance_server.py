@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
+from fedul_flwr.data.packed_codes import check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.propagation.codes import check_num_bits
-from fedul_flwr.propagation.neighbours import neighbours_by_distance
 from fedul_flwr.secure.channels import FEWEST_BYTES
 from fedul_flwr.secure.complaints import COMPLAINT, exclude
 from fedul_flwr.secure.encrypted_distances import (
@@ -48,7 +46,7 @@ from fedul_flwr.secure.session import (
     pairs_of,
     participants_message,
 )
-from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
+from fedul_flwr.secure.similarity import Arrays, HammingDistances, TooFewClientsError
 
 Sent = dict[str, NDArray[Any]]
 
@@ -202,9 +200,9 @@ class DistanceServer:
         exclude(contradictions, sizes)
         return found
 
-    def neighbours(self, k: int) -> sparse.csr_array:
-        """Nearest neighbors among the points of all remaining clients."""
-        return neighbours_by_distance(self.distances(), self._num_bits, k)
+    def compared(self) -> HammingDistances:
+        """Distances of the points of all remaining clients."""
+        return HammingDistances(self.distances(), self._num_bits)
 
     def _hear(self, client: int, answer: Sent) -> None:
         """Store a client's messages to the server and to other clients."""

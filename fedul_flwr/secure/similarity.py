@@ -3,7 +3,7 @@
 A backend has two halves, without sockets and without Flower. The client's half is a pure function
 from state and message to state and reply; the state is named arrays, so that each message can be
 answered by a new process. The server's half sends as many messages as the backend needs, and ends
-with the neighbors of each point. Neither half depends on how messages are sent.
+with codes or distances of all points. Neither half depends on how messages are sent.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
@@ -104,6 +104,19 @@ class Cost(NamedTuple):
     traffic: float
 
 
+class Codes(NamedTuple):
+    """Codes of all points, uint8 ``(n, L / 8)``."""
+
+    codes: Bytes
+
+
+class HammingDistances(NamedTuple):
+    """Hamming distances of all pairs of points, integers ``(n, n)``, and L."""
+
+    distances: NDArray[np.integer[Any]]
+    num_bits: int
+
+
 class SimilarityServer(Protocol):
     """The server's half, for one group of clients.
 
@@ -138,10 +151,8 @@ class SimilarityServer(Protocol):
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each remaining client, in the given order of clients."""
 
-    def neighbours(self, k: int) -> sparse.csr_array:
-        """The k most similar points of each point, ``(n, n)``, ordered as in :meth:`sizes`.
-
-        See :func:`fedul_flwr.propagation.neighbours.neighbours_by_code`.
+    def compared(self) -> Codes | HammingDistances:
+        """What tells the similarity of points, ordered as in :meth:`sizes`.
 
         Raises
         ------

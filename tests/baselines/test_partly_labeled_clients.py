@@ -22,12 +22,12 @@ from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.messages import PSEUDO_LABELS
 from fedul_flwr.federated.staged_training import labeling_views, staged_points
 from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.run_files.label_files import read_labels
+from fedul_flwr.data.run_files.label_names import XCLP, file_name
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
@@ -27,8 +29,6 @@ from fedul_flwr.propagation.client_noise import (
 )
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
-from fedul_flwr.results.label_files import read_labels
-from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.hamming.plaintext import CODES
 from tests.strategies.test_label_propagation import (
     FEATURES as POINTS,

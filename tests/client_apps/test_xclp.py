@@ -16,6 +16,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.run_files.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning import features
@@ -25,7 +26,6 @@ from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.client import RUN_SEED, STORED
 from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.phases import END
-from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from tests.support.recorded_calls import recorded
 from tests.support.simulated_clients import simulated_client
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS
 
 ON = {"dp.clipping": "server"}
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.methods import METHODS
 
 ALONE = "The server sees the model of each owner by itself"
 PLAIN = "Updates are neither clipped nor noised"

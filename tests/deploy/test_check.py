@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.methods import METHODS
+from fedul_flwr.config.methods import METHODS
 from tests.support.deploy_checks import WHERE, ready, refused
 from tests.support.identities import identities, write_identity
 from tests.support.own_method import MIRROR

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.run_files.run_lock import HeldError, refuse_held
 from fedul_flwr.deploy.init import plan, write
-from fedul_flwr.results.run_claim import HeldError, refuse_held
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets

@@ -23,9 +23,10 @@ import pytest
 from numpy.typing import NDArray
 
 import fedul_flwr as ff
+from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.deploy.files import CONNECTION
 from fedul_flwr.deploy.status import status
-from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink
+from fedul_flwr.engine.process_tree import PREFIX, end_superlink
 from tests.support.deployment import PROGRAMS, Deployment, free_ports, write_settings
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.patience import PATIENCE, wait_until
@@ -232,7 +233,11 @@ def flower_of_ones_own(tmp_path: Path) -> Iterator[dict[str, str]]:
     http, control = free_ports(2)
     environment = {
         **{key: os.environ[key] for key in os.environ if not key.startswith("FLWR_")},
-        **{MARK: str(home), "FLWR_HOME": str(home), "FLWR_LOCAL_CONTROL_API_PORT": str(control)},
+        **{
+            SUPERLINK_HOME: str(home),
+            "FLWR_HOME": str(home),
+            "FLWR_LOCAL_CONTROL_API_PORT": str(control),
+        },
         **{"FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(http), "NO_PROXY": "127.0.0.1"},
         **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1", "COLUMNS": "250"},
         **{"PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"},
@@ -245,7 +250,7 @@ def flower_of_ones_own(tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def belongs_to(process: psutil.Process, home: Path) -> bool:
     try:
-        return process.environ().get(MARK) == str(home) and process.pid != os.getpid()
+        return process.environ().get(SUPERLINK_HOME) == str(home) and process.pid != os.getpid()
     except psutil.Error:
         return False
 

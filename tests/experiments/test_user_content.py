@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.run_files.store import CONFIG, SUMMARY, RunDirectory
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import check_unchanged, identity, write_content
 from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.experiments.user_content import changed_content, user_content
-from fedul_flwr.results.store import CONFIG, SUMMARY, RunDirectory
 
 
 @pytest.fixture

@@ -39,12 +39,12 @@ import fedul_flwr.propagation.graph_points
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.streamed_training import streamed_batches
-from fedul_flwr.methods import METHODS
 from tests.support.given_labels_method import GIVEN, GIVEN_METHOD
 from tests.support.label_audit import (
     AUDITED,

@@ -11,6 +11,7 @@ from flwr.app import RecordDict
 
 from fedul_flwr.client_apps.fedmatch import DISCLOSURES, _of_part
 from fedul_flwr.client_apps.xclp import propagation_disclosures
+from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
@@ -21,7 +22,6 @@ from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.disclosure import REGISTRATION, Sent, disclosures, only_when
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.methods import METHODS, find_method
 from fedul_flwr.secure.backends import BACKENDS
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import train

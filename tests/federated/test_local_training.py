@@ -14,13 +14,13 @@ from flwr.app import RecordDict
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
 from fedul_flwr.federated import local_training
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.local_training import train_task
-from fedul_flwr.federated.messages import PSEUDO_LABELS
 from fedul_flwr.federated.staged_training import staged_points
 from fedul_flwr.federated.streamed_training import arrived
 from fedul_flwr.learning.local import LocalResult

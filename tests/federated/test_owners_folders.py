@@ -11,8 +11,8 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.label_files import read_labels
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
-from fedul_flwr.results.label_files import read_labels
 from tests.support.identities import identities, write_identity
 from tests.support.owner_files import CLASSES, NO_DATA, write_folders
 from tests.support.runs import last_model, own_data_app, train

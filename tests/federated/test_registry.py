@@ -12,13 +12,13 @@ import pytest
 from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
+from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.run_files.incidents import incidents_in_words
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.federated.nodes import read_owners
-from fedul_flwr.methods import METHODS, Method
-from fedul_flwr.results.incidents import incidents_in_words
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.runs import last_model, metrics, summary, train
 

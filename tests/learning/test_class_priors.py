@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
-from fedul_flwr.learning.class_priors import (
+from fedul_flwr.data.class_priors import (
     FLOOR,
     class_masses,
     estimate_prior,

@@ -12,10 +12,10 @@ from torch.nn.utils.parametrizations import weight_norm
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.features import extract_features, features_and_logits, pixel_features
-from fedul_flwr.learning.last_layer import feature_layer
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import MODELS, build_model
+from fedul_flwr.models.last_layer import feature_layer
 
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)

@@ -8,10 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.last_layer import feature_layer, only_heads
 from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
+from fedul_flwr.models.last_layer import feature_layer, only_heads
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (12, 8, 8, 1), dtype=np.uint8)

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.last_layer import feature_layer
 from fedul_flwr.models import build_model
+from fedul_flwr.models.last_layer import feature_layer
 
 
 def test_the_layers_in_order() -> None:

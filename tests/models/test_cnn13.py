@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.models import build_model
+from fedul_flwr.models.last_layer import feature_layer, inputs_of
 
 INPUTS = torch.rand(4, 3, 16, 16, generator=torch.Generator().manual_seed(0)) * 2 - 1
 

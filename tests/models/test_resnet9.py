@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedul_flwr.learning.last_layer import feature_layer, inputs_of
 from fedul_flwr.models import build_model
+from fedul_flwr.models.last_layer import feature_layer, inputs_of
 from fedul_flwr.models.resnet9 import Skip
 
 

@@ -12,8 +12,8 @@ from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.last_layer import feature_layer
 from fedul_flwr.models import build_model
+from fedul_flwr.models.last_layer import feature_layer
 from fedul_flwr.models.two_heads import TwoHeads
 from tests.support.runs import last_model, train
 

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from scipy.special import entr
 
+from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import label_propagation, propagated_scores
 from fedul_flwr.propagation.graph import normalised_graph
-from fedul_flwr.propagation.labels import labels_from_scores, one_hot, reweigh_by_prior
+from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
 from fedul_flwr.propagation.solve import propagate
 from tests.propagation.conftest import SEED, Floats, clusters

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 import fedul_flwr.propagation.server
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.methods import find_method
 from fedul_flwr.propagation.privacy import gaussian_sigma
 from fedul_flwr.propagation.privacy_plan import privacy_plan
 

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.axes import Axes
 from PIL import Image
 
+from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.label_plots import (
     accuracy_figure,
@@ -16,7 +17,6 @@ from fedul_flwr.results.label_plots import (
     label_figures,
 )
 from fedul_flwr.results.plots import draw_plots, save_plots
-from fedul_flwr.results.records import read_run
 from tests.support.synthetic_results import label_scores, write_label_run
 
 NAMES = ["label_accuracy.png", "label_clients.png", "label_coverage.png"]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.results.measure_plots import confusion_figure, measure_figures
-from fedul_flwr.results.measures import measures
 from fedul_flwr.results.plots import save_plots
+from fedul_flwr.run.measures import measures
 
 
 def measured(num_classes: int, temperature: float = 1.0) -> dict[str, Any]:

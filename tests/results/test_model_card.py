@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.results import report as report_module
 from fedul_flwr.results.model_card import model_card
-from fedul_flwr.results.records import read_run
 from fedul_flwr.results.report import report
 from fedul_flwr.results.report_measures import measure_rows
 from fedul_flwr.results.report_tables import summaries

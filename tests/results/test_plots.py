@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from PIL import Image
 
+from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.client_accuracy import client_accuracies
 from fedul_flwr.results.figure_style import one_line
@@ -24,7 +25,6 @@ from fedul_flwr.results.plots import (
     run_figures,
     time_traffic_figure,
 )
-from fedul_flwr.results.records import Run, read_run
 from fedul_flwr.results.report_tables import tables_of
 from tests.support.synthetic_results import write_json, write_run
 

@@ -13,9 +13,9 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import tracking
-from fedul_flwr.results.store import RunDirectory
 from fedul_flwr.results.tracking import refuse_missing, tools, tracked
 from tests.support.runs import metrics, train
 from tests.support.synthetic_results import write_label_run, write_run

@@ -16,6 +16,7 @@ from scipy.special import softmax
 from sklearn import metrics as sk
 
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.run_files.label_files import read_labels
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -24,7 +25,6 @@ from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.temperature import fit_temperature
 from fedul_flwr.models import build_model
-from fedul_flwr.results.label_files import read_labels
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.printed_summary import print_summary, summary_rows
 from fedul_flwr.run.evaluation import Errors, Evaluator

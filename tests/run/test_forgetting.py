@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
@@ -18,7 +19,6 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.results.plots import error_figure
-from fedul_flwr.results.records import read_run
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]

@@ -12,8 +12,8 @@ from torch import nn
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.run_files.store import ENVIRONMENT, RunDirectory
 from fedul_flwr.federated.nodes import DataShape
-from fedul_flwr.results.store import ENVIRONMENT, RunDirectory
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import describe
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import read_run
 from fedul_flwr.results.report import report
 from tests.support.given_labels_method import GIVEN_METHOD, SEEN
 from tests.support.runs import last_model, train

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.run_files.records import known_clients
 from fedul_flwr.engine.simulate import number_of_clients
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import plots
-from fedul_flwr.results.records import known_clients
 from tests.support.error_line import error_line
 from tests.support.runs import last_model, metrics, train
 

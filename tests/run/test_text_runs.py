@@ -18,7 +18,6 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from fedul_flwr.cli.label import with_model
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
@@ -27,6 +26,7 @@ from fedul_flwr.data.texts import MAX_BYTES
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.prediction_file import write_predictions
+from fedul_flwr.run.from_model import with_model
 from tests.support.deploy_checks import WHERE, ready
 from tests.support.runs import metrics, summary, train
 

@@ -167,7 +167,7 @@ def test_constants_of_an_earlier_run_can_be_used_again(settings: Settings) -> No
 
 
 def test_labels_can_be_propagated_by_the_features_of_an_earlier_run(settings: Settings) -> None:
-    from fedul_flwr.cli.label import with_model
+    from fedul_flwr.run.from_model import with_model
 
     run = train(settings(**QUICK, **SETS), 3)
     implied = with_model({"method": "xclp-predict", "dataset": "wine"}, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fedul_flwr.propagation.neighbours import nearest_points
 from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys
@@ -35,4 +36,4 @@ def test_both_halves_play_the_protocol() -> None:
             )
         server.take(answers)
     expected = group(FOUR, seed=PUBLIC_SEED).play()
-    assert (server.neighbours(3) != expected.neighbours(3)).nnz == 0
+    assert (nearest_points(server.compared(), 3) != nearest_points(expected.compared(), 3)).nnz == 0

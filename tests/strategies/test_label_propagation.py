@@ -10,16 +10,17 @@ import pytest
 from numpy.typing import NDArray
 
 import fedul_flwr.propagation.server
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.methods import find_method
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.graph import graph_from_codes
 from fedul_flwr.propagation.hamming import hamming
-from fedul_flwr.propagation.labels import labels_from_scores, one_hot
+from fedul_flwr.propagation.labels import one_hot
 from tests.propagation.conftest import Floats, clusters, dense_inverse
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 

@@ -13,6 +13,7 @@ import tests.support.xclp_parties
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
+from fedul_flwr.data.run_files.label_names import XCLP, file_name
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import (
@@ -23,7 +24,6 @@ from fedul_flwr.propagation.phases import (
     SUM,
 )
 from fedul_flwr.propagation.server import refuse_beyond_reach
-from fedul_flwr.results.label_names import XCLP, file_name
 from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import TooFewClientsError

@@ -12,6 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.label_files import HEADER, read_labels
+from fedul_flwr.data.run_files.label_names import (
+    LEFT_OUT,
+    LOCAL_LP,
+    NETWORK,
+    SOURCES,
+    XCLP,
+    file_name,
+)
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
@@ -21,8 +30,6 @@ from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.results.label_files import HEADER, read_labels
-from fedul_flwr.results.label_names import LEFT_OUT, LOCAL_LP, NETWORK, SOURCES, XCLP, file_name
 from tests.support.runs import last_model, summary, train
 
 Settings = Callable[..., RunConfig]

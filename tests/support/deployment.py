@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.deploy.files import CONNECTION
 from fedul_flwr.deploy.init import plan, write
 from fedul_flwr.engine.app_files import app_directory
-from fedul_flwr.engine.process_tree import MARK, PREFIX, end_superlink
+from fedul_flwr.engine.process_tree import PREFIX, end_superlink
 from tests.support.patience import quiet_seconds, wait_for_end
 
 PROGRAMS = Path(sys.executable).parent
@@ -153,7 +154,7 @@ def consortium(place: Path, owners: int) -> Iterator[Deployment]:
     (home / "config.toml").write_bytes(entry.stdout)
     environment = {
         **os.environ,
-        **{MARK: str(home), "FLWR_HOME": str(home), "NO_PROXY": "127.0.0.1"},
+        **{SUPERLINK_HOME: str(home), "FLWR_HOME": str(home), "NO_PROXY": "127.0.0.1"},
         **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
         **{"PATH": os.pathsep.join([str(PROGRAMS), os.environ["PATH"]]), "OMP_NUM_THREADS": "1"},
     }

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.experiments.compare_files import compare
 from fedul_flwr.experiments.compare_table import Row
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.results.store import RunDirectory
 
 ERRORS = {("fedul", 0): 3.0, ("fedul", 1): 4.0, ("supervised", 0): 1.0, ("supervised", 1): 1.5}
 """Test error in percent by method and seed."""

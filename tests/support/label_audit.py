@@ -30,6 +30,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data import federated_split as holdings
@@ -45,7 +46,6 @@ from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.federated.sync import BASE_ROUND, HELPERS
 from fedul_flwr.learning.decomposition import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
 from fedul_flwr.propagation.server import LabelPropagation

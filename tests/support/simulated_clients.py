@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from flwr.app import RecordDict
 
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
@@ -15,7 +16,6 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.methods import find_method
 from fedul_flwr.models import build_model
 
 C = TypeVar("C", bound=MethodClient)

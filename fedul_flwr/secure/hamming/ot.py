@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks
 from fedul_flwr.secure.hamming.base_ot import choose, receiver_keys, sender_keys
 from fedul_flwr.secure.hamming.edwards import POINT_BYTES
 from fedul_flwr.secure.hamming.extension import (

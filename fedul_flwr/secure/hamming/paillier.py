@@ -23,9 +23,9 @@ from typing import ClassVar, NoReturn
 import numpy as np
 from gmpy2 import mpz
 
+from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks
 from fedul_flwr.secure.hamming.paillier_scheme import (
     Number,
     PrivateKey,

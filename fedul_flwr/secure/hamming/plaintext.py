@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy import sparse
 
+from fedul_flwr.data.packed_codes import check_num_bits
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.propagation.codes import check_num_bits
-from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.secure.similarity import Arrays, Cost, SimilarityBackend, Task
+from fedul_flwr.secure.similarity import Arrays, Codes, Cost, SimilarityBackend, Task
 
 SEED, CODES = "seed", "codes"
 
@@ -87,10 +85,10 @@ class PlaintextServer:
         """Number of points of each client that sent codes."""
         return {client: len(codes) for client, codes in self._known().items()}
 
-    def neighbours(self, k: int) -> sparse.csr_array:
-        """Nearest neighbors among the points of all clients that sent codes."""
+    def compared(self) -> Codes:
+        """The points of all clients that sent codes."""
         codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._known().values()]
-        return neighbours_by_code(np.concatenate(codes), k)
+        return Codes(np.concatenate(codes))
 
     def _known(self) -> dict[int, Bytes]:
         if self._codes is None:

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.hamming.ring import DIGITS, N
 from fedul_flwr.secure.hamming.rlwe_scheme import (

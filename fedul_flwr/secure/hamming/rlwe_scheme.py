@@ -44,9 +44,9 @@ from math import prod
 
 import numpy as np
 
+from fedul_flwr.data.packed_codes import blocks, check_num_bits
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import blocks, check_num_bits
 from fedul_flwr.secure.hamming.ring import (
     CBD_BITS,
     DIGITS,

@@ -11,6 +11,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.graph import graph_from_codes, normalised_graph
+from fedul_flwr.propagation.neighbours import nearest_points
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.hamming.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
 from fedul_flwr.secure.similarity import Task
@@ -50,7 +51,7 @@ def test_equals_the_graph_of_all_codes() -> None:
     assert not server.ask()
     assert list(server.sizes().items()) == [(4, 30), (1, 5), (9, 45)]
     for k in (1, 7):
-        graph = normalised_graph(server.neighbours(k), 2)
+        graph = normalised_graph(nearest_points(server.compared(), k), 2)
         expected = graph_from_codes(encode(FEATURES, SHARED, BITS), k, 2)
         assert (graph != expected).nnz == 0
         assert graph.nnz > 0
@@ -73,7 +74,7 @@ def test_a_client_without_an_answer_was_never_there(lost: int) -> None:
     dropped.take(answer(dropped, left))
     never.take(answer(never, left))
     assert list(dropped.sizes().items()) == list(never.sizes().items())
-    assert (dropped.neighbours(5) != never.neighbours(5)).nnz == 0
+    assert (nearest_points(dropped.compared(), 5) != nearest_points(never.compared(), 5)).nnz == 0
 
 
 def test_a_client_without_points_changes_nothing() -> None:
@@ -82,7 +83,7 @@ def test_a_client_without_points_changes_nothing() -> None:
     one.take(answer(one, PARTS))
     other.take(answer(other, parts))
     assert list(other.sizes().items()) == [(4, 30), (0, 0), (1, 5), (9, 45)]
-    assert (one.neighbours(5) != other.neighbours(5)).nnz == 0
+    assert (nearest_points(one.compared(), 5) != nearest_points(other.compared(), 5)).nnz == 0
 
 
 def test_nobody_is_left() -> None:
@@ -90,7 +91,7 @@ def test_nobody_is_left() -> None:
     server.take({})
     assert not server.ask()
     assert server.sizes() == {}
-    assert server.neighbours(3).shape == (0, 0)
+    assert nearest_points(server.compared(), 3).shape == (0, 0)
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def one_class_warning(
 
     Parameters
     ----------
-    matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`fedul_flwr.results.measures.confusion`.
+    matrix : ``(K, K)`` or ``(K, K + 1)``, from :func:`fedul_flwr.run.measures.confusion`.
     model, points : what they are called in the sentence.
     """
     named = matrix.sum(axis=0)[: len(matrix)]

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn import metrics
 
-from fedul_flwr.results import measures as m
+from fedul_flwr.run import measures as m
 
 
 def ints(*numbers: int) -> NDArray[np.int64]:

@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import parse_json, read_object, read_text
+from fedul_flwr.data.run_files.best_round import CRITERION, best_line
 from fedul_flwr.errors import UserError
-from fedul_flwr.methods import METHODS
-from fedul_flwr.results.best_round import CRITERION, best_line
 
 
 class Client(BaseModel):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.data.run_files.records import distinct_labels, read_run
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import distinct_labels, read_run
 from tests.support.synthetic_results import write_json, write_run
 
 

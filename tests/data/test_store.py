@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.engine.simulate import plan_rounds
-from fedul_flwr.results.recorder import Recorder
-from fedul_flwr.results.store import RunDirectory
+from fedul_flwr.run.recorder import Recorder
 from tests.support.runs import train
 
 Settings = Callable[..., RunConfig]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedul_flwr.federated.messages import PSEUDO_LABELS
-
+PSEUDO_LABELS = "pseudo-labels"
+"""Name under which a simulation's clients write a round's pseudo labels, to be scored."""
 XCLP, LEFT_OUT, LOCAL_LP, NETWORK = "xclp", "left-out", "local-lp", "network"
 """Sources of the labels in a file: propagation across clients, the same without this client's
 labels, propagation within the client, and the model."""

@@ -21,11 +21,12 @@ from filelock import FileLock, Timeout
 
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.safe_files import write_atomically
-from fedul_flwr.engine.process_tree import MARK
 from fedul_flwr.errors import StorageError, UserError
 
 LOCKS = ".lock"
 """Folder of the locks in a run's directory."""
+SUPERLINK_HOME = "FEDUL_SUPERLINK"
+"""Environment variable that marks the processes of one SuperLink: its home."""
 
 Role = Literal["command", "server"]
 
@@ -156,7 +157,7 @@ def _is_ours(holder: _Holder | None) -> bool:
         return False
     if holder.process == os.getpid():
         return True
-    return bool(holder.superlink) and holder.superlink == os.environ.get(MARK)
+    return bool(holder.superlink) and holder.superlink == os.environ.get(SUPERLINK_HOME)
 
 
 def _who(directory: Path, holder: _Holder | None) -> str:

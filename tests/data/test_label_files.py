@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedul_flwr.data.run_files.label_files import read_labels, write_labels
+from fedul_flwr.data.run_files.label_names import SOURCES, file_name
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.label_files import read_labels, write_labels
-from fedul_flwr.results.label_names import SOURCES, file_name
 
 NAMES = ["7", 'a, "b".png', "ä/ö.png"]
 FOUND = Propagated(np.array([1, -1, 0]), np.array([0.123456789, 0.0, 1.0]))

@@ -10,10 +10,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.run_files.label_files import read_labels
+from fedul_flwr.data.run_files.label_names import SOURCES, file_name, pseudo_labels_file
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
-from fedul_flwr.results.label_files import read_labels
-from fedul_flwr.results.label_names import SOURCES, file_name, pseudo_labels_file
-from fedul_flwr.results.measures import balanced_accuracy, confusion, per_class
+from fedul_flwr.run.measures import balanced_accuracy, confusion, per_class
 
 
 class Score(NamedTuple):
@@ -85,9 +85,9 @@ def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -
     Returns
     -------
     ``points``: ``"new"`` or ``"unlabeled"``; ``sources``: for each of
-    :data:`~fedul_flwr.results.label_files.SOURCES` with files, a :class:`Score` over
+    :data:`~fedul_flwr.data.run_files.label_files.SOURCES` with files, a :class:`Score` over
     all clients, ``recall``, ``precision`` and ``confusion``
-    (:mod:`~fedul_flwr.results.measures`), ``coverage`` (:func:`risk_coverage`), and ``clients``
+    (:mod:`~fedul_flwr.run.measures`), ``coverage`` (:func:`risk_coverage`), and ``clients``
     with a score each. Empty without truths.
     """
     only_new = any(truth.new.any() for truth in truths)

@@ -12,9 +12,9 @@ import numpy as np
 from flwr.common import log
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.run_files.best_round import best_line
+from fedul_flwr.data.run_files.store import BEST_MODEL, HAS_STATE, TRAINED_FOR, RunDirectory
 from fedul_flwr.data.types import Arrays, Floats
-from fedul_flwr.results.best_round import best_line
-from fedul_flwr.results.store import BEST_MODEL, HAS_STATE, TRAINED_FOR, RunDirectory
 from fedul_flwr.run.evaluation import Errors, Evaluator
 
 AddRound = Callable[[Mapping[str, Any]], None]

@@ -15,9 +15,15 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.engine.process_tree import MARK
+from fedul_flwr.data.run_files.run_lock import (
+    SUPERLINK_HOME,
+    HeldError,
+    Role,
+    claim,
+    own_directory,
+    refuse_held,
+)
 from fedul_flwr.errors import StorageError, UserError
-from fedul_flwr.results.run_claim import HeldError, Role, claim, own_directory, refuse_held
 from fedul_flwr.server_app import main
 from tests.support.runs import train
 
@@ -73,10 +79,10 @@ def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
     tmp_path: Path, other: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other(tmp_path, "command", "/tmp/fedul-x")
-    monkeypatch.setenv(MARK, "/tmp/fedul-x")
+    monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-x")
     with claim(tmp_path, "server"):
         pass
-    monkeypatch.setenv(MARK, "/tmp/fedul-y")
+    monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-y")
     with pytest.raises(HeldError), claim(tmp_path, "server"):
         pass
 

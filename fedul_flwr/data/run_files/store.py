@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import METRICS as METRICS
 from fedul_flwr.config.user_files import read_object
+from fedul_flwr.data.run_files.records import read_metrics
 from fedul_flwr.data.safe_files import (
     PARTS,
     append_line,
@@ -20,7 +21,6 @@ from fedul_flwr.data.safe_files import (
     write_atomically,
 )
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.records import read_metrics
 
 NamedArrays = Mapping[str, NDArray[Any]]
 

@@ -301,5 +301,5 @@ def find_method(name: str) -> Method:
         )
     found = load_reference(name, "method")
     if not isinstance(found, Method):
-        raise UserError(f"Setting method = {name!r} does not refer to a fedul_flwr.methods.Method.")
+        raise UserError(f"Setting method = {name!r} is no Method of fedul_flwr.config.methods.")
     return found

@@ -1,0 +1,1 @@
+"""What a run leaves on disk: its files, their content, and who writes them."""
