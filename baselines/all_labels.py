@@ -9,11 +9,11 @@ from fedul_flwr.config.matching import SupervisedPartSettings
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.streamed_training import arrived
+from fedul_flwr.federated.client_training import arrived
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.learning.task import LocalTask, Round
-from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
 class AllLabelsClient(MethodClient[PartlyLabeledData]):

@@ -32,7 +32,7 @@ from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from fedul_flwr.federated.registry import ClientRef
-from fedul_flwr.federated.reply_checks import STEPS
+from fedul_flwr.federated.replies import STEPS
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import paired_batches

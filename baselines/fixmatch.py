@@ -12,10 +12,9 @@ from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.streamed_training import arrived, streamed_task
-from fedul_flwr.learning.confidence import threshold_for, top_probabilities
+from fedul_flwr.federated.client_training import arrived, streamed_task
 from fedul_flwr.learning.consistency import fixmatch_loss
-from fedul_flwr.learning.matching import MatchingObjective
+from fedul_flwr.learning.matching import MatchingObjective, threshold_for, top_probabilities
 from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import strong_view
 

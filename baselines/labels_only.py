@@ -6,7 +6,7 @@ from fedul_flwr.config.semi import LabelsOnlySettings, StageSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
-from fedul_flwr.federated.staged_training import staged_points
+from fedul_flwr.federated.client_training import staged_points
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, pseudo_label_task
 from fedul_flwr.learning.task import LocalTask, Round

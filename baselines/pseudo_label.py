@@ -8,10 +8,10 @@ from torch import nn
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.staged_training import labeling_views, staged_task
+from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import predict_logits
-from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.learning.task import LocalTask, Round

@@ -10,7 +10,7 @@ from functools import partial
 from fedul_flwr.config.matching import ConsistencySettings, UDASettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.streamed_training import streamed_task
+from fedul_flwr.federated.client_training import streamed_task
 from fedul_flwr.learning.consistency import uda_loss
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.schedules import signal_threshold

@@ -12,13 +12,12 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.config.matching import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
-from fedul_flwr.learning.decomposition import Decomposed, decompose
 from fedul_flwr.learning.device import keep_freed_memory, place
-from fedul_flwr.learning.disjoint import Penalties, train_disjoint
-from fedul_flwr.learning.inter_client import InterClientConsistency
+from fedul_flwr.learning.disjoint import Decomposed, Penalties, decompose, train_disjoint
+from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
 
 MODELS = ("resnet9", "resnet9-quarter")

@@ -23,7 +23,7 @@ from fedul_flwr.engine.in_process import run_in_process
 from fedul_flwr.engine.local_grid import task_identity
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.messages import ARRAYS, METRICS
-from fedul_flwr.federated.reply_checks import check_all_bytes, check_update
+from fedul_flwr.federated.replies import check_all_bytes, check_update
 from fedul_flwr.federated.sparse import decode
 from fedul_flwr.federated.sparse import encode as sparse_encode
 from fedul_flwr.propagation.codes import SEED_BYTES, encode

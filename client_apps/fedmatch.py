@@ -19,6 +19,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient, Update
 from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.client_training import arrived, streamed_batches
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
     AVERAGED,
@@ -29,29 +30,28 @@ from fedul_flwr.federated.disclosure import (
     Sent,
     only_when,
 )
-from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.messages import BASE_ROUND, HELD, HELPERS, METRICS, STALE
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.federated.streamed_training import arrived, streamed_batches
-from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
-from fedul_flwr.learning.confidence import CONFIDENT_SHARE, threshold_for, top_probabilities
-from fedul_flwr.learning.decomposition import (
+from fedul_flwr.learning.device import keep_freed_memory, place, release_freed_memory
+from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
     THETA,
     Decomposed,
     Parts,
+    Penalties,
     compose,
     flatten,
+    train_disjoint,
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.learning.device import keep_freed_memory, place, release_freed_memory
-from fedul_flwr.learning.disjoint import Penalties, train_disjoint
-from fedul_flwr.learning.inter_client import InterClientConsistency
+from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.learning.task import Records, Round
 from fedul_flwr.learning.views import strong_view
-from fedul_flwr.learning.weighted import scaled_cross_entropy
 
 
 def _parts_of(settings: RunConfig) -> tuple[str, ...]:

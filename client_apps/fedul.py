@@ -178,7 +178,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         import torch
 
         from fedul_flwr.learning.local import load_arrays, predict_logits
-        from fedul_flwr.learning.local_plan import local_plan
+        from fedul_flwr.learning.plan import local_plan
 
         load_arrays(self.model, dict(zip(self.array_names(), parameters, strict=True)))
         sets, mask = self.data.sets, self.held_out

@@ -128,7 +128,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
 
     def task(self, round: Round) -> LocalTask:
         """Weighted cross-entropy of given and propagated labels (Algorithm 2)."""
-        from fedul_flwr.federated.staged_training import staged_task
+        from fedul_flwr.federated.client_training import staged_task
 
         return staged_task(self.data, self.state, round, partial(self._pseudo_labels, round))
 
@@ -154,10 +154,10 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
         return PseudoLabels.of(found)
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
-        from fedul_flwr.federated.staged_training import labeling_views
+        from fedul_flwr.federated.client_training import labeling_views
         from fedul_flwr.learning.features import extract_features
         from fedul_flwr.learning.local import load_arrays
-        from fedul_flwr.learning.local_plan import local_plan
+        from fedul_flwr.learning.plan import local_plan
 
         load_arrays(self.model, weights)
         inputs, plan = self.data.examples.inputs, local_plan(self.settings)

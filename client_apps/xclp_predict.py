@@ -101,7 +101,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
         del number
         from fedul_flwr.learning.features import features_and_logits, pixel_features
         from fedul_flwr.learning.local import load_arrays
-        from fedul_flwr.learning.local_plan import local_plan
+        from fedul_flwr.learning.plan import local_plan
         from fedul_flwr.learning.pseudo_labels import network_labels
 
         options, graph = self.settings[XCLPPredictSettings], self.graph

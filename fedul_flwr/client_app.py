@@ -41,7 +41,7 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 
-    from fedul_flwr.federated.clipping import avoid_zero_norm
+    from fedul_flwr.federated.aggregation import avoid_zero_norm
 
     start = cast(ArrayRecord, message.content[ARRAYS])
 

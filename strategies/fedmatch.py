@@ -22,23 +22,24 @@ from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
+from fedul_flwr.federated.codec import ClientModelCache, PartsCodec, is_stale
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.federated.parts_codec import ClientModelCache, PartsCodec, is_stale
-from fedul_flwr.learning.decomposition import (
+from fedul_flwr.learning.device import place
+from fedul_flwr.learning.disjoint import (
     SIGMA,
     Decomposed,
     Parts,
     compose,
     decompose,
     flatten,
+    no_consistency,
+    train_disjoint,
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.learning.device import place
-from fedul_flwr.learning.disjoint import no_consistency, train_disjoint
-from fedul_flwr.learning.helper_choice import HelperChoice
-from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.learning.helpers import HelperChoice
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
 PARTS = "parts/"
 """Prefix of the parts in a resumed run's state."""

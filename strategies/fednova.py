@@ -18,7 +18,7 @@ class FedNova(FedAvg):
 
     With d_i = (x − y_i)/(eta·a_i), x ← x − eta·tau·Σ p_i d_i and tau = Σ p_i a_i, which is the mean
     Σ q_i y_i + (1 − Σ q_i)·x for q_i = p_i·tau/a_i: the step size cancels. Replies carry a_i as
-    metric ``normalizer`` (:func:`fedul_flwr.learning.corrections.local_normalizer`).
+    metric ``normalizer`` (:func:`fedul_flwr.learning.local.local_normalizer`).
     """
 
     _start = ArrayRecord()

@@ -33,7 +33,7 @@ from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.owner_log import refuse_unwritable
-from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.named_data import named_shape
 from fedul_flwr.run.server_data import open_server_data, refuse_other_form
 from fedul_flwr.run.settle import choose_selection, choose_test_prior, suit

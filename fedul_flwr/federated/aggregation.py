@@ -1,17 +1,20 @@
-"""Parts of aggregation that the base strategy does not do: buffers, dtypes, checks."""
+"""Parts of aggregation beside the base strategy: buffers, dtypes, checks, state between rounds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.arrays import PlainArray, array_record
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, WEIGHT, payload_parts
 
 
 def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> ArrayRecord:
@@ -115,3 +118,100 @@ def refuse_non_finite(
 def is_finite(record: ArrayRecord) -> bool:
     """Whether no array of ``record`` holds NaN or infinity."""
     return all(np.isfinite(array.numpy()).all() for array in record.values())
+
+
+OURS = (ARRAYS, METRICS, DIAGNOSTICS)
+"""Records of a reply that the wrapper handles; all others are passed on to the base."""
+
+
+def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]:
+    """Add the arrays that the base does not see to the models in its messages.
+
+    Returns
+    -------
+    Bytes of the messages by part (:func:`fedul_flwr.federated.messages.payload_parts`).
+    """
+    # Most bases send every client the same content: rebuild and measure it once.
+    rebuilt: dict[int, tuple[RecordDict, Counter[str]]] = {}
+    total: Counter[str] = Counter()
+    for message in messages:
+        content = message.content
+        if id(content) not in rebuilt:
+            sent = cast(ArrayRecord, content[ARRAYS])
+            full = array_record({name: sent.get(name, arrays[name]) for name in arrays})
+            records = RecordDict({**content, ARRAYS: full})
+            rebuilt[id(content)] = records, payload_parts(records)
+        message.content, parts = rebuilt[id(content)]
+        total.update(parts)
+    return total
+
+
+def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]:
+    """Weights of the clients' mean: ``"uniform"``, or ``"examples"`` (points trained on)."""
+    if kind == "uniform":
+        return np.ones(len(replies))
+    metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
+    return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
+
+
+def strip(reply: Message, weight: float, names: Iterable[str]) -> None:
+    """Reduce a reply to the base's form: weights in the model's order, metrics, its own records."""
+    sent = cast(ArrayRecord, reply.content[ARRAYS])
+    own = {name: record for name, record in reply.content.items() if name not in OURS}
+    metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
+    metrics[WEIGHT] = weight
+    arrays = array_record({name: sent[name] for name in names})
+    reply.content = RecordDict({ARRAYS: arrays, METRICS: metrics, **own})
+
+
+ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
+"""Attributes with state: moments (FedOpt family of Flower 1.41, dicts), momentum (FedAvgM, a list),
+SCAFFOLD's variate and the clients in it, and the ledger of differential privacy."""
+
+
+def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
+    """Moments and momentum of ``base`` as flat named arrays; empty if it has none."""
+    found: dict[str, NDArray[Any]] = {}
+    for attribute in ATTRIBUTES:
+        value = getattr(base, attribute, None)
+        if isinstance(value, dict):
+            found |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
+        elif isinstance(value, list):
+            found |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
+    return found
+
+
+def load_base_state(base: Strategy, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Restore the state that :func:`dump_base_state` returned."""
+    found: dict[str, Any] = {}
+    for name in sorted(arrays):
+        attribute, kind, key = name.split("/", 2)
+        if kind == "dict":
+            found.setdefault(attribute, {})[key] = arrays[name]
+        else:
+            found.setdefault(attribute, []).append(arrays[name])
+    for attribute, value in found.items():
+        setattr(base, attribute, value)
+
+
+SHORTEST = 1e-18
+"""Smallest step of a weight: its square is still above zero in float32."""
+
+
+def avoid_zero_norm(update: ArrayRecord, start: ArrayRecord) -> None:
+    """Where ``update`` equals ``start``, move one of its weights by the smallest step, in place.
+
+    Flower multiplies an update by min(1, C / its norm). A step this small is never clipped.
+
+    Parameters
+    ----------
+    update, start : arrays of the same names, types and shapes, at least one of floating point.
+    """
+    steps = [update[name].numpy() - array.numpy() for name, array in start.items()]
+    if sum(np.linalg.norm(step.flat) ** 2 for step in steps):  # of float32, as Flower's norm
+        return
+    name = next(n for n, a in start.items() if np.issubdtype(np.dtype(a.dtype), np.floating))
+    values = update[name].numpy().copy()
+    first = values.flat[0]
+    values.flat[0] = max(np.nextafter(first, values.dtype.type(np.inf)), first + SHORTEST)
+    update[name] = PlainArray.of(values)

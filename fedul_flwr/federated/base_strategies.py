@@ -1,11 +1,12 @@
-"""Base strategies by name, Flower's own and ours, built from settings."""
+"""Base strategies by name, Flower's own and ours, and the grid that they are given."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
     FedAdagrad,
@@ -33,7 +34,25 @@ from fedul_flwr.config.sections import (
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import PrivateMean
+from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.registry import ClientRef
+
+
+class SampledGrid(GridProxy):
+    """``grid`` with a list of nodes restricted to ``clients``."""
+
+    def __init__(self, grid: Grid, clients: Iterable[ClientRef]) -> None:
+        super().__init__(grid)
+        self._nodes = [client.node_id for client in clients]
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Node ids of the clients, in partition order."""
+        return list(self._nodes)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Information about the nodes of the clients."""
+        return [node for node in super().get_nodes() if node.node_id in self._nodes]
+
 
 BASES: dict[str, type[FedAvg] | str] = {
     "fedavg": FedAvg,

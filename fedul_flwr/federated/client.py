@@ -35,8 +35,8 @@ from fedul_flwr.federated.column_part import (
     plain_moments,
     received_scaling,
 )
-from fedul_flwr.learning.stages import training_stage
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
+from fedul_flwr.learning.plan import training_stage
+from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS, kept_rounds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -207,7 +207,7 @@ class MethodClient(NumPyClient, Generic[D]):
         config : values that the server sent.
         received : arrays that it sent beside the model, by name of their record.
         """
-        from fedul_flwr.federated.local_training import train_task
+        from fedul_flwr.federated.client_training import train_task
         from fedul_flwr.learning.device import keep_freed_memory, release_freed_memory
         from fedul_flwr.learning.local import dump_arrays, load_arrays
 
@@ -232,14 +232,14 @@ class MethodClient(NumPyClient, Generic[D]):
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
-        from fedul_flwr.learning.local_plan import local_plan
+        from fedul_flwr.learning.plan import local_plan
         from fedul_flwr.learning.task import Round
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)
         factor = float(config.get(messages.RATE_FACTOR, 1.0))
         if self.settings.learning_rate_patience_scope == "client":
-            from fedul_flwr.federated.own_patience import own_rate_factor
+            from fedul_flwr.federated.client_training import own_rate_factor
 
             first = number - stage[0] + 1
             factor = own_rate_factor(self.settings, self.state, config, number, first)

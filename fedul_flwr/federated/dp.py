@@ -19,7 +19,7 @@ from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.arrays import PlainArray, array_record
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.reply_checks import update_norm
+from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.propagation.privacy import gaussian_epsilon
 from fedul_flwr.propagation.random_floats import gaussians
 from fedul_flwr.secure.randomness import fresh

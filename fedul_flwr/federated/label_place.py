@@ -11,7 +11,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_policy import ClientPolicy, LabeledClients
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import on_logits
-from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
 
 class LabelPlaceStrategy(MethodStrategy):

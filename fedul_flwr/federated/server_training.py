@@ -16,8 +16,7 @@ from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.local import Objective, dump_arrays, load_arrays, on_logits, train_local
-from fedul_flwr.learning.local_plan import local_plan, rate_factor
-from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
 from fedul_flwr.models import build_model
 
 CROSS_ENTROPY = on_logits(functional.cross_entropy)

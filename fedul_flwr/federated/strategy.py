@@ -25,11 +25,17 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.aggregation import average_buffers, merge, refuse_non_finite
+from fedul_flwr.federated.aggregation import (
+    average_buffers,
+    client_weights,
+    dump_base_state,
+    load_base_state,
+    merge,
+    refuse_non_finite,
+    strip,
+)
 from fedul_flwr.federated.arrays import array_record
-from fedul_flwr.federated.base_state import dump_base_state, load_base_state
-from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, refuse_too_few
-from fedul_flwr.federated.buffers import client_weights, strip
+from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, SampledGrid, refuse_too_few
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.column_pooling import ColumnPooling
@@ -40,13 +46,11 @@ from fedul_flwr.federated.messages import (
     NUM_POINTS,
     payload_bytes,
 )
-from fedul_flwr.federated.registration import Registration
+from fedul_flwr.federated.nodes import Registration
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
-from fedul_flwr.federated.reply_checks import LOSS
+from fedul_flwr.federated.replies import LOSS, UpdateValidator
 from fedul_flwr.federated.round_record import RoundLog, RoundRecord
-from fedul_flwr.federated.sampled_grid import SampledGrid
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.validation import UpdateValidator
 
 BASE = "base/"
 """Prefix of the base's state among the arrays that a run resumes from."""

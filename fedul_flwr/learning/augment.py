@@ -1,14 +1,69 @@
-"""Augmentation of whole batches by tensor operations instead of one image at a time."""
+"""Random views of whole batches, by tensor operations instead of one point at a time."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.affine import rotations, warp
+from fedul_flwr.learning.plan import LocalPlan
+
+
+def warp(
+    images: Tensor,
+    matrices: Tensor,
+    shifts: Tensor,
+    mode: Literal["bilinear", "nearest"] = "bilinear",
+) -> Tensor:
+    """Apply an affine map to each image: a pixel gets the value at the position it is mapped to.
+
+    Parameters
+    ----------
+    images : ``(n, c, h, w)``; values from outside the image are 0.
+    matrices : ``(n, 2, 2)``, for positions (right, down) relative to the center, in pixels.
+    shifts : ``(n, 2)``, right and down, as shares of the image's sides; added after the matrix.
+    mode : interpolation between pixels.
+
+    Returns
+    -------
+    New images of the same shape.
+    """
+    height, width = images.shape[2:]
+    # affine_grid's coordinates run from -1 to 1 along both sides of an image: the ratios prevent
+    # a rotation from shearing an image that is not square.
+    ratios = matrices.new_tensor([[1, height / width], [width / height, 1]])
+    maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
+    # As functional.affine_grid, whose product for every single image takes longer than the rest;
+    # value by value, so that an image does not depend on how many others there are.
+    across, down = _centers(width, maps), _centers(height, maps)
+    rows = torch.addcmul(maps[:, None, :, 2], maps[:, None, :, 1], down[None, :, None])
+    grid = torch.addcmul(rows[:, :, None], maps[:, None, None, :, 0], across[None, None, :, None])
+    return functional.grid_sample(images, grid, mode=mode, align_corners=False)
+
+
+def _centers(count: int, like: Tensor) -> Tensor:
+    """``(count,)``, centers of pixels along a side that runs from -1 to 1."""
+    return (2 * torch.arange(count, dtype=like.dtype, device=like.device) + 1 - count) / count
+
+
+def rotations(angles: Tensor) -> Tensor:
+    """``(n, 2, 2)`` matrices rotating images counter-clockwise by ``angles`` ``(n,)`` degrees."""
+    radians = torch.deg2rad(angles)
+    cos, sin = radians.cos(), radians.sin()
+    return torch.stack([cos, -sin, sin, cos], dim=1).view(-1, 2, 2)
+
+
+def shears(across: Tensor, down: Tensor) -> Tensor:
+    """``(n, 2, 2)``: shift ``across`` to the right per pixel down, ``down`` per pixel right."""
+    one = torch.ones_like(across)
+    return torch.stack([one, across, down, one], dim=1).view(-1, 2, 2)
+
 
 ROTATION_DEGREES = 20.0
 """Largest rotation either way (FedUL paper, MNIST)."""
@@ -130,3 +185,50 @@ def _reflected(size: int, shift: Tensor) -> Tensor:
     period = max(2 * (size - 1), 1)  # there and back again
     position = (torch.arange(size) - shift[:, None]) % period
     return torch.minimum(position, period - position)
+
+
+def augment_vectors(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
+    """Augment ``(n, d)`` inputs as ``plan.augment`` says, or not at all."""
+    if plan.augment == "noise":
+        drawn = torch.from_numpy(rng.standard_normal(tuple(inputs.shape)))
+        return inputs + plan.noise * drawn.to(inputs.dtype)
+    if plan.augment == "dropout":
+        kept = torch.from_numpy(rng.random(tuple(inputs.shape)) >= plan.feature_dropout)
+        return inputs * kept
+    if plan.augment == "mixup":
+        shares = plan.mixup * torch.from_numpy(rng.random(len(inputs)))
+        return mixed(inputs, torch.from_numpy(rng.permutation(len(inputs))), shares)
+    return inputs
+
+
+def mixed(inputs: Tensor, others: Tensor, shares: Tensor) -> Tensor:
+    """(1 − s_i)·x_i + s_i·x_{o_i}: every vector with a share of another one (Verma et al. 2021).
+
+    The vector keeps its own label or target, unlike in mixup of points with their labels.
+
+    Parameters
+    ----------
+    inputs : ``(n, d)``.
+    others : int64 ``(n,)``, o, rows of ``inputs``.
+    shares : ``(n,)``, s, between 0 and 1/2.
+    """
+    return torch.lerp(inputs, inputs[others], shares.to(inputs.dtype)[:, None])
+
+
+def strong_vectors(
+    noise: float, feature_dropout: float, mixup: float = 0.0
+) -> Callable[[Tensor], Tensor]:
+    """Makes a strong view of each vector ``(n, d)``: mixup, then noise, then features set to 0.
+
+    Random numbers come from torch's own generator. Features that stay are not scaled up: a feature
+    at 0 has its mean, if columns are standardized. Without ``mixup`` nothing is drawn for it.
+    """
+
+    def view(inputs: Tensor) -> Tensor:
+        if mixup:
+            others = torch.randperm(len(inputs), device=inputs.device)
+            inputs = mixed(inputs, others, mixup * torch.rand(len(inputs), device=inputs.device))
+        noisy = inputs + noise * torch.randn_like(inputs)
+        return noisy * (torch.rand_like(inputs) >= feature_dropout)
+
+    return view

@@ -10,9 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.learning.augment import augment_batch, own_augmented
+from fedul_flwr.learning.augment import augment_batch, augment_vectors, own_augmented
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.vector_views import augment_vectors
 
 Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
 """``rng -> (inputs (b, c, h, w), targets (b,)), …``: yields the batches of one epoch; ``rng``

@@ -1,4 +1,12 @@
-"""Local training of all methods: batches, loss, corrections of the gradient, optimizer step."""
+"""Local training of all methods: batches, loss, optimizer step, corrections of the gradient.
+
+Constructing an ``Optimizer`` imports torch's compiler, which takes four seconds and 150 MB; on a
+device every message starts a new process.
+
+A step goes along g + l1·sign(w) + mu·(w − w_global) + (c − c_i): the gradient g of the loss, the
+L1 penalty, FedProx's proximal term (Li et al. 2020) and SCAFFOLD's correction (Karimireddy et al.
+2020). FedNova (Wang et al. 2020) does not change steps, only counts them: :func:`local_normalizer`.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +18,161 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.config.training_settings import OPTIMIZERS
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
-from fedul_flwr.learning.corrections import anchor_of, correct_gradients
 from fedul_flwr.learning.device import place, reuse_all_memory, seed_draws
 from fedul_flwr.learning.network import Network, frozen_statistics
-from fedul_flwr.learning.optimizers import SGD, Adam, LocalOptimizer
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models.last_layer import only_heads
+
+
+class LocalOptimizer:
+    """Updates ``weights`` by their gradients; a weight without a gradient does not change."""
+
+    def __init__(self, weights: Sequence[nn.Parameter]) -> None:
+        self.weights = list(weights)
+
+    def zero_grad(self) -> None:
+        """Delete gradients and free their memory."""
+        for weight in self.weights:
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step of all weights."""
+        held = [index for index, weight in enumerate(self.weights) if weight.grad is not None]
+        self._step(held, [grad for w in self.weights if (grad := w.grad) is not None])
+
+    def _step(self, held: list[int], gradients: list[Tensor]) -> None:
+        raise NotImplementedError
+
+
+class Adam(LocalOptimizer):
+    """Adam (Kingma & Ba 2015) with beta = (0.9, 0.999) and epsilon = 1e-8, fused."""
+
+    def __init__(
+        self, weights: Sequence[nn.Parameter], *, learning_rate: float, weight_decay: float = 0.0
+    ) -> None:
+        super().__init__(weights)
+        self._rate, self._decay = learning_rate, weight_decay
+        self._means = [torch.zeros_like(weight) for weight in self.weights]
+        self._squares = [torch.zeros_like(weight) for weight in self.weights]
+        # On the device of its weight, where fused kernels count steps.
+        self._steps = [torch.zeros((), device=weight.device) for weight in self.weights]
+
+    def _step(self, held: list[int], gradients: list[Tensor]) -> None:
+        adam(
+            [self.weights[index] for index in held],
+            gradients,
+            [self._means[index] for index in held],
+            [self._squares[index] for index in held],
+            [],
+            [self._steps[index] for index in held],
+            fused=True,
+            amsgrad=False,
+            beta1=0.9,
+            beta2=0.999,
+            lr=self._rate,
+            weight_decay=self._decay,
+            eps=1e-8,
+            maximize=False,
+        )
+
+
+class SGD(LocalOptimizer):
+    """Stochastic gradient descent with heavy-ball momentum, fused."""
+
+    def __init__(
+        self,
+        weights: Sequence[nn.Parameter],
+        *,
+        learning_rate: float,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
+    ) -> None:
+        super().__init__(weights)
+        self._rate, self._momentum, self._decay = learning_rate, momentum, weight_decay
+        # Zeros are the right start, as nothing is dampened: 0 * momentum + gradient.
+        self._buffers: list[Tensor | None] = [
+            torch.zeros_like(weight) if momentum else None for weight in self.weights
+        ]
+
+    def _step(self, held: list[int], gradients: list[Tensor]) -> None:
+        sgd(
+            [self.weights[index] for index in held],
+            gradients,
+            [self._buffers[index] for index in held],
+            fused=True,
+            weight_decay=self._decay,
+            momentum=self._momentum,
+            lr=self._rate,
+            dampening=0.0,
+            nesterov=False,
+            maximize=False,
+        )
+
+
+def anchor_of(weights: Sequence[nn.Parameter], plan: LocalPlan) -> list[Tensor]:
+    """Copies of the global ``weights`` for the proximal term; empty without it."""
+    return [weight.detach().clone() for weight in weights] if plan.proximal_mu else []
+
+
+@torch.no_grad()
+def correct_gradients(
+    weights: Sequence[nn.Parameter],
+    plan: LocalPlan,
+    anchor: Sequence[Tensor] = (),
+    shift: Sequence[Tensor] = (),
+) -> None:
+    """Add penalties and corrections to the gradients, without a graph over all weights.
+
+    Parameters
+    ----------
+    anchor : global weights, for the proximal term; empty leaves it out.
+    shift : SCAFFOLD's c − c_i for every weight; empty leaves it out.
+    """
+    for index, weight in enumerate(weights):
+        gradient = weight.grad
+        if gradient is None:
+            continue
+        if plan.l1:
+            _add_sign(gradient, weight, plan.l1)
+        if anchor:
+            gradient.add_(weight - anchor[index], alpha=plan.proximal_mu)
+        if shift:
+            gradient.add_(shift[index])
+
+
+def local_normalizer(steps: int, plan: LocalPlan) -> float:
+    """FedNova's a_i: distance after ``steps`` steps along a unit gradient, in step sizes.
+
+    With plain SGD that is their number; momentum and the proximal term change it (Wang et al. 2020,
+    section 4.1). It is valid for SGD, where (w_global − w_i)/(eta·a_i) is a mean of gradients.
+    """
+    velocity = distance = 0.0
+    for _ in range(steps):
+        pull = plan.proximal_mu * plan.learning_rate * distance
+        velocity = plan.momentum * velocity + 1.0 - pull
+        distance += velocity
+    return distance
+
+
+def _add_sign(gradient: Tensor, weight: Tensor, factor: float) -> None:
+    """gradient += factor * sign(weight), in pieces that fit into the cache."""
+    pieces = 1 + weight.numel() // 2**18
+    if pieces == 1 or not (gradient.is_contiguous() and weight.is_contiguous()):
+        gradient.add_(torch.sign(weight), alpha=factor)
+        return
+    gradients, weights = gradient.view(-1).chunk(pieces), weight.view(-1).chunk(pieces)
+    for part, values in zip(gradients, weights, strict=True):
+        part.add_(torch.sign(values), alpha=factor)
+
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """``(logits (b, K), targets (b,)) -> mean loss``."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedul_flwr.learning.bfloat16 import has_strides
-from fedul_flwr.learning.device import autocast, choose_dtype
+from fedul_flwr.learning.device import autocast, choose_dtype, has_strides
 
 
 class Network:

@@ -1,10 +1,15 @@
-"""The plan of a client's local training in one round."""
+"""The plan of a client's local training in one round, from a run's settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import torch
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import StageSettings
+from fedul_flwr.learning.device import choose_device
+from fedul_flwr.learning.schedules import cosine
 
 CPU = torch.device("cpu")
 
@@ -32,3 +37,63 @@ class LocalPlan:
     feature_dropout: float = 0.0
     mixup: float = 0.0
     heads_only: bool = False
+
+
+def local_plan(
+    settings: RunConfig,
+    proximal_mu: float = 0.0,
+    stage: tuple[int, int] = (1, 1),
+    told_factor: float = 1.0,
+) -> LocalPlan:
+    """The plan that ``settings`` describe, on this machine.
+
+    Parameters
+    ----------
+    proximal_mu : weight of the proximal term, as the base strategy sends it.
+    stage : number of the round within its training stage, from 1, and the stage's length; by
+        default the plan has the step size of the settings.
+    told_factor : factor of the step size sent by the server (`plateau`).
+    """
+    device = choose_device(settings.device)
+    return LocalPlan(
+        local_epochs=settings.local_epochs,
+        batch_size=settings.batch_size,
+        optimizer=settings.optimizer,
+        learning_rate=settings.learning_rate * rate_factor(settings, *stage) * told_factor,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+        l1=settings.l1,
+        augment=settings.augment,
+        proximal_mu=proximal_mu,
+        device=device,
+        precision=settings.precision,
+        noise=settings.noise,
+        feature_dropout=settings.feature_dropout,
+        mixup=settings.mixup,
+    )
+
+
+def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
+    """Factor of step sizes in a round, counted from 1, of a stage of ``rounds`` rounds.
+
+    The factor of `plateau` is not included: it depends on losses, and the server sends it.
+    """
+    if settings.learning_rate_schedule != "cosine":
+        return 1.0
+    return cosine(round_of_stage, settings.learning_rate_rounds or rounds)
+
+
+def training_stage(settings: RunConfig, number: int) -> tuple[int, int]:
+    """Number of a round within its stage, from 1, and the stage's length in rounds.
+
+    A method with table ``semi`` has two stages, others have one.
+
+    Parameters
+    ----------
+    number : the round's number in the run, from 1.
+    """
+    rounds = settings.num_rounds
+    if StageSettings.table not in settings.sections:
+        return number, rounds
+    first = min(settings[StageSettings].labels_only_rounds, rounds)
+    return (number, first) if number <= first else (number - first, rounds - first)

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Floats, Ints, Propagated
-from fedul_flwr.learning.confidence import ConfidentShare
+from fedul_flwr.learning.matching import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics
 
 

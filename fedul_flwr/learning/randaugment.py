@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning import colours
-from fedul_flwr.learning.affine import rotations, shears, warp
+from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning.augment import rotations, shears, warp
 
 GREATEST_MAGNITUDE = 10
 """Largest magnitude, an integer; it gives the strengths below."""

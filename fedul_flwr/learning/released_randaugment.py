@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning import colours
-from fedul_flwr.learning.affine import rotations, shears, warp
+from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning.augment import rotations, shears, warp
 
 GREATEST_BOUND = 10
 """Number of strengths, and largest bound: strength i of 0 to 9 is i/9 of the largest one."""

@@ -1,11 +1,104 @@
-"""Strong augmentation of whole batches, for strong views in consistency losses."""
+"""Strong augmentation of whole batches, for strong views in consistency losses.
+
+Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point, and so are all results except
+:func:`grey`'s. No function changes its argument.
+Functions that count or compare levels round them to integers, as in an 8-bit image; the others do
+not round. Factors are ``(n,)``, at least 0; 1 does not change the image.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning.affine import rotations, shears, warp
+from fedul_flwr.learning.augment import rotations, shears, warp
+
+LEVELS = 256
+"""Levels of an 8-bit channel."""
+LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in the brightness of a pixel (ITU-R BT.601)."""
+
+
+def autocontrast(images: Tensor) -> Tensor:
+    """Stretch every channel of every image to the range 0 to 255; constant ones do not change."""
+    low = images.amin(dim=(2, 3), keepdim=True)
+    extent = images.amax(dim=(2, 3), keepdim=True) - low
+    stretched = (images - low) * ((LEVELS - 1) / extent)
+    return torch.where(extent > 0, stretched.clamp_(0, LEVELS - 1), images)
+
+
+def equalize(images: Tensor) -> Tensor:
+    """Equalize the histogram of every channel of every image; constant ones do not change.
+
+    A level becomes 255 times the fraction of pixels below it, among the pixels that do not have the
+    brightest level, rounded. Pillow divides by an integer number of pixels per level, which turns
+    up to a quarter of a 32 x 32 image white and does not change images below 255 pixels; if that
+    division has no remainder, both results are equal.
+    """
+    channels = images.round().flatten(2).flatten(0, 1).long()  # (n·c, h·w)
+    counts = torch.zeros(len(channels), LEVELS, dtype=torch.int64, device=images.device)
+    counts.scatter_add_(1, channels, torch.ones_like(channels))
+    below = counts.cumsum(dim=1) - counts
+    others = below.gather(1, channels.amax(dim=1, keepdim=True))
+    spread = (2 * (LEVELS - 1) * below + others) // (2 * others).clamp(min=1)
+    spread = torch.where(others > 0, spread, torch.arange(LEVELS, device=images.device))
+    return spread.to(images.dtype).gather(1, channels).view_as(images)
+
+
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep the highest ``bits`` ``(n,)``, integers 1 to 8, of every level."""
+    step = _per_image(2 ** (8 - bits))
+    return (images.round() / step).floor() * step
+
+
+def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
+    """Invert levels at or above their image's threshold, ``(n,)`` in [0, 256]; with 256 none."""
+    levels = images.round()
+    return torch.where(levels < _per_image(thresholds), levels, LEVELS - 1 - levels)
+
+
+def saturate(images: Tensor, factors: Tensor) -> Tensor:
+    """Change the saturation; factor 0 gives gray. Only images of three channels change."""
+    return _blend(grey(images), images, factors) if images.shape[1] == 3 else images
+
+
+def contrast(images: Tensor, factors: Tensor) -> Tensor:
+    """Change the contrast; factor 0 gives a constant image of the same mean brightness."""
+    return _blend(grey(images).mean(dim=(1, 2, 3), keepdim=True), images, factors)
+
+
+def brighten(images: Tensor, factors: Tensor) -> Tensor:
+    """Change the brightness; factor 0 gives black."""
+    return (images * _per_image(factors)).clamp_(0, LEVELS - 1)
+
+
+def sharpen(images: Tensor, factors: Tensor) -> Tensor:
+    """Change the sharpness; factor 0 gives the mean of 3 x 3 pixels, the middle one five times.
+
+    The outermost pixels do not change.
+    """
+    smooth = images.clone()
+    rows = images[:, :, :-2] + images[:, :, 1:-1] + images[:, :, 2:]
+    inner = images[:, :, 1:-1, 1:-1]
+    smooth[:, :, 1:-1, 1:-1] = (rows[..., :-2] + rows[..., 1:-1] + rows[..., 2:] + 4 * inner) / 13
+    return _blend(smooth, images, factors)
+
+
+def grey(images: Tensor) -> Tensor:
+    """``(n, 1, h, w)``: brightness of RGB images; for others the mean of the channels."""
+    if images.shape[1] != 3:
+        return images.mean(dim=1, keepdim=True)
+    red, green, blue = images.unbind(1)
+    return (LUMA[0] * red + LUMA[1] * green + LUMA[2] * blue)[:, None]
+
+
+def _blend(without: Tensor, images: Tensor, factors: Tensor) -> Tensor:
+    return torch.lerp(without, images, _per_image(factors)).clamp_(0, LEVELS - 1)
+
+
+def _per_image(values: Tensor) -> Tensor:
+    return values.view(-1, 1, 1, 1)
+
 
 ROTATION = 30.0
 """Largest rotation either way, degrees."""
@@ -47,7 +140,7 @@ def _uniform(inputs: Tensor, least: float, most: float) -> Tensor:
 
 
 def _affine_maps(inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrices ``(n, 2, 2)`` and shifts ``(n, 2)``: see :func:`fedul_flwr.learning.affine.warp`."""
+    """Matrices ``(n, 2, 2)`` and shifts ``(n, 2)`` of ``augment.warp``."""
     turns = rotations(_uniform(inputs, -ROTATION, ROTATION))
     shear = _uniform(inputs, -SHEAR, SHEAR)
     size = 1 / _uniform(inputs, 1 - SCALE, 1 + SCALE)

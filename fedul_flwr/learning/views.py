@@ -8,10 +8,10 @@ from torch import Tensor
 
 from fedul_flwr.config.matching import ViewSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.learning.augment import strong_vectors
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
 from fedul_flwr.learning.strong import strong_augment
-from fedul_flwr.learning.vector_views import strong_vectors
 
 View = Callable[[Tensor], Tensor]
 

@@ -13,7 +13,7 @@ from torch.nn import functional
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointArrays, Source
 from fedul_flwr.learning.local import load_arrays, predict_logits
-from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
 from fedul_flwr.run.measures import balanced_accuracy, confusion, prior_error
 

@@ -24,7 +24,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated import local_training
+from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout
 from fedul_flwr.learning.network import Network

@@ -23,8 +23,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_training import arrived
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.streamed_training import arrived
 from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays

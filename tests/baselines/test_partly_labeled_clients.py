@@ -28,7 +28,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.staged_training import labeling_views, staged_points
+from fedul_flwr.federated.client_training import labeling_views, staged_points
 from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features

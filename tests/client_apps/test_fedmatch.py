@@ -19,13 +19,13 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_training import streamed_batches
+from fedul_flwr.federated.messages import BASE_ROUND, HELD, HELPERS, STALE
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.federated.streamed_training import streamed_batches
-from fedul_flwr.federated.sync import BASE_ROUND, HELD, HELPERS, STALE
 from fedul_flwr.learning import views
-from fedul_flwr.learning.decomposition import PSI, SIGMA, decompose, flatten, unflatten
-from fedul_flwr.learning.inter_client import InterClientConsistency
+from fedul_flwr.learning.disjoint import PSI, SIGMA, decompose, flatten, unflatten
+from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import LC, LS, SCENARIOS

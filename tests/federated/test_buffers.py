@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 
-from fedul_flwr.federated.buffers import add_arrays
+from fedul_flwr.federated.aggregation import add_arrays
 from fedul_flwr.federated.messages import ARRAYS, CONFIG
 
 pytestmark = pytest.mark.usefixtures("identity")

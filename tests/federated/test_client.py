@@ -14,7 +14,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated import local_training
+from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import (
@@ -24,7 +24,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, proposal
+from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS, proposal
 from fedul_flwr.models import build_model
 from tests.support.simulated_clients import simulated_client
 

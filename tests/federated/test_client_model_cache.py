@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from flwr.app import Message, MessageType, MetricRecord, RecordDict
 
-from fedul_flwr.federated.messages import ARRAYS, to_record
-from fedul_flwr.federated.parts_codec import ROUNDS, ClientModelCache, PartsCodec, is_stale
-from fedul_flwr.federated.sync import STALE
-from fedul_flwr.learning.decomposition import compose, flatten
+from fedul_flwr.federated.codec import ROUNDS, ClientModelCache, PartsCodec, is_stale
+from fedul_flwr.federated.messages import ARRAYS, STALE, to_record
+from fedul_flwr.learning.disjoint import compose, flatten
 
 Parts = dict[str, dict[str, Any]]
 

@@ -29,9 +29,7 @@ import fedul_flwr.client_apps.xclp
 import fedul_flwr.client_apps.xclp_predict
 import fedul_flwr.federated.client
 import fedul_flwr.federated.client_data
-import fedul_flwr.federated.local_training
-import fedul_flwr.federated.staged_training
-import fedul_flwr.federated.streamed_training
+import fedul_flwr.federated.client_training
 import fedul_flwr.learning.pseudo_label_task
 import fedul_flwr.propagation.client
 import fedul_flwr.propagation.client_noise
@@ -44,7 +42,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.set_generator import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.streamed_training import streamed_batches
+from fedul_flwr.federated.client_training import streamed_batches
 from tests.support.given_labels_method import GIVEN, GIVEN_METHOD
 from tests.support.label_audit import (
     AUDITED,
@@ -86,8 +84,8 @@ FORBIDDEN = {
     "module",
     [
         *(fedul_flwr.federated.client, fedul_flwr.federated.client_data),
-        *(fedul_flwr.federated.local_training, fedul_flwr.federated.staged_training),
-        *(fedul_flwr.federated.streamed_training, fedul_flwr.learning.pseudo_label_task),
+        *(fedul_flwr.federated.client_training, fedul_flwr.federated.client_training),
+        *(fedul_flwr.federated.client_training, fedul_flwr.learning.pseudo_label_task),
         *(fedul_flwr.propagation.client, fedul_flwr.propagation.client_noise),
         fedul_flwr.propagation.graph_points,
         *(fedul_flwr.client_apps.fedul, fedul_flwr.client_apps.fedul_consistency),

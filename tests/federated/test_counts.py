@@ -14,13 +14,13 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS
-from fedul_flwr.federated.reply_checks import (
+from fedul_flwr.federated.replies import (
     check_clipped,
     check_normalizer,
     check_points,
     normalizer_of,
 )
-from fedul_flwr.learning.corrections import local_normalizer
+from fedul_flwr.learning.local import local_normalizer
 from fedul_flwr.learning.plan import LocalPlan
 from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, QUICK, changing, telling
 from tests.support.runs import MeddlingGrid, last_model, metrics, train

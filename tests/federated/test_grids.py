@@ -15,6 +15,7 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
+from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
@@ -22,7 +23,6 @@ from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_de
 from fedul_flwr.federated.messages import from_records, phase_messages
 from fedul_flwr.federated.packing import PACKED
 from fedul_flwr.federated.registry import ClientRef
-from fedul_flwr.federated.sampled_grid import SampledGrid
 from tests.support.wire_grid import WireGrid
 
 

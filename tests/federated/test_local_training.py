@@ -17,17 +17,15 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
-from fedul_flwr.federated import local_training
+from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.local_training import train_task
-from fedul_flwr.federated.staged_training import staged_points
-from fedul_flwr.federated.streamed_training import arrived
+from fedul_flwr.federated.client_training import arrived, staged_points, train_task
 from fedul_flwr.learning.local import LocalResult
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
+from fedul_flwr.learning.scaffold import CONTROL, USED_ROUND, confirmed
 from fedul_flwr.learning.task import LocalTask, Round
-from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed
 
 Settings = Callable[..., RunConfig]
 PLAN = LocalPlan(local_epochs=1, batch_size=0)

@@ -25,7 +25,7 @@ from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_arrays, to_record, to_records
 from fedul_flwr.federated.packing import PACKED, pack, packing_mod, unpack
-from fedul_flwr.federated.reply_checks import update_norm
+from fedul_flwr.federated.replies import update_norm
 from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
 from tests.support.watched_app import recorded
 from tests.support.watched_app.watched_client import record, spoil

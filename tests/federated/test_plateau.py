@@ -19,9 +19,9 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_training import own_rate_factor
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
-from fedul_flwr.federated.own_patience import own_rate_factor
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.schedules import plateau

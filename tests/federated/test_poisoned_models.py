@@ -15,7 +15,7 @@ from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.errors import StorageError, UserError
 from fedul_flwr.federated.aggregation import refuse_non_finite
 from fedul_flwr.federated.messages import ARRAYS, PHASE, to_record
-from fedul_flwr.federated.reply_checks import update_norm
+from fedul_flwr.federated.replies import update_norm
 from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing, same
 from tests.support.runs import MeddlingGrid, is_train, metrics, train
 

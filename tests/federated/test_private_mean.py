@@ -22,7 +22,7 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.buffers import WEIGHT
+from fedul_flwr.federated.aggregation import WEIGHT
 from fedul_flwr.federated.dp import PrivateMean, privacy_spent, with_noise
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS, to_arrays, to_record
 from tests.support.fedmatch_exchanges import TINY, Exchange, watched

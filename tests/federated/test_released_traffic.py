@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.released_traffic import changed_values
-from fedul_flwr.learning.decomposition import PSI, SIGMA, THETA
+from fedul_flwr.federated.codec import changed_values
+from fedul_flwr.learning.disjoint import PSI, SIGMA, THETA
 
 THRESHOLD, CUTOFF = 0.1, 0.05
 

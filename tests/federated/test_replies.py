@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.reply_checks import (
+from fedul_flwr.federated.replies import (
     check_all_bytes,
     check_metrics,
     check_update,

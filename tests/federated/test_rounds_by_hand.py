@@ -23,8 +23,13 @@ from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.aggregation import average_buffers, merge, weighted_mean
-from fedul_flwr.federated.base_state import dump_base_state, load_base_state
+from fedul_flwr.federated.aggregation import (
+    average_buffers,
+    dump_base_state,
+    load_base_state,
+    merge,
+    weighted_mean,
+)
 from fedul_flwr.federated.base_strategies import BASES, build_base, refuse_too_few
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.messages import (
@@ -38,7 +43,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.variates import KEPT_ROUNDS
+from fedul_flwr.learning.scaffold import KEPT_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
 from fedul_flwr.strategies.scaffold import Scaffold
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedul_flwr.learning.affine import rotations, shears, warp
+from fedul_flwr.learning.augment import rotations, shears, warp
 from tests.learning.test_augment import blob, moments, noise
 
 EYE = torch.eye(2)[None]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fedul_flwr.learning.bfloat16 import has_strides, idle_taps, products_in_bfloat16
+from fedul_flwr.learning.device import has_strides, idle_taps, products_in_bfloat16
 
 CPU = torch.device("cpu")
 STRIDED = nn.Conv2d(1, 1, 3, stride=2)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning import colours
+from fedul_flwr.learning import strong as colours
 
 SHAPES = [(4, 3, 16, 16), (3, 1, 9, 20), (1, 3, 17, 5)]
 each_shape = pytest.mark.parametrize("shape", SHAPES)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.confidence import ConfidentShare, threshold_for, top_probabilities
+from fedul_flwr.learning.matching import ConfidentShare, threshold_for, top_probabilities
 from fedul_flwr.learning.plan import LocalPlan
 
 

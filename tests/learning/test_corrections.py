@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.corrections import local_normalizer
-from fedul_flwr.learning.local import mean_gradient, on_logits, train_local
+from fedul_flwr.learning.local import local_normalizer, mean_gradient, on_logits, train_local
 from fedul_flwr.learning.network import frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.decomposition import (
+from fedul_flwr.learning.device import place
+from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
     THETA,
@@ -21,7 +22,6 @@ from fedul_flwr.learning.decomposition import (
     unflatten,
     unlabeled_part,
 )
-from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import dump_arrays
 
 BUFFERS = ("norm.mean", "norm.count")

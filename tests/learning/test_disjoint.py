@@ -14,19 +14,24 @@ from torch.nn import functional
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, matching_batches
-from fedul_flwr.learning.decomposition import PSI, SIGMA, THETA, Decomposed, decompose, flatten
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import (
+    PSI,
+    SIGMA,
+    THETA,
     Consistency,
+    Decomposed,
     DisjointResult,
     Penalties,
+    decompose,
+    flatten,
     no_consistency,
     train_disjoint,
 )
 from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
 Parts = dict[str, dict[str, Any]]
 WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=4, precision="float64")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.learning.device import place
-from fedul_flwr.learning.embedding import embed, noise_point
+from fedul_flwr.learning.helpers import embed, noise_point
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
 

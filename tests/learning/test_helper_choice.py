@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.embedding import embed, noise_point
-from fedul_flwr.learning.helper_choice import HelperChoice, nearest_clients
+from fedul_flwr.learning.helpers import HelperChoice, embed, nearest_clients, noise_point
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
 
 Settings = Callable[..., RunConfig]

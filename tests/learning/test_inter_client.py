@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.inter_client import (
+from fedul_flwr.learning.helpers import (
     InterClientConsistency,
     Ties,
     agreed_labels,

@@ -17,19 +17,20 @@ from torch.nn import functional
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.corrections import correct_gradients
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import (
+    SGD,
+    Adam,
     LocalResult,
     Loss,
     build_optimizer,
+    correct_gradients,
     dump_arrays,
     load_arrays,
     on_logits,
     predict_logits,
     train_local,
 )
-from fedul_flwr.learning.optimizers import SGD, Adam
 from fedul_flwr.learning.plan import LocalPlan
 
 RNG = np.random.default_rng(0)

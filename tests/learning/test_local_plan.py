@@ -18,7 +18,7 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.learning.local_plan import local_plan
+from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
 from tests.support.runs import last_model, train
 

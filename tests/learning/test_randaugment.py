@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning import colours
 from fedul_flwr.learning import randaugment as module
-from fedul_flwr.learning.affine import rotations, shears, warp
+from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning.augment import rotations, shears, warp
 from fedul_flwr.learning.randaugment import OPERATIONS, randaugment
 from tests.learning.test_augment import noise
 

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from fedul_flwr.learning import colours
 from fedul_flwr.learning import released_randaugment as module
+from fedul_flwr.learning import strong as colours
 from fedul_flwr.learning.released_randaugment import OPERATIONS, released_randaugment
 from tests.learning.test_augment import noise
 from tests.learning.test_randaugment import SHAPES, eight_bit

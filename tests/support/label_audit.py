@@ -41,10 +41,10 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
-from fedul_flwr.federated.sync import BASE_ROUND, HELPERS
-from fedul_flwr.learning.decomposition import decompose, flatten
+from fedul_flwr.learning.disjoint import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS

@@ -1,0 +1,206 @@
+"""A client's training in a round: on a task, in stages, with points that arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedul_flwr.config.matching import ScenarioSettings, ViewSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.semi import PseudoLabelSettings, StageSettings
+from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Ints
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
+from fedul_flwr.learning.batches import Batches, matching_batches
+from fedul_flwr.learning.local import LocalResult, local_normalizer, train_local
+from fedul_flwr.learning.matching import CONFIDENT_SHARE, MatchingObjective
+from fedul_flwr.learning.pseudo_label_task import (
+    PseudoLabels,
+    WeightedPoints,
+    pseudo_label_task,
+    weighted_points,
+)
+from fedul_flwr.learning.scaffold import (
+    CONTROL,
+    USED_ROUND,
+    confirmed,
+    proposal,
+    train_with_variates,
+)
+from fedul_flwr.learning.schedules import plateau
+from fedul_flwr.learning.task import LocalTask, Records, Round
+
+
+def train_task(
+    model: nn.Module,
+    task: LocalTask,
+    round: Round,
+    state: ClientState,
+    rng: np.random.Generator,
+) -> tuple[Mapping[str, float], Records]:
+    """Train ``model`` in place; returns metrics, and arrays to send beside it.
+
+    Parameters
+    ----------
+    state : the client's state, which stores its variate.
+    rng : generator of all random numbers in this round.
+    """
+    if CONTROL in round.received:
+        result, records = _corrected(model, task, round, state, rng)
+    else:
+        result = train_local(model, task.batches, task.objective, round.plan, rng)
+        records = {}
+    metrics = {
+        "loss": result.loss,
+        "steps": result.steps,
+        "normalizer": local_normalizer(result.steps, round.plan),
+    }
+    return {**metrics, **task.metrics()}, {**records, **task.records(model)}
+
+
+def _corrected(
+    model: nn.Module,
+    task: LocalTask,
+    round: Round,
+    state: ClientState,
+    rng: np.random.Generator,
+) -> tuple[LocalResult, Records]:
+    used = int(round.config[USED_ROUND])
+    own = confirmed(state.load(CONTROL, round.number), used)
+    result, renewed, change = train_with_variates(
+        model,
+        task.batches,
+        task.objective,
+        round.plan,
+        rng,
+        server=round.received[CONTROL],
+        own=own,
+        option=str(round.config["scaffold-option"]),
+    )
+    state.save(CONTROL, round.number, proposal(own, used, renewed, round.number))
+    return result, {CONTROL: change}
+
+
+COUNTED = "validation-losses"
+"""Name under which a client stores the losses that it has counted, and their rounds."""
+
+
+def own_rate_factor(
+    settings: RunConfig,
+    state: ClientState,
+    told: Mapping[str, Any],
+    server_round: int,
+    stage_start: int,
+) -> float:
+    """Factor of a client's step size, from the losses that it has received so far.
+
+    Counts the loss in this round's message, except in a client's first round: in the authors' code
+    a client in its k-th round has seen k − 1 losses. A loss that was counted before
+    (`evaluate-every` above 1) does not count again.
+
+    Parameters
+    ----------
+    state : the client's state, which stores the losses for its next round.
+    told : values of the message: the latest validation loss and its round, if there is one.
+    server_round : the current round, from 1.
+    stage_start : first round whose loss counts; each training stage starts a new count.
+    """
+    kept = state.load(COUNTED, server_round)
+    rounds = kept.get("rounds", np.zeros(0, np.int64))
+    losses = kept.get("losses", np.zeros(0))
+    if kept and VALIDATED_ROUND in told and told[VALIDATED_ROUND] not in rounds:
+        rounds = np.append(rounds, np.int64(told[VALIDATED_ROUND]))
+        losses = np.append(losses, told[VALIDATION_LOSS])
+    state.save(COUNTED, server_round, {"rounds": rounds, "losses": losses})
+    counted = losses[rounds >= stage_start].tolist()
+    return plateau(counted, settings.learning_rate_patience, settings.learning_rate_factor)
+
+
+Label = Callable[[], PseudoLabels]
+"""Labels a client's unlabeled training points in a round of the second stage."""
+
+
+def labeling_views(settings: RunConfig, client: int, number: int) -> np.random.Generator | None:
+    """Draws the views in which a client labels its points in a round; None for points as they are.
+
+    Parameters
+    ----------
+    client, number : of the client, and of the round.
+    """
+    is_release = settings[PseudoLabelSettings].recipe == "release"
+    return stream(settings.seed, "labeling-views", number, client) if is_release else None
+
+
+def staged_points(
+    data: PartlyLabeledData, state: ClientState, round: Round, label: Label
+) -> WeightedPoints:
+    """The points to train on in a round; a simulation's client writes their pseudo labels."""
+    stages, examples = data.settings[StageSettings], data.examples
+    first_stage = round.number <= stages.labels_only_rounds
+    found = PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
+    unlabeled = examples.points[data.unlabeled]
+    written = {"points": unlabeled, "labels": found.labels, "confidence": found.confidence}
+    state.publish(PSEUDO_LABELS, round.number, written)
+    return weighted_points(
+        examples.inputs,
+        examples.points[data.labeled],
+        examples.labels[data.labeled],
+        unlabeled,
+        found,
+        stages,
+        data.num_classes,
+    )
+
+
+def staged_task(
+    data: PartlyLabeledData, state: ClientState, round: Round, label: Label
+) -> LocalTask:
+    """The task of a method with pseudo labels: its points are those of :func:`staged_points`."""
+    points = staged_points(data, state, round, label)
+    task = pseudo_label_task(points, data.settings[StageSettings], round.plan)
+    if round.number <= data.settings[StageSettings].labels_only_rounds:
+        return task
+    used = len(points.points) - points.num_labeled
+    share = used / max(len(data.unlabeled), 1)
+    return replace(task, metrics=lambda: {CONFIDENT_SHARE: share})
+
+
+def arrived(data: PartlyLabeledData, positions: Ints, round: Round) -> Ints:
+    """Those of ``positions`` that arrive in a round's streaming step, in random order."""
+    scenario = data.settings[ScenarioSettings]
+    steps = scenario.streaming_steps
+    step = min((round.number - 1) // scenario.rounds_per_step, steps - 1)
+    order = stream(data.settings.seed, "streaming", data.node.partition_id)
+    return np.array_split(order.permutation(positions), steps)[step]
+
+
+def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, int]:
+    """Batches of labeled points and of the unlabeled ones of this round's step, with target -1.
+
+    Returns
+    -------
+    The batches, and the number of all these points.
+    """
+    positions = np.concatenate([data.labeled, arrived(data, data.unlabeled, round)])
+    examples = data.examples
+    batches = matching_batches(
+        examples.inputs,
+        examples.points[positions],
+        examples.labels[positions],
+        round.plan,
+        data.settings[ViewSettings].unlabeled_batch_size,
+    )
+    return batches, len(positions)
+
+
+def streamed_task(data: PartlyLabeledData, round: Round, objective: MatchingObjective) -> LocalTask:
+    """One loss of labeled and unlabeled points, on :func:`streamed_batches`."""
+    batches, count = streamed_batches(data, round)
+    return LocalTask(count, batches, objective, objective.confidence.metrics)

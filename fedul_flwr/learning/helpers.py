@@ -1,0 +1,230 @@
+"""Helpers of a client: the clients nearest by embedding, consistency with them (FedMatch, 3.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.spatial import KDTree
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays, Floats, InputShape, network_shape
+from fedul_flwr.learning.device import place
+from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.matching import ConfidentShare
+from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.learning.plan import LocalPlan, local_plan
+from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.models import build_model
+
+
+def noise_point(input_shape: InputShape, rng: np.random.Generator) -> Tensor:
+    """One input of standard normal noise, ``(1, c, h, w)`` or ``(1, d)``."""
+    return torch.from_numpy(rng.standard_normal((1, *network_shape(input_shape)))).float()
+
+
+def embed(model: nn.Module, noise: Tensor, plan: LocalPlan) -> Floats:
+    """``(K,)``: class probabilities of the input ``noise`` by ``model``."""
+    model.eval()
+    network = Network(model, plan.device, plan.precision)
+    with torch.inference_mode():
+        logits = network(network.place(noise))
+    return np.asarray(logits[0].double().softmax(dim=0).cpu().numpy())
+
+
+EMBEDDED, EMBEDDINGS = "embedded-clients", "embeddings"
+"""Names of clients and their embeddings in a resumed run's state."""
+
+
+def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -> list[int]:
+    """Other clients by distance of their embeddings, nearest first, at most ``count``.
+
+    Parameters
+    ----------
+    embeddings : ``(K,)`` of every client seen so far.
+    client : the client whose neighbors are wanted; an unseen one has none.
+    count : at least 1.
+    """
+    if client not in embeddings or len(embeddings) < 2:
+        return []
+    clients = sorted(embeddings)
+    tree = KDTree(np.stack([embeddings[other] for other in clients]))
+    # Ask for one more: the client is its own nearest neighbor (or ties with others).
+    _, found = tree.query(embeddings[client], k=min(count + 1, len(clients)))
+    return [clients[index] for index in found if clients[index] != client][:count]
+
+
+class HelperChoice:
+    """Embeds clients' models by their outputs for one image of noise, and finds similar ones.
+
+    Parameters
+    ----------
+    settings : the run's; the image comes from its seed.
+    input_shape : shape of one point.
+    num_classes : K.
+    """
+
+    def __init__(self, settings: RunConfig, input_shape: InputShape, num_classes: int) -> None:
+        self._plan = local_plan(settings)
+        self._model = build_model(
+            settings.model, input_shape, num_classes, options=settings.model_options
+        )
+        self._noise = noise_point(input_shape, stream(settings.seed, "noise"))
+        self._embeddings: dict[int, Floats] = {}
+
+    def embed(self, client: int, arrays: Arrays) -> None:
+        """Compute and store the embedding of ``client``'s model.
+
+        Raises
+        ------
+        ValueError
+            If its outputs are not finite.
+        """
+        load_arrays(place(self._model, self._plan.device, self._plan.precision), arrays)
+        embedding = embed(self._model, self._noise, self._plan)
+        if not np.isfinite(embedding).all():
+            raise ValueError("its model's outputs are not finite")
+        self._embeddings[client] = embedding
+
+    def forget(self, client: int) -> None:
+        """Delete the embedding of ``client``, which helps nobody until it is embedded again."""
+        self._embeddings.pop(client, None)
+
+    def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
+        """The nearest other clients of those in ``among``, at most ``count``."""
+        known = {other: self._embeddings[other] for other in self._embeddings if other in among}
+        return nearest_clients(known, client, count)
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """State of a resumed run: ``(n,)`` clients and their ``(n, K)`` embeddings."""
+        if not self._embeddings:
+            return {}
+        clients = sorted(self._embeddings)
+        return {
+            EMBEDDED: np.array(clients, dtype=np.int64),
+            EMBEDDINGS: np.stack([self._embeddings[client] for client in clients]),
+        }
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        if EMBEDDED in state:
+            clients = (int(client) for client in state[EMBEDDED])
+            self._embeddings = dict(zip(clients, state[EMBEDDINGS], strict=True))
+
+
+Ties = Literal["own", "lowest"]
+"""Class chosen in a tie of votes: the client's own class if it is in the tie, or the lowest one."""
+
+
+def agreed_labels(
+    own: Tensor, helpers: Sequence[Tensor], num_classes: int, ties: Ties = "own"
+) -> Tensor:
+    """The class with most votes by a client's model and its helpers (eq. 3).
+
+    Parameters
+    ----------
+    own : int64 ``(n,)``, the top class of every point by the client's model.
+    helpers : one int64 ``(n,)`` per helper.
+    num_classes : K.
+    ties : class chosen in a tie, which the text leaves open. With ``"own"`` it is also the lowest
+        one if the client's is not in the tie.
+
+    Returns
+    -------
+    int64 ``(n,)``.
+    """
+    votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(own, num_classes)
+    for vote in helpers:
+        votes = votes + functional.one_hot(vote, num_classes)
+    return votes.argmax(dim=1)
+
+
+def helper_divergence(log_p: Tensor, helpers: Sequence[Tensor]) -> Tensor:
+    """(1/H) Σ_j KL[p_hj ‖ p], mean over points (eq. 1).
+
+    Parameters
+    ----------
+    log_p : ``(n, K)``, log-probabilities of the client's model.
+    helpers : one ``(n, K)`` of log-probabilities per helper, at least one.
+    """
+    divergences = [
+        functional.kl_div(log_p, target, reduction="batchmean", log_target=True)
+        for target in helpers
+    ]
+    return torch.stack(divergences).mean()
+
+
+class InterClientConsistency:
+    """λ_ICCS · Φ, mean over the points for which the client's model is confident (eq. 2).
+
+    Φ = CE(ŷ, p(π(u))) + (1/H) Σ_j KL[p_hj(u) ‖ p(u)], π = RandAugment. Without helpers the second
+    term is absent and ŷ is the model's own class.
+
+    Parameters
+    ----------
+    helpers : the helpers' models, frozen.
+    weight : λ_ICCS.
+    threshold : τ, smallest top probability of a confident point.
+    strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
+    ties : class ŷ in a tie of votes.
+
+    Attributes
+    ----------
+    helpers : the helpers' models.
+    confidence : counts the points so far, and the confident ones.
+    """
+
+    def __init__(
+        self,
+        helpers: Sequence[nn.Module],
+        weight: float,
+        threshold: float,
+        strong_view: Callable[[Tensor], Tensor] = randaugment,
+        ties: Ties = "own",
+    ) -> None:
+        self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
+        self._weight = weight
+        self._threshold = threshold
+        self._strong_view = strong_view
+        self._ties: Ties = ties
+        self.confidence = ConfidentShare()
+
+    def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
+        """Loss of ``(n, c, h, w)`` inputs; ``None`` without confident points.
+
+        With weight 0 it is always ``None``, and the model is not called, so that its running
+        statistics do not change.
+        """
+        if self._weight == 0:
+            return None
+        # Without helpers p(u) is only a target.
+        with torch.set_grad_enabled(bool(self.helpers)):
+            log_p = functional.log_softmax(network(inputs), dim=1)
+        confident = log_p.detach().amax(dim=1).exp() >= self._threshold
+        self.confidence.add(confident)
+        sure = confident.nonzero()[:, 0]
+        if len(sure) == 0:
+            return None
+        points, log_p = inputs[sure], log_p[sure]
+        with torch.no_grad():
+            others = [
+                functional.log_softmax(network.twin(helper)(points), dim=1)
+                for helper in self.helpers
+            ]
+        votes = [other.argmax(dim=1) for other in others]
+        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self._ties)
+        loss = functional.cross_entropy(self._strong(network, points), labels)
+        if others:
+            loss = loss + helper_divergence(log_p, others)
+        return self._weight * loss
+
+    def _strong(self, network: Network, points: Tensor) -> Tensor:
+        views = self._strong_view(points)
+        with frozen_statistics(network.model):  # they must describe unchanged points
+            return network(views)
