@@ -5,7 +5,7 @@ It is FedAvg-SL or FedProx-SL of the paper, depending on the base strategy.
 
 from __future__ import annotations
 
-from fedul_flwr.config.matching import SupervisedPartSettings
+from fedul_flwr.config.method_settings import SupervisedPartSettings
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData

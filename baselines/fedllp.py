@@ -8,7 +8,7 @@ from itertools import count
 import torch
 from torch import Tensor
 
-from fedul_flwr.config.baselines import FedLLPSettings, FedLLPVATSettings
+from fedul_flwr.config.method_settings import FedLLPSettings, FedLLPVATSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.client_policy import SetAdmission

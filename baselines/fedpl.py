@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.baselines import FedPLSettings
+from fedul_flwr.config.method_settings import FedPLSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient

@@ -16,9 +16,9 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 from torch import nn
 
+from fedul_flwr.config.method_settings import FedSiamSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
-from fedul_flwr.config.semi import FedSiamSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Floats, below
 from fedul_flwr.errors import UserError

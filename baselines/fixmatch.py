@@ -9,7 +9,7 @@ from __future__ import annotations
 from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.matching import ConsistencySettings, FixMatchSettings
+from fedul_flwr.config.method_settings import ConsistencySettings, FixMatchSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import arrived, streamed_task

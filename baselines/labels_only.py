@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fedul_flwr.config.semi import LabelsOnlySettings, StageSettings
+from fedul_flwr.config.method_settings import LabelsOnlySettings, StageSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedul_flwr.config.semi import PropagationSettings
+from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -15,7 +15,7 @@ from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 from fedul_flwr.learning.task import LocalTask, Round
-from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.propagation.client import GraphPoints
 
 
 class LocalLP(MethodStrategy):

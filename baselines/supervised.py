@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from torch.nn import functional
 
-from fedul_flwr.config.baselines import SupervisedSettings
+from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from fedul_flwr.config.matching import ConsistencySettings, UDASettings
+from fedul_flwr.config.method_settings import ConsistencySettings, UDASettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task

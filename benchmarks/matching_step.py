@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks.report import Bar, Outcome
-from fedul_flwr.config.matching import FedMatchSettings
+from fedul_flwr.config.method_settings import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
 from fedul_flwr.learning.device import keep_freed_memory, place

@@ -20,10 +20,15 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
-from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
-from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.propagation.solve import ALPHA, propagate, propagation_columns
+from fedul_flwr.propagation.solve import (
+    ALPHA,
+    NUM_NEIGHBOURS,
+    normalised_graph,
+    one_hot,
+    propagate,
+    propagation_columns,
+)
 
 NUM_CLASSES = 10
 SCALES = (1000, 2000, 5000, 10_000, 20_000, 50_000)

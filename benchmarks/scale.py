@@ -14,7 +14,7 @@ from benchmarks.scale_units import MEGABYTE, units
 from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.propagation.graph import NUM_NEIGHBOURS
+from fedul_flwr.propagation.solve import NUM_NEIGHBOURS
 from fedul_flwr.secure.backends import BACKENDS
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)

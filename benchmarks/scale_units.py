@@ -27,9 +27,8 @@ from fedul_flwr.federated.replies import check_all_bytes, check_update
 from fedul_flwr.federated.sparse import decode
 from fedul_flwr.federated.sparse import encode as sparse_encode
 from fedul_flwr.propagation.codes import SEED_BYTES, encode
-from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, normalised_graph
 from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.propagation.solve import propagation_columns
+from fedul_flwr.propagation.solve import NUM_NEIGHBOURS, normalised_graph, propagation_columns
 from fedul_flwr.secure.backends import BACKENDS
 
 MEGABYTE = 1e6

@@ -13,7 +13,7 @@ from flwr.common import Scalar as FlowerScalar
 from torch import nn
 
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.matching import FedMatchSettings, ScenarioSettings, ViewSettings
+from fedul_flwr.config.method_settings import FedMatchSettings, ScenarioSettings, ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays

@@ -10,7 +10,7 @@ import numpy as np
 from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
-from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import class_masses
 from fedul_flwr.data.content import Value

@@ -10,7 +10,7 @@ from torch import Tensor
 from fedul_flwr.client_apps.fedul import DISCLOSURES as FEDUL
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import ADAPTIVE
-from fedul_flwr.config.consistency import FedULConsistencySettings
+from fedul_flwr.config.method_settings import FedULConsistencySettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
 from fedul_flwr.federated.messages import METRICS

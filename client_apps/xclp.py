@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import PSEUDO_LABELED, TRAIN, Sent, only_when
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
-from fedul_flwr.propagation.client import PHASES, Features, PropagationClient, end_propagation
+from fedul_flwr.propagation.client import (
+    PHASES,
+    Features,
+    GraphPoints,
+    PropagationClient,
+    end_propagation,
+)
 from fedul_flwr.propagation.client_noise import ClientNoise
-from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.phases import (
     AUDIT,
     CHECKS,
@@ -29,7 +34,7 @@ from fedul_flwr.propagation.phases import (
     SUM,
     UNOPENED,
 )
-from fedul_flwr.propagation.privacy_plan import privacy_plan
+from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.identities import read_identities

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
-from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
+from fedul_flwr.config.method_settings import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data
@@ -24,11 +24,11 @@ from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.propagation.client import (
     PHASES,
+    GraphPoints,
     PropagationClient,
     end_propagation,
     end_propagations,
 )
-from fedul_flwr.propagation.graph_points import GraphPoints
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
 from fedul_flwr.secure.rowsums import WrongSumError
 

@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config.matching import FedMatchSettings, SupervisedPartSettings
+from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import unsettled
 from fedul_flwr.data.run_files.store import RunDirectory

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.content import Content, Value, numbers

@@ -9,7 +9,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
-from fedul_flwr.config.server import FedULMixSettings
+from fedul_flwr.config.method_settings import FedULMixSettings
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.strategies.fedul import FedUL

@@ -10,9 +10,8 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings, XCLPPredictSettings, XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays

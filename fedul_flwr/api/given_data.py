@@ -28,7 +28,7 @@ from fedul_flwr.api.points import (
 from fedul_flwr.data.cache import GIVEN, build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.decode import BLOCK
-from fedul_flwr.data.demo_data import stratified_test
+from fedul_flwr.data.sources import stratified_test
 from fedul_flwr.data.types import UNLABELED, Ints
 from fedul_flwr.errors import UserError
 

@@ -22,16 +22,15 @@ from fedul_flwr.api.parameters import (
     refuse_no_truth_value,
     unmasked,
 )
-from fedul_flwr.config.semi import PropagationSettings
-from fedul_flwr.data.exclusive import exclusive
+from fedul_flwr.config.method_settings import PropagationSettings
+from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.standardize import moments, scaled, scaling_by
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES
-from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER
-from fedul_flwr.propagation.solve import ALPHA
+from fedul_flwr.propagation.solve import ALPHA, NUM_NEIGHBOURS, POWER
 
 _RULES: Rules = {
     "k": (PropagationSettings, "k"),

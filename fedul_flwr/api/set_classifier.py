@@ -22,10 +22,10 @@ from fedul_flwr.api.parameters import (
 )
 from fedul_flwr.api.points import as_array, images_or_vectors, is_of
 from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import TrainingSettings
-from fedul_flwr.data.exclusive import exclusive
+from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by

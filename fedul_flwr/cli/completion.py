@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 def complete_method(incomplete: str) -> Iterator[tuple[str, str]]:
     """Names of methods with their descriptions."""
-    from fedul_flwr.config.method_notes import METHOD_NOTES
+    from fedul_flwr.config.methods import METHOD_NOTES
 
     return ((n, note.line) for n, note in METHOD_NOTES.items() if n.startswith(incomplete))
 
@@ -44,8 +44,8 @@ def choices(key: str) -> tuple[str, ...]:
     """
     from fedul_flwr.config.document import every_setting
     from fedul_flwr.config.methods import METHODS
-    from fedul_flwr.config.model import MODEL_NAMES
-    from fedul_flwr.data.known_datasets import KNOWN_DATASETS
+    from fedul_flwr.config.training_settings import MODEL_NAMES
+    from fedul_flwr.data.sources import KNOWN_DATASETS
 
     named = {
         "method": tuple(METHODS),

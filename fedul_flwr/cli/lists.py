@@ -25,8 +25,7 @@ def methods(
     ] = None,
 ) -> None:
     """List the methods: how each learns, what data it needs, and its paper."""
-    from fedul_flwr.config.method_notes import METHOD_NOTES
-    from fedul_flwr.config.methods import find_method
+    from fedul_flwr.config.methods import METHOD_NOTES, find_method
 
     if name is not None:
         method = find_method(name)
@@ -99,7 +98,7 @@ def settings(
 
 def datasets() -> None:
     """List data sets that work by name: shape, classes, points, and what must be there."""
-    from fedul_flwr.data.known_datasets import KNOWN_DATASETS
+    from fedul_flwr.data.sources import KNOWN_DATASETS
 
     for known in KNOWN_DATASETS:
         _say(known.name)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fedul_flwr.config.fedul import UnlabeledSetSettings
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings, UnlabeledSetSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
 

@@ -1,4 +1,4 @@
-"""Settings in a SuperNode's ``--node-config``: the client's number and its data."""
+"""Settings in a SuperNode's ``--node-config``: a client's number, its data, its owner's limits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,187 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.owner_limits import OwnerLimits
+from fedul_flwr.config.base import Settings
+from fedul_flwr.config.method_settings import AdmissionSettings, XCLPSettings
+from fedul_flwr.config.methods import METHODS, find_method
+from fedul_flwr.config.own_modules import BUILT_IN, named_modules
+from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import OwnDataError, UserError
+
+NotNegative = Annotated[float, Field(ge=0)]
+Rule = tuple[bool, str, str]
+
+FOR_SIMULATIONS = ("paillier", "ot")
+"""Values of `xclp.secure` that take for granted that clients do not lie. Paillier: nothing proves
+that a modulus has no factor from which its owner reads each bit of an answer. Oblivious transfer:
+nothing proves that all choices of an extension are of one matrix."""
+
+
+class OwnerLimits(Settings):
+    """The least that a run must do for the privacy of an owner's data.
+
+    The server chooses a run's settings. The client checks them against these limits before it sends
+    anything about its data. They apply to nodes with own data.
+    """
+
+    allow_methods: str = ""
+    """Names of the allowed methods, separated by commas; empty allows every built-in one. A run may
+    name a module of somebody's own, as method, base, model, features, optimizer or augment, only if
+    its name `package.module:NAME` is here, too."""
+    allow_plaintext: bool = False
+    """Whether `xclp.secure = "plaintext"` is allowed, which shows the server all codes."""
+    allow_known_seed: bool = False
+    """Whether `xclp.codes-seed = "run"` is allowed, with which the server can test guesses."""
+    allow_priors: bool = False
+    """Whether `fedul.share-priors` is allowed, which tells the server every set's class priors."""
+    allow_class_shares: bool = True
+    """Whether `test-prior = "sets"`, FedUL's default for owners' own sets, is allowed: the server
+    then gets the expected number of points of each class, and all clients get the mean."""
+    allow_column_means: bool = False
+    """Whether `standardize = "federation"` is allowed without `standardize-sum = "masked"`: the
+    server then gets the mean and variance of every column."""
+    min_labeled_clients: Annotated[int, Field(ge=1)] = 3
+    """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together. Also the
+    fewest clients in a masked sum of columns, which are never fewer than 3."""
+    max_codes_epsilon: NotNegative = 0.0
+    """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
+    max_labels_epsilon: NotNegative = 0.0
+    """If set, XCLP needs a `labels-epsilon` from above 0 to this."""
+    max_clipping_norm: NotNegative = 0.0
+    """If set, training needs `dp.clipping = "client"` with a `dp.norm` of at most this."""
+    min_noise_multiplier: NotNegative = 0.0
+    """If set, training needs `dp.clipping` with at least this `dp.noise-multiplier`. The server
+    adds the noise, so this is its promise."""
+
+    @property
+    def limits(self) -> dict[str, bool | int | float | str]:
+        """Every limit by key."""
+        return {key: value for key, value in self.to_flat().items() if key in _KEYS}
+
+    def check_modules(self, flat: Mapping[str, Any]) -> None:
+        """Refuse settings that name a module which the owner does not allow.
+
+        Parameters
+        ----------
+        flat : settings as the server sent them: parsing them would already import a method's
+            module.
+
+        Raises
+        ------
+        UserError
+            With the setting and the limit.
+        """
+        for key in BUILT_IN:
+            for name in named_modules({key: flat.get(key)}):
+                if name not in self._allowed_methods:
+                    raise self._refusal(f"{key} = {name!r}", "allow-methods")
+
+    def check_run(self, settings: RunConfig) -> None:
+        """Refuse a run that does less than the owner wants.
+
+        Raises
+        ------
+        UserError
+            With the setting and the limit. It says nothing about the data.
+        """
+        rules = [
+            self._method_rule(settings),
+            self._columns_rule(settings),
+            self._shares_rule(settings),
+            *self._privacy_rules(settings),
+        ]
+        for section in settings.sections.values():
+            if isinstance(section, XCLPSettings):
+                _refuse_simulated(section)
+                rules += self._propagation_rules(section)
+            if isinstance(section, AdmissionSettings):
+                shares = section.share_priors and not self.allow_priors
+                rules.append((shares, "fedul.share-priors = true", "allow-priors"))
+        for is_broken, has, key in rules:
+            if is_broken:
+                raise self._refusal(has, key)
+
+    def _refusal(self, setting: str, limit: str) -> UserError:
+        return UserError(
+            f"The node's owner does not allow {setting}: its node config has "
+            f"{limit} = {self.limits[limit]!r}."
+        )
+
+    @property
+    def _allowed_methods(self) -> list[str]:
+        return [name.strip() for name in self.allow_methods.split(",") if name.strip()]
+
+    # A rule: whether the run breaks it, the run's setting, and the key of the limit.
+
+    def _method_rule(self, settings: RunConfig) -> Rule:
+        is_broken = settings.method not in (self._allowed_methods or METHODS)
+        return is_broken, f"method = {settings.method!r}", "allow-methods"
+
+    def _columns_rule(self, settings: RunConfig) -> Rule:
+        pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
+        has = "standardize = 'federation' without standardize-sum = 'masked'"
+        return pools and not self.allow_column_means, has, "allow-column-means"
+
+    def _shares_rule(self, settings: RunConfig) -> Rule:
+        asks = settings.test_prior == "sets"
+        return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
+
+    def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
+        public = xclp.secure == "plaintext"
+        known = xclp.codes_seed == "run"
+        labeled = xclp.min_labeled_clients
+        rules = [
+            (public and not self.allow_plaintext, "xclp.secure = 'plaintext'", "allow-plaintext"),
+            (known and not self.allow_known_seed, "xclp.codes-seed = 'run'", "allow-known-seed"),
+            (
+                labeled < self.min_labeled_clients,
+                f"xclp.min-labeled-clients = {labeled}",
+                "min-labeled-clients",
+            ),
+        ]
+        for name, epsilon, largest in (
+            ("codes-epsilon", xclp.codes_epsilon, self.max_codes_epsilon),
+            ("labels-epsilon", xclp.labels_epsilon, self.max_labels_epsilon),
+        ):
+            is_broken = largest > 0 and not 0 < epsilon <= largest  # 0 adds no noise
+            rules.append((is_broken, f"xclp.{name} = {epsilon:g}", f"max-{name}"))
+        return rules
+
+    def _privacy_rules(self, settings: RunConfig) -> list[Rule]:
+        found = settings.sections.get(DPSettings.table)
+        privacy = found if isinstance(found, DPSettings) else DPSettings()
+        clips, noise = privacy.clipping, privacy.noise_multiplier
+        limits_norm = self.max_clipping_norm > 0 and find_method(settings.method).trains
+        limits_noise = self.min_noise_multiplier > 0 and find_method(settings.method).trains
+        none = f"dp.clipping = {clips!r}"
+        return [
+            (limits_norm and clips != "client", none, "max-clipping-norm"),
+            (
+                limits_norm and privacy.norm > self.max_clipping_norm,
+                f"dp.norm = {privacy.norm:g}",
+                "max-clipping-norm",
+            ),
+            (limits_noise and clips == "none", none, "min-noise-multiplier"),
+            (
+                limits_noise and noise < self.min_noise_multiplier,
+                f"dp.noise-multiplier = {noise:g}",
+                "min-noise-multiplier",
+            ),
+        ]
+
+
+def _refuse_simulated(xclp: XCLPSettings) -> None:
+    """Refuse protocols in which an owner that lies reads others' codes."""
+    if xclp.secure in FOR_SIMULATIONS:
+        raise UserError(
+            f"Setting xclp.secure = {xclp.secure!r} is for simulations alone: among owners one "
+            "that lies could read the others' codes. Choose 'rlwe'."
+        )
+
+
+_KEYS = frozenset(OwnerLimits.names())
+
 
 Format = Literal["auto", "sets", "files", "class-folders"]
 

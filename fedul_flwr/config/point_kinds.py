@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from fedul_flwr.config.consistency import FedULConsistencySettings
-from fedul_flwr.config.matching import ViewSettings
+from fedul_flwr.config.method_settings import FedULConsistencySettings, ViewSettings, XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.errors import UserError
 

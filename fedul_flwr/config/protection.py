@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.method_settings import AdmissionSettings, XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 
 _COMPARES = ("xclp", "xclp-predict")
 

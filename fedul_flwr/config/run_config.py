@@ -12,16 +12,14 @@ from typing import Any, TypeVar
 from pydantic import Field
 
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
-from fedul_flwr.config.data_settings import BUILT_IN
-from fedul_flwr.config.features import RUN
+from fedul_flwr.config.data_settings import BUILT_IN, RUN
 from fedul_flwr.config.ineffective import refuse_pointless
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSettings
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.own_modules import name_again, require_trusted_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
-from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import PRETRAINED
 from fedul_flwr.config.user_files import read_object, user_path

@@ -1,13 +1,23 @@
-"""A simulated federation of partly labeled points on disk, and as a file for later runs.
+"""Labels of simulated clients: who gets which, where they are stored, and files of splits.
 
 Clients get the paths of two files, ``given.npz`` and the images. ``truth.npz`` is for the
 simulation only: true labels, and the rows that the server keeps.
+
+A line for each point, four words: the name of its image, its class, the client that holds it or
+``server``, and 1 if its label is given, else 0::
+
+    14365_airplane.png airplane 95 0
+
+The authors' scripts number the images of CIFAR-10 and CIFAR-100 in the order of the data set, so
+the number in a name is a row of the training data. Each line's class is checked against it. Images
+of Mini-ImageNet have names of another form, and a file of theirs is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,11 +26,9 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.labels import LabelSettings
-from fedul_flwr.config.matching import LabelPlaceSettings
+from fedul_flwr.config.method_settings import LabelPlaceSettings, LabelSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.assign_labels import assign_labels_to_clients
 from fedul_flwr.data.cache import open_array
 from fedul_flwr.data.federated_split import (
     ClientTruth,
@@ -29,10 +37,132 @@ from fedul_flwr.data.federated_split import (
     part_of,
     read_arrays,
 )
-from fedul_flwr.data.released_split import read_released_split
 from fedul_flwr.data.safe_files import replace_file
-from fedul_flwr.data.types import UNLABELED, Bools, Ints, PartlyLabeledPoints, Source
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import UNLABELED, Bools, Floats, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
+
+
+def assign_labels_to_clients(
+    labels: Sequence[Ints], options: LabelSettings, seed: int
+) -> tuple[list[Ints], list[Bools]]:
+    """Assign labels to clients' points, and set their new points aside.
+
+    Parameters
+    ----------
+    labels : one ``(n_c,)`` per client, true labels of its points; ``-1`` for unknown.
+    options : settings; ``without_client`` and ``split`` are not used.
+    seed : the run's seed. A larger total or fraction includes all labels of a smaller one, and a
+        larger fraction of clients with labels includes the clients of a smaller one.
+
+    Returns
+    -------
+    given : one ``(n_c,)`` per client, its given labels, ``-1`` for points without.
+    new : one ``(n_c,)`` per client, true for points to predict; none of them has a given label.
+
+    Raises
+    ------
+    UserError
+        If a client has fewer points that can have a label than its number of labels, or
+        ``options.classes_per_client`` is more than the number of classes.
+    """
+    shares = label_shares(len(labels), options, seed)
+    classes = label_classes(labels, options, seed)
+    dealt = [
+        _deal_client(truth, share, classes[client], options, seed, client)
+        for client, (truth, share) in enumerate(zip(labels, shares, strict=True))
+    ]
+    return [given for given, _ in dealt], [new for _, new in dealt]
+
+
+def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
+    """``(C,)``: number of labels of each client: 0, or equal up to 1.
+
+    With ``options.fraction`` it is the fraction of its points that get a label.
+    """
+    order = _clients_in_order(num_clients, seed)
+    chosen = order[: max(1, round(options.labeled_clients * num_clients))]
+    if options.fraction:
+        parts = np.zeros(num_clients)
+        parts[chosen] = options.fraction
+        return parts
+    shares = np.zeros(num_clients, dtype=np.int64)
+    shares[chosen] = options.total // len(chosen)
+    shares[chosen[: options.total % len(chosen)]] += 1
+    return shares
+
+
+def _clients_in_order(num_clients: int, seed: int) -> Ints:
+    """Order in which clients have labels: the first have them, if only some have."""
+    return stream(seed, "labeled-clients").permutation(num_clients)
+
+
+def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> list[Ints]:
+    """The classes that the labels of each client may be of.
+
+    With ``options.classes_per_client`` = k of K classes they are those of the XCLP authors' code: k
+    drawn classes, and their K rotations for K clients in turn; then k drawn anew. So each class is
+    at k of K clients. Clients with labels come first, so that this holds among them too.
+    """
+    known = np.unique(np.concatenate([truth[truth != UNLABELED] for truth in labels]))
+    count = options.classes_per_client
+    if not count:
+        return [known] * len(labels)
+    if count > len(known):
+        raise UserError(
+            f"Setting labels.classes-per-client = {count}: the clients' points have {len(known)} "
+            f"classes."
+        )
+    rng = stream(seed, "label-classes")
+    classes: list[Ints] = [known] * len(labels)
+    drawn = known[:0]
+    for position, client in enumerate(_clients_in_order(len(labels), seed)):
+        if position % len(known) == 0:
+            drawn = rng.permutation(len(known))[:count]
+        classes[client] = np.sort(known[(drawn + position) % len(known)])
+    return classes
+
+
+def _deal_client(
+    truth: Ints, share: float, classes: Ints, options: LabelSettings, seed: int, client: int
+) -> tuple[Ints, Bools]:
+    new = np.zeros(len(truth), dtype=np.bool_)
+    count = round(options.new_fraction * len(truth))
+    new[stream(seed, "new-points", client).permutation(len(truth))[:count]] = True
+    able = np.flatnonzero(~new & (truth != UNLABELED))
+    share = round(share * len(able)) if options.fraction else int(share)
+    able = able[np.isin(truth[able], classes)]
+    if share > len(able):
+        key, value = (
+            ("fraction", options.fraction) if options.fraction else ("total", options.total)
+        )
+        of_classes = f" of its {len(classes)} classes" if options.classes_per_client else ""
+        raise UserError(
+            f"Setting labels.{key} = {value}: the share of client {client} is {share} "
+            f"labels, and it has only {len(able)} points{of_classes} that can have one."
+        )
+    rng = stream(seed, "given-labels", client)
+    order = rng.permutation(len(able))
+    if options.sampling == "balanced":
+        order = order[_in_turns(truth[able[order]], rng)]
+    chosen = able[order[:share]]
+    given = np.full(len(truth), UNLABELED, dtype=np.int64)
+    given[chosen] = truth[chosen]
+    return given, new
+
+
+def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
+    """Order of ``labels`` in which classes alternate, each until it runs out.
+
+    The order within a turn is random. A fixed order would favor the first classes in every client
+    whose number of labels is not a multiple of its number of classes.
+    """
+    turn, place = np.empty_like(labels), np.empty_like(labels)
+    for position, k in enumerate(rng.permutation(np.unique(labels))):
+        of_class = np.flatnonzero(labels == k)
+        turn[of_class], place[of_class] = np.arange(len(of_class)), position
+    return np.lexsort((place, turn))
+
 
 GIVEN, TRUTH = "given.npz", "truth.npz"
 _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")
@@ -270,3 +400,115 @@ def _fingerprint(labels: Ints) -> str:
 
 def _refusal(file: str | Path, reason: str) -> UserError:
     return UserError(f"Setting labels.split = {str(file)!r}: {reason}.")
+
+
+SERVER = -1
+"""The owner of points that the server holds."""
+_NAME = re.compile(r"([0-9]{1,12})_.+")
+_PART, _HUB_PARTS = 10_000, (3, 2, 1, 4, 0)
+_EXAMPLE = "14365_airplane.png airplane 95 0"
+
+
+class ReleasedSplit(NamedTuple):
+    """Points by ascending row.
+
+    Attributes
+    ----------
+    points : ``(n,)``, rows of the training data.
+    owners : ``(n,)``, number of the client, or :data:`SERVER`.
+    labeled : ``(n,)``, whether the label is given.
+    """
+
+    points: Ints
+    owners: Ints
+    labeled: Bools
+
+
+def read_released_split(
+    file: Path, train_labels: Ints, class_names: Sequence[str]
+) -> ReleasedSplit:
+    """Read a split file of the XCLP authors' code.
+
+    Parameters
+    ----------
+    train_labels : ``(N,)``, true labels of the training data, -1 for none.
+    class_names : names of the classes ``0..K-1``.
+
+    Raises
+    ------
+    ValueError
+        If the file is not of this form, names a point twice, or names points or classes that the
+        data set does not have. The message has no line's content.
+    """
+    points, classes, owners, labeled = _parse(file)
+    if points.max(initial=-1) >= len(train_labels):
+        raise ValueError(
+            f"it names row {points.max()} of the training data, which has {len(train_labels)}"
+        )
+    rows, counts = np.unique(points, return_counts=True)
+    if len(rows) < len(points):
+        raise ValueError(f"it names row {rows[counts > 1][0]} more than once")
+    numbers = {name: number for number, name in enumerate(class_names)}
+    truth = np.array([numbers.get(name, -2) for name in classes], dtype=np.int64)
+    for order in _orders(len(train_labels)):
+        if np.array_equal(train_labels[order[points]], truth):
+            points = order[points]
+            break
+    else:
+        line = int(np.flatnonzero(train_labels[points] != truth)[0]) + 1
+        raise ValueError(
+            f"line {line} has another class than row {points[line - 1]} of the training data: it "
+            "is of other data, or the rows of the data set are in another order"
+        )
+    ascending = np.argsort(points)
+    return ReleasedSplit(points[ascending], owners[ascending], labeled[ascending])
+
+
+def _parse(file: Path) -> tuple[Ints, list[str], Ints, Bools]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError("it cannot be read as text") from error
+    points, classes, owners, labeled = [], [], [], []
+    for position, line in enumerate(lines, start=1):
+        words = line.split()
+        row = _row(words)
+        if row is None:
+            raise ValueError(
+                f"line {position} is not of the form of the XCLP authors' split files, as "
+                f"{_EXAMPLE!r}: a row of the training data and a name, class, client or server, "
+                "1 or 0"
+            )
+        points.append(row)
+        classes.append(words[1])
+        owners.append(SERVER if words[2] == "server" else int(words[2]))
+        labeled.append(words[3] == "1")
+    return (
+        np.array(points, dtype=np.int64),
+        classes,
+        np.array(owners, dtype=np.int64),
+        np.array(labeled, dtype=np.bool_),
+    )
+
+
+def _orders(size: int) -> Iterator[Ints]:
+    """Orders that a data set may have its training points in: row by number in the file's names.
+
+    The authors take the five parts of CIFAR-10 in turn. The data set on the Hugging Face hub has
+    them as they lie in the archive.
+    """
+    yield np.arange(size, dtype=np.int64)
+    if size == _PART * len(_HUB_PARTS):
+        start = np.argsort(_HUB_PARTS) * _PART
+        yield np.repeat(start, _PART) + np.tile(np.arange(_PART), len(_HUB_PARTS))
+
+
+def _row(words: Sequence[str]) -> int | None:
+    """The row that a line's image is of; None if the line is not of the form."""
+    if len(words) != 4:
+        return None
+    name, owner, labeled = _NAME.fullmatch(words[0]), words[2], words[3]
+    is_client = owner.isascii() and owner.isdigit() and len(owner) <= 9
+    if name is None or labeled not in ("0", "1") or not (owner == "server" or is_client):
+        return None
+    return int(name[1])

@@ -1,4 +1,4 @@
-"""Partition the training points over simulated clients."""
+"""Partition the training points over simulated clients, also with prescribed class shares."""
 
 from __future__ import annotations
 
@@ -16,10 +16,146 @@ from fedul_flwr.config.sections import (
     PathologicalSettings,
     ShardSettings,
 )
-from fedul_flwr.data.class_shares import imbalanced_partition, majority_partition
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.types import UNLABELED, Ints
+from fedul_flwr.data.types import UNLABELED, Floats, Ints
 from fedul_flwr.errors import UserError
+
+MAJORITY_RANGE = (0.45, 0.55)
+MAJORITY_FACTOR = 80.0
+"""Authors' code: weights U[0.45, 0.55], times 80 for the majority, which gives 0.47 and 0.006."""
+MILD_MAJORITY = (0.15, 0.25)
+MILD_MINORITY = 0.08
+"""Paper's main text: range of a majority class's share, and bound of every minority class."""
+OWN_CLASS, NEIGHBOUR, OTHERS = 0.5, 0.15, 0.2
+"""FedMatch: shares of a client's own class, of each neighbor of it, and of all others together."""
+
+
+def majority_partition(
+    labels: Ints,
+    num_classes: int,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    points_per_client: int = 0,
+    mild: bool = False,
+) -> list[Ints]:
+    """Two majority classes per client, 2c and 2c+1 modulo K (FedUL paper, tables D.5 and D.6).
+
+    Clients take their n/C points one client after the other, until a class runs out, as in the
+    authors' code. With ``mild`` (the paper's main text) majorities have 0.15 to 0.25 each and the
+    minorities share the rest, each below 0.08. With ``points_per_client`` (the paper's table E.10)
+    they take that number instead of n/C, so that no class runs out while there are enough points.
+
+    Parameters
+    ----------
+    labels : ``(n,)``, classes ``0..K-1``.
+
+    Returns
+    -------
+    For each client the positions ``(n_c,)`` of its points in ``labels``; clients share no point.
+
+    Raises
+    ------
+    UserError
+        If a client would have no point, or with ``mild`` and fewer than 9 classes.
+    """
+    pools = _shuffled_classes(labels, num_classes, rng)
+    quota = points_per_client or len(labels) // num_clients
+    wanted = np.empty((num_clients, num_classes), dtype=np.int64)
+    for client in range(num_clients):
+        majority = {2 * client % num_classes, (2 * client + 1) % num_classes}
+        if mild:
+            shares = _mild_shares(majority, num_classes, rng)
+        else:
+            shares = rng.uniform(*MAJORITY_RANGE, num_classes)
+            shares[list(majority)] *= MAJORITY_FACTOR
+            shares /= shares.sum()
+        exact = points_per_client > 0
+        wanted[client] = _largest_remainders(quota, shares) if exact else np.floor(quota * shares)
+    return _deal(pools, wanted, "majority")
+
+
+def imbalanced_partition(
+    labels: Ints,
+    num_classes: int,
+    num_clients: int,
+    rng: np.random.Generator,
+    *,
+    points_per_client: int = 0,
+) -> list[Ints]:
+    """Half of client c's points are of class c modulo K (Batch-NonIID of the FedMatch paper).
+
+    The classes before and after it, in a circle, have 0.15 each, and the others 0.2 together,
+    evenly; the authors' code has 0.02 and six times 0.03. With fewer than four classes the
+    shares of the existing ones keep their proportions: 0.625 and twice 0.1875 for three classes.
+    Clients take n/C points, or ``points_per_client``, one client after the other, until a class
+    runs out; none does if all are equally frequent and C is a multiple of K.
+
+    Parameters and result as of :func:`majority_partition`.
+
+    Raises
+    ------
+    UserError
+        If a client would have no point.
+    """
+    pools = _shuffled_classes(labels, num_classes, rng)
+    quota = points_per_client or len(labels) // num_clients
+    # Rotated for every client, so that rounding favors no class over K clients.
+    counts = _largest_remainders(quota, _circular_shares(num_classes))
+    wanted = np.stack([np.roll(counts, client) for client in range(num_clients)])
+    return _deal(pools, wanted, "imbalanced")
+
+
+def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
+    if num_classes < len(majority) + 7:  # the rest would need minorities above 0.08
+        raise UserError("Setting majority.mild needs at least 9 classes.")
+    minority = [k for k in range(num_classes) if k not in majority]
+    while True:
+        shares = np.zeros(num_classes)
+        shares[list(majority)] = rng.uniform(*MILD_MAJORITY, len(majority))
+        weights = rng.uniform(*MAJORITY_RANGE, len(minority))
+        shares[minority] = (1 - shares.sum()) * weights / weights.sum()
+        if shares[minority].max() < MILD_MINORITY:
+            return shares
+
+
+def _circular_shares(num_classes: int) -> Floats:
+    """``(K,)``: shares of the classes at a client whose own class is the first."""
+    shares: Floats = np.zeros(num_classes)
+    shares[2:-1] = OTHERS / max(num_classes - 3, 1)
+    shares[0] += OWN_CLASS
+    shares[1 % num_classes] += NEIGHBOUR
+    shares[-1] += NEIGHBOUR  # with two classes the other one is both neighbors
+    shares /= shares.sum()
+    return shares
+
+
+def _largest_remainders(count: int, shares: Floats) -> Ints:
+    """``(K,)`` integers close to ``count * shares`` with the sum ``count``."""
+    wanted = np.floor(count * shares).astype(np.int64)
+    left = count - wanted.sum()
+    wanted[np.argsort(wanted - count * shares, kind="stable")[:left]] += 1
+    return wanted
+
+
+def _shuffled_classes(labels: Ints, num_classes: int, rng: np.random.Generator) -> list[Ints]:
+    """Positions of every class's points, in random order."""
+    return [rng.permutation(np.flatnonzero(labels == k)) for k in range(num_classes)]
+
+
+def _deal(pools: list[Ints], wanted: Ints, partition: str) -> list[Ints]:
+    """Give clients ``wanted`` ``(C, K)`` points, one client after the other, until none is left."""
+    ends = wanted.cumsum(axis=0)
+    parts = [
+        np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, end, strict=True)])
+        for start, end in zip(ends - wanted, ends, strict=True)
+    ]
+    empty = [client for client, part in enumerate(parts) if len(part) == 0]
+    if empty:
+        raise UserError(
+            f"partition = {partition!r} leaves client {empty[0]} without points; use fewer clients."
+        )
+    return parts
 
 
 def partition_points(

@@ -1,4 +1,4 @@
-"""A simulated federation of unlabeled sets on disk, for methods without labels.
+"""Unlabeled sets of simulated clients: how they are generated, and where they are stored.
 
 Clients get the paths of ``sets.npz`` and of the images; clients of supervised methods also that of
 ``labels.npz``. ``truth.npz`` is for the simulation only.
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import open_array
 from fedul_flwr.data.federated_split import (
@@ -24,10 +24,211 @@ from fedul_flwr.data.federated_split import (
     part_of,
     read_arrays,
 )
-from fedul_flwr.data.prior_uncertainty import Dirichlet
-from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.prior_uncertainty import Dirichlet, effective_labels
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
+
+DOMINANT_FACTOR = 10.0
+"""Authors' code: the entry of class m mod K of set m is multiplied by this."""
+
+
+NOISE_DRAWS = 200
+"""Draws of the noise on priors from which its variance is estimated."""
+
+
+@dataclass(frozen=True)
+class GeneratedSets:
+    """Unlabeled sets of one client.
+
+    Attributes
+    ----------
+    points : ``(n_c,)``, training points, set by set (a shared point appears once per set).
+    sets : ``(n_c,)``, the set of every point.
+    priors : ``(M, K)``, priors for the client: realized proportions, with noise if set.
+    true_priors : ``(M, K)``, realized proportions.
+    drawn_priors : ``(M, K)``, proportions used to assign the points, each row divided by its sum.
+        Realized proportions differ if a client has too few points of a class.
+    posterior : the priors for the client and how uncertain they are.
+    """
+
+    points: Ints
+    sets: Ints
+    priors: Floats
+    true_priors: Floats
+    drawn_priors: Floats
+    posterior: Dirichlet
+
+
+def generate_sets(
+    labels: Ints,
+    points: Ints,
+    num_classes: int,
+    client: int,
+    settings: UnlabeledSetSettings,
+    seed: int,
+    *,
+    num_clients: int = 1,
+) -> GeneratedSets:
+    """Assign a client's points to M unlabeled sets with different class priors.
+
+    Parameters
+    ----------
+    labels : ``(N,)``, classes of all training points.
+    points : ``(n,)``, this client's points.
+    num_classes : K.
+    client : c, from 0.
+    num_clients : C; the number of sets can depend on c and C (``num-sets-spread``).
+    """
+    rng = stream(seed, "sets", client)
+    num_sets = _number_of_sets(settings, client, num_clients, rng)
+    if settings.same_priors:
+        weights = equal_columns(_same_priors(settings, num_classes, seed)[:num_sets])
+    else:
+        weights = draw_priors(num_sets, num_classes, settings.priors, rng)
+    pools = [rng.permutation(points[labels[points] == k]) for k in range(num_classes)]
+    if settings.overlap == "shared":
+        members = _deal_shared(pools, weights, rng)
+    else:
+        members = _deal_disjoint(pools, weights)
+    order = [rng.permutation(np.concatenate(parts)) for parts in members]
+    counts = np.array([[len(part) for part in parts] for parts in members], dtype=np.float64)
+    realised = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    told, posterior = _tell(counts, realised, client, settings, seed)
+    return GeneratedSets(
+        points=np.concatenate(order).astype(np.int64),
+        sets=np.repeat(np.arange(num_sets), [len(part) for part in order]).astype(np.int64),
+        priors=told,
+        true_priors=realised,
+        drawn_priors=weights / weights.sum(axis=1, keepdims=True),
+        posterior=posterior,
+    )
+
+
+def _tell(
+    counts: Floats, realised: Floats, client: int, settings: UnlabeledSetSettings, seed: int
+) -> tuple[Floats, Dirichlet]:
+    """Priors for the client ``(M, K)``, and how uncertain they are."""
+    if settings.prior_counts:
+        rng = stream(seed, "labels for priors", client)
+        sizes = counts.astype(np.int64)
+        known = [
+            rng.multivariate_hypergeometric(row, min(settings.prior_counts, int(row.sum())))
+            for row in sizes
+        ]
+        posterior = Dirichlet.from_counts(known)
+        return posterior.means, posterior
+    if not settings.prior_noise:
+        return realised, Dirichlet.exact(realised)
+    epsilon, form = settings.prior_noise, settings.prior_noise_form
+    told = add_prior_noise(realised, epsilon, form, stream(seed, "noise", client))
+    # The owner knows how strong the noise is, not what it did: other draws of it.
+    rng = stream(seed, "strength of noise", client)
+    draws = [add_prior_noise(realised, epsilon, form, rng) for _ in range(NOISE_DRAWS)]
+    worth = effective_labels(realised, np.mean([(draw - realised) ** 2 for draw in draws], axis=0))
+    return told, Dirichlet.from_noise(told, float(np.median(worth)))
+
+
+def _number_of_sets(
+    settings: UnlabeledSetSettings, client: int, num_clients: int, rng: np.random.Generator
+) -> int:
+    least, most = settings.num_sets, settings.num_sets_max
+    if not most:
+        return least
+    if settings.num_sets_spread == "even":
+        return int(np.linspace(least, most, num_clients).round()[client])
+    return int(rng.integers(least, most + 1))
+
+
+def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) -> Floats:
+    """The sum of ``prior-draws`` draws, for as many sets as any client has: ``(most, K)``."""
+    most, rng = max(settings.num_sets, settings.num_sets_max), stream(seed, "same-priors")
+    draws = [
+        draw_priors(most, num_classes, settings.priors, rng) for _ in range(settings.prior_draws)
+    ]
+    return np.asarray(np.sum(draws, axis=0), dtype=np.float64)
+
+
+def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:
+    """Rows of class priors ``(M, K)``.
+
+    ``"uniform"``: U[0.1, 0.9] normalized (the paper's text). ``"dominant"``: U[0.1, 1], entry
+    m mod K times 10, normalized (the authors' code).
+    """
+    if kind == "uniform":
+        draw = rng.uniform(0.1, 0.9, (num_sets, num_classes))
+    else:
+        draw = rng.uniform(0.1, 1.0, (num_sets, num_classes))
+        rows = np.arange(num_sets)
+        draw[rows, rows % num_classes] *= DOMINANT_FACTOR
+    priors: Floats = draw / draw.sum(axis=1, keepdims=True)
+    return priors
+
+
+def equal_columns(priors: Floats) -> Floats:
+    """Scale every column to the sum 1, so that all sets together need equally many of each class.
+
+    Set m takes n/M times its row (:func:`_deal_shared`), so M sets contain K/M of a client's n
+    points (authors' code): all for M = K, half for M = 2K.
+
+    ``priors`` and the result are ``(M, K)``; no column of ``priors`` may be all zero.
+    """
+    scaled: Floats = priors / priors.sum(axis=0, keepdims=True)
+    return scaled
+
+
+def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Generator) -> Floats:
+    """Add noise to priors as in the paper's section 4.2 (table E.9).
+
+    ``"symmetric"``: Pi·(1 + eps·(2·gamma − 1)), the identity at eps = 0. ``"literal"``: the text's
+    Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalized. A row
+    that is clipped to all zeros keeps its old values.
+
+    Parameters
+    ----------
+    priors : ``(M, K)``, rows of class priors.
+    epsilon : strength of the noise, at least 0.
+    form : ``"symmetric"`` or ``"literal"``.
+
+    Returns
+    -------
+    ``(M, K)``, rows of class priors.
+    """
+    gamma = rng.random(priors.shape)
+    literal = form == "literal"
+    factor = 1 + (2 * epsilon - 1) * gamma if literal else 1 + epsilon * (2 * gamma - 1)
+    noisy = np.clip(priors * factor, 0, 1)
+    sums = noisy.sum(axis=1, keepdims=True)
+    result: Floats = np.where(sums > 0, noisy / np.where(sums > 0, sums, 1), priors)
+    return result
+
+
+def _deal_shared(pools: list[Ints], weights: Floats, rng: np.random.Generator) -> list[list[Ints]]:
+    """Draw floor((n/M)·w_mk) points of class k, or all, for set m from the whole pool."""
+    size = sum(len(pool) for pool in pools) / len(weights)
+    wanted = np.floor(size * weights).astype(np.int64)
+    return [
+        [
+            rng.choice(pool, min(count, len(pool)), replace=False)
+            for pool, count in zip(pools, row, strict=True)
+        ]
+        for row in wanted
+    ]
+
+
+def _deal_disjoint(pools: list[Ints], weights: Floats) -> list[list[Ints]]:
+    """Cut each class's pool into M parts in proportion to its column; each point is used once."""
+    parts = [
+        np.split(pool, _cuts(len(pool), column))
+        for pool, column in zip(pools, weights.T, strict=True)
+    ]
+    return [[parts[k][m] for k in range(len(pools))] for m in range(len(weights))]
+
+
+def _cuts(total: int, column: NDArray[np.float64]) -> Ints:
+    bounds = np.round(np.cumsum(column / column.sum())[:-1] * total)
+    return np.minimum(bounds, total).astype(np.int64)
+
 
 SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
 

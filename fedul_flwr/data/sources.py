@@ -7,14 +7,20 @@ A cached source is a folder of ``train_inputs.npy``, ``train_labels.npy``, ``tes
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedul_flwr.config.base import nearest
+from fedul_flwr.config.data_settings import BUILT_IN
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.arrow import ArrowTable
 from fedul_flwr.data.cache import (
     build_once,
     cache_directory,
@@ -22,9 +28,10 @@ from fedul_flwr.data.cache import (
     open_array,
     write_blocks,
 )
+from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.common_form import same_classes, same_form
-from fedul_flwr.data.demo_data import DEMO_TABLES, read_demo_table, read_digits
+from fedul_flwr.data.decode import BLOCK, PixelImages
 from fedul_flwr.data.formats import (
     Split,
     class_folders,
@@ -33,9 +40,169 @@ from fedul_flwr.data.formats import (
     npz_images,
     npz_split,
 )
-from fedul_flwr.data.tables import NO_OPTIONS, TableOptions, reading_notes
-from fedul_flwr.data.types import PointArrays, Source
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, reading_notes
+from fedul_flwr.data.types import Bools, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
+
+
+def hub_tables(name: str) -> dict[str, ArrowTable]:
+    """Return the splits of a data set on the Hugging Face hub, downloading them if necessary.
+
+    Parameters
+    ----------
+    name : ``name`` or ``name:config``.
+
+    Raises
+    ------
+    UserError
+        If the hub cannot be reached or has no such data set.
+    """
+    import datasets
+
+    repository, _, config = name.partition(":")
+    log = logging.getLogger("huggingface_hub")
+    level, bars = log.level, datasets.are_progress_bars_disabled()
+    log.setLevel(logging.CRITICAL)  # hides a warning for every retry
+    datasets.disable_progress_bars()
+    try:
+        splits = datasets.load_dataset(repository, config or None)
+    except Exception as error:  # many types: network, hub, scripts, formats
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+        raise UserError(
+            f"{name!r} is neither a folder here nor a data set that could be loaded from the "
+            f"Hugging Face hub ({reason}){nearest(name, (*BUILT_IN, 'none')) or '.'}"
+        ) from error
+    finally:
+        log.setLevel(level)
+        if not bars:
+            datasets.enable_progress_bars()
+    return {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+
+
+def _hub_table(where: str, data: Any) -> ArrowTable:
+    import datasets
+
+    undecoded = data
+    for column, feature in data.features.items():
+        if isinstance(feature, datasets.Image):
+            undecoded = undecoded.cast_column(column, datasets.Image(decode=False))
+
+    def batches(columns: list[str]) -> Iterator[Any]:
+        yield from undecoded.select_columns(columns).with_format("arrow").iter(BLOCK)
+
+    return ArrowTable(
+        where, len(data), data.features.arrow_schema, data.features.to_dict(), batches, True
+    )
+
+
+class KnownDataset(NamedTuple):
+    """A data set that ``dataset`` takes by name.
+
+    Attributes
+    ----------
+    name : value of ``dataset``.
+    shape : shape of one point in words.
+    classes : number of classes K.
+    train, test : number of points of the splits.
+    needs : packages or downloads that it needs.
+    hint : settings that go with it, or empty.
+    """
+
+    name: str
+    shape: str
+    classes: int
+    train: int
+    test: int
+    needs: str
+    hint: str = ""
+
+
+_HERE = "nothing: it comes with scikit-learn"
+_HUB = "network on first use: a download from the Hugging Face hub, about {} MB"
+
+KNOWN_DATASETS = (
+    KnownDataset("digits", "images 8 x 8, gray", 10, 1438, 359, _HERE),
+    KnownDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE),
+    KnownDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE),
+    KnownDataset("ylecun/mnist", "images 28 x 28, gray", 10, 60_000, 10_000, _HUB.format(18)),
+    KnownDataset(
+        "zalando-datasets/fashion_mnist",
+        "images 28 x 28, gray",
+        10,
+        60_000,
+        10_000,
+        _HUB.format(36),
+    ),
+    KnownDataset(
+        "uoft-cs/cifar10",
+        "images 32 x 32, color",
+        10,
+        50_000,
+        10_000,
+        _HUB.format(144),
+        "augment=translate-flip",
+    ),
+)
+"""Data sets by what they need, then by size. Tests read each one."""
+
+
+DEMO_TABLES = ("breast-cancer", "wine")
+"""Names of the tables: breast cancer (569 x 30) and wine (178 x 13)."""
+_SEED = 1797
+_TEST_FRACTION = 0.2
+
+
+def stratified_test(labels: Ints) -> Bools:
+    """``(n,)``, whether a point is in the test split: 20 % of every class, always the same."""
+    generator = np.random.default_rng(_SEED)
+    in_test = np.zeros(len(labels), dtype=bool)
+    for k in range(int(labels.max()) + 1):
+        points = generator.permutation(np.flatnonzero(labels == k))
+        in_test[points[: round(_TEST_FRACTION * len(points))]] = True
+    return in_test
+
+
+def read_digits() -> tuple[Split, Split]:
+    """1,797 digits of 8 x 8 pixels: train (80 %) and test (20 %) split, the same for every run."""
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    pixels = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
+    labels = labels.astype(np.int64)
+    in_test = stratified_test(labels)
+    names = tuple(map(str, range(10)))
+    train, test = (
+        Split(PixelImages(f"digits ({name})", pixels[rows]), ClassLabels(labels[rows], names))
+        for name, rows in (("train", ~in_test), ("test", in_test))
+    )
+    return train, test
+
+
+def read_demo_table(name: str) -> tuple[Split, Split]:
+    """Return the train (80 %) and test (20 %) split, stratified, the same for every run."""
+    from sklearn import datasets
+
+    load = datasets.load_breast_cancer if name == "breast-cancer" else datasets.load_wine
+    found = load()
+    labels = found.target.astype(np.int64)
+    in_test = stratified_test(labels)
+    headers, classes = [str(n) for n in found.feature_names], tuple(map(str, found.target_names))
+    train, test = (
+        Split(
+            _table(f"{name} ({split})", headers, found.data[rows]),
+            ClassLabels(labels[rows], classes),
+        )
+        for split, rows in (("train", ~in_test), ("test", in_test))
+    )
+    return train, test
+
+
+def _table(where: str, headers: list[str], rows: NDArray[np.float64]) -> Table:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    columns = zip(headers, rows.T, strict=True)
+    return Table(where, cells={header: pa.chunked_array([column]) for header, column in columns})
+
 
 DIGITS = "digits"
 """The handwritten digits that ship with scikit-learn."""
@@ -238,7 +405,6 @@ def _read(path: Path, options: TableOptions) -> Split:
 
 
 def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
-    from fedul_flwr.data.hub import hub_tables
     from fedul_flwr.data.table_files import table_split
 
     tables = hub_tables(dataset)

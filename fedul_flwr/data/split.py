@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedul_flwr.config.base import Scalar, Settings
-from fedul_flwr.config.fedul import UnlabeledSetSettings
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fedul_flwr.data.cores import refuse_cpus
-from fedul_flwr.data.exclusive import exclusive
+from fedul_flwr.data.cores import exclusive, refuse_cpus
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.progress import RunProgress, data_name, waiting
 from fedul_flwr.errors import UserError

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import shown
-from fedul_flwr.config.features import is_own_function, split_side
+from fedul_flwr.config.data_settings import is_own_function, split_side
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError

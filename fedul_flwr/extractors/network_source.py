@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from fedul_flwr.config.features import HUB, RUN, TORCHVISION
+from fedul_flwr.config.data_settings import HUB, RUN, TORCHVISION
 from fedul_flwr.data.cache import NETWORKS, build_once, cache_directory, cache_key
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors import pretrained

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import torch
 from torch import Tensor, nn
 
-from fedul_flwr.config.features import LITE0
+from fedul_flwr.config.data_settings import LITE0
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.parts import Normalized
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays

@@ -19,9 +19,9 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
-from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, InputShape

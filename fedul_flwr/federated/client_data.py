@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.config.fedul import AdmissionSettings, fewer_sets
+from fedul_flwr.config.method_settings import AdmissionSettings, fewer_sets
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns

@@ -10,10 +10,15 @@ import numpy as np
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config.fedul import AdmissionSettings, FedULSettings, fewer_sets
-from fedul_flwr.config.matching import LabelPlaceSettings
+from fedul_flwr.config.method_settings import (
+    AdmissionSettings,
+    FedULSettings,
+    LabelPlaceSettings,
+    SamplingSettings,
+    StageSettings,
+    fewer_sets,
+)
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import SamplingSettings, StageSettings
 from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.data.set_check import (
     ILL_CONDITIONED,

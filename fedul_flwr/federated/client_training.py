@@ -9,9 +9,13 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedul_flwr.config.matching import ScenarioSettings, ViewSettings
+from fedul_flwr.config.method_settings import (
+    PseudoLabelSettings,
+    ScenarioSettings,
+    StageSettings,
+    ViewSettings,
+)
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import PseudoLabelSettings, StageSettings
 from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Ints

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content, Value, numbers
 from fedul_flwr.data.standardize import MEANS, SCALES, VARIANCES, ScaledInputs, moments
 from fedul_flwr.data.types import Inputs, Ints

@@ -10,8 +10,8 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.content import Content, Value, count, numbers
 from fedul_flwr.data.standardize import (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from fedul_flwr.config.fedul import AdmissionSettings
+from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig

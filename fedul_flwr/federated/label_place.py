@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from flwr.app import ArrayRecord
 
-from fedul_flwr.config.matching import LabelPlaceSettings, SupervisedPartSettings
+from fedul_flwr.config.method_settings import (
+    LabelPlaceSettings,
+    ServerTrainingSettings,
+    SupervisedPartSettings,
+)
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_policy import ClientPolicy, LabeledClients
 from fedul_flwr.federated.strategy import MethodStrategy

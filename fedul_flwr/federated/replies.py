@@ -14,10 +14,9 @@ from typing import cast
 import numpy as np
 from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 
-from fedul_flwr.config.baselines import SupervisedSettings
+from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import LabelsOnlySettings
 from fedul_flwr.data.content import LARGEST_COUNT, number
 from fedul_flwr.errors import BadMessageError, NoUpdateError
 from fedul_flwr.federated.aggregation import is_finite

@@ -8,8 +8,8 @@ import numpy as np
 from flwr.app import ArrayRecord
 from torch.nn import functional
 
+from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.server import ServerTrainingSettings
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record

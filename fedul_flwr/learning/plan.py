@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
+from fedul_flwr.config.method_settings import StageSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import StageSettings
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.schedules import cosine
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.config.semi import (
+from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
     PropagatedLabelSettings,
     PseudoLabelSettings,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from fedul_flwr.config.matching import ViewSettings
+from fedul_flwr.config.method_settings import ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.augment import strong_vectors
 from fedul_flwr.learning.randaugment import randaugment

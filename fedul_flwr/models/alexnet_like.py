@@ -6,8 +6,7 @@ from torch import nn
 
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.linear import Linear
-from fedul_flwr.models.parts import UnitRange, scale_variance
-from fedul_flwr.models.sizes import require_size
+from fedul_flwr.models.parts import UnitRange, require_size, scale_variance
 
 
 def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:

@@ -7,7 +7,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
 from fedul_flwr.data.types import InputShape
-from fedul_flwr.models.sizes import require_size
+from fedul_flwr.models.parts import require_size
 
 
 class UnitLength(nn.Module):

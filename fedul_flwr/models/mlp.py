@@ -6,7 +6,7 @@ import math
 
 from torch import nn
 
-from fedul_flwr.config.model import ModelOptions
+from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.linear import Linear
 

@@ -1,10 +1,24 @@
-"""Parts that architectures share."""
+"""Parts and checks that architectures share."""
 
 from __future__ import annotations
 
 import math
 
 from torch import Tensor, nn
+
+from fedul_flwr.data.types import InputShape
+from fedul_flwr.errors import UserError
+
+
+def require_size(name: str, input_shape: InputShape, least: int) -> None:
+    """Refuse images smaller than ``least`` pixels on a side."""
+    height, width, _ = input_shape
+    if min(height, width) < least:
+        raise UserError(
+            f"Model {name!r} needs images of at least {least} x {least} pixels, "
+            f"these have {height} x {width}; choose another model or set image-size."
+        )
+
 
 _TRUNCATED = 0.87962566
 """Standard deviation of a standard normal distribution truncated at two deviations."""

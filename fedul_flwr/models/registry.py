@@ -9,17 +9,22 @@ import torch
 from torch import nn
 
 from fedul_flwr.config.base import nearest, shown
-from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.references import load_reference, own_code
-from fedul_flwr.data.exclusive import exclusive
+from fedul_flwr.config.training_settings import ModelOptions
+from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
 from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
-from fedul_flwr.models.resnet9 import resnet9, resnet9_quarter
-from fedul_flwr.models.resnet18 import resnet18, resnet18_fedul, resnet18_small
+from fedul_flwr.models.resnets import (
+    resnet9,
+    resnet9_quarter,
+    resnet18,
+    resnet18_fedul,
+    resnet18_small,
+)
 from fedul_flwr.models.small_cnns import cnn2, cnn4, cnn_small, lenet
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 from fedul_flwr.models.two_heads import SUFFIX, TwoHeads

@@ -6,7 +6,7 @@ from torch import nn
 
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.models.linear import Linear
-from fedul_flwr.models.sizes import require_size
+from fedul_flwr.models.parts import require_size
 
 
 def cnn_small(input_shape: InputShape, num_classes: int) -> nn.Module:

@@ -11,10 +11,16 @@ from fedul_flwr.data.class_scores import checked_labels, labels_from_scores
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
-from fedul_flwr.propagation.graph import NUM_NEIGHBOURS, POWER, normalised_graph
-from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
 from fedul_flwr.propagation.neighbours import neighbours_by_code, neighbours_by_cosine
-from fedul_flwr.propagation.solve import ALPHA, propagate
+from fedul_flwr.propagation.solve import (
+    ALPHA,
+    NUM_NEIGHBOURS,
+    POWER,
+    normalised_graph,
+    one_hot,
+    propagate,
+    reweigh_by_prior,
+)
 
 Similarity = Literal["codes", "cosine"]
 
@@ -47,7 +53,7 @@ def label_propagation(
         ``num_bits`` and ``seed``.
     k, num_bits, alpha : k, L and alpha of the paper.
     power, class_scaling : the authors' code by default; 1 and ``False`` are the paper's text.
-    reweigh : see :func:`~fedul_flwr.propagation.labels.reweigh_by_prior`.
+    reweigh : see :func:`~fedul_flwr.propagation.solve.reweigh_by_prior`.
     seed : 32 bytes.
 
     Returns

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.config.method_settings import PropagationSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.content import Content, number
-from fedul_flwr.data.types import UNLABELED, Arrays, Bytes, Ints, Propagated, below
+from fedul_flwr.data.types import (
+    UNLABELED,
+    Arrays,
+    Bytes,
+    Floats,
+    Ints,
+    PartlyLabeledPoints,
+    Propagated,
+    below,
+)
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.client_noise import ClientNoise, Store
 from fedul_flwr.propagation.codes import checked_features, encode
-from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
 from fedul_flwr.propagation.partial_sums import check_counts, label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -35,10 +45,72 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
+from fedul_flwr.propagation.solve import one_hot, reweigh_by_prior
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share
 from fedul_flwr.secure.similarity import Encode, SimilarityBackend, Task
+
+
+@dataclass(frozen=True)
+class GraphPoints:
+    """A client's points in the similarity graph.
+
+    Attributes
+    ----------
+    examples : all of the client's points.
+    positions : int64 ``(n,)``, positions in ``examples`` of the points in the graph.
+    num_classes : K.
+    """
+
+    examples: PartlyLabeledPoints
+    positions: Ints
+    num_classes: int
+
+    @classmethod
+    def of_training(cls, examples: PartlyLabeledPoints, num_classes: int) -> GraphPoints:
+        """All points except those to predict."""
+        return cls(examples, np.flatnonzero(~examples.new), num_classes)
+
+    @property
+    def labels(self) -> Ints:
+        """``(n,)``, their given labels, -1 for unlabeled ones."""
+        return self.examples.labels[self.positions]
+
+    @property
+    def rows(self) -> Ints:
+        """``(n,)``, their rows of ``examples.inputs``."""
+        return self.examples.points[self.positions]
+
+    def of_unlabeled(self, found: Propagated) -> Propagated:
+        """Restrict a result for these points to the client's unlabeled training points.
+
+        A training point outside of the graph has no label.
+        """
+        count = len(self.examples.points)
+        labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
+        labels[self.positions], confidence[self.positions] = found
+        unlabeled = self.examples.unlabeled
+        return Propagated(labels[unlabeled], confidence[unlabeled])
+
+    def own_scores(self, features: NDArray[np.float32], options: PropagationSettings) -> Floats:
+        """Scores ``(n, K)`` of propagation from this client's labels alone.
+
+        Parameters
+        ----------
+        features : ``(n, d)``.
+        """
+        return propagated_scores(
+            features,
+            self.labels,
+            num_classes=self.num_classes,
+            k=options.k,
+            num_bits=options.num_bits,
+            alpha=options.alpha,
+            power=options.power,
+            class_scaling=options.class_scaling,
+        )
+
 
 PHASES = (COMPARE, SUM, AUDIT, END)
 """Phases that :class:`PropagationClient` answers."""

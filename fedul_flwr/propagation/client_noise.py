@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import UNLABELED, Arrays, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.privacy import noisy_directions, randomised_labels
-from fedul_flwr.propagation.privacy_plan import PrivacyPlan
+from fedul_flwr.propagation.privacy import PrivacyPlan, noisy_directions, randomised_labels
 
 NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
 """Names under which the client stores noisy features and randomized labels."""

@@ -11,10 +11,32 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.packed_codes import blocks, check_num_bits
-from fedul_flwr.data.types import Bytes, Floats
+from fedul_flwr.data.packed_codes import blocks, check_codes, check_num_bits
+from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.random_floats import gaussians
+
+
+def uniforms(raw: NDArray[np.uint64]) -> Floats:
+    """Uniform numbers in [0, 1), multiples of 2^-53, one from each of ``raw``; same shape."""
+    return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
+
+
+def gaussians(raw: NDArray[np.uint64]) -> Floats:
+    """Unit Gaussian numbers, one for each of ``raw`` (Box and Muller 1958).
+
+    Parameters
+    ----------
+    raw : ``(n,)``, random bits; n must be even, as each pair gives two numbers.
+
+    Returns
+    -------
+    float64 ``(n,)``, at most √(106 log 2) = 8.6 in absolute value.
+    """
+    uniform = uniforms(raw)
+    radius = np.sqrt(-2 * np.log1p(-uniform[0::2]))
+    angle = 2 * np.pi * uniform[1::2]
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], axis=1).ravel()
+
 
 SEED_BYTES = 32
 NUM_BITS = 4096
@@ -29,7 +51,7 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
 
     The numbers are the same for all who have the seed: NumPy guarantees a stable raw stream of a
     bit generator, but not of ``standard_normal``. Gaussians are therefore computed from that stream
-    (:func:`~fedul_flwr.propagation.random_floats.gaussians`). Projection l does not depend on
+    (:func:`~fedul_flwr.propagation.codes.gaussians`). Projection l does not depend on
     ``num_bits``: a short code is the start of a long one.
 
     Parameters
@@ -137,3 +159,37 @@ def directions(features: NDArray[np.floating]) -> Floats:
     largest = np.abs(wide).max(axis=1, keepdims=True)
     np.divide(wide, largest, out=wide, where=largest > 0)
     return wide
+
+
+def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
+    """Numbers of bits in which codes differ (phase 1).
+
+    Parameters
+    ----------
+    codes_a, codes_b : uint8 ``(n_a, L / 8)`` and ``(n_b, L / 8)``.
+
+    Returns
+    -------
+    int64 ``(n_a, n_b)``, between 0 and L.
+
+    Raises
+    ------
+    UserError
+        If codes are not uint8 matrices of the same length L.
+    """
+    from fedul_flwr.propagation.compiled import TILE, tile_distances, tiles
+
+    for codes in (codes_a, codes_b):
+        check_codes(codes)
+    if codes_a.shape[1] != codes_b.shape[1]:
+        lengths = f"{8 * codes_a.shape[1]} and {8 * codes_b.shape[1]}"
+        raise UserError(f"codes of {lengths} bits cannot be compared; L must be the same")
+    distances = np.empty((len(codes_a), len(codes_b)), dtype=np.int64)
+    found = np.empty((TILE, TILE), dtype=np.int64)
+    right = tiles(codes_b)
+    for rows, left in zip(blocks(len(codes_a), TILE), tiles(codes_a), strict=True):
+        for columns, other in zip(blocks(len(codes_b), TILE), right, strict=True):
+            tile_distances(left, other, found)
+            target = distances[rows, columns]
+            target[:] = found[: target.shape[0], : target.shape[1]]
+    return distances

@@ -11,12 +11,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.neighbours import nearest_points
 from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights
 from fedul_flwr.propagation.phases import (
@@ -36,7 +35,8 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
-from fedul_flwr.propagation.privacy_plan import privacy_plan
+from fedul_flwr.propagation.privacy import privacy_plan
+from fedul_flwr.propagation.solve import normalised_graph
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.complaints import exclude
 from fedul_flwr.secure.messages import checked_array

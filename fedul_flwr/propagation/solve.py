@@ -1,4 +1,4 @@
-"""Influence of labels along a graph: single columns of (I - alpha W)^-1, never the whole matrix.
+"""The data graph, and the influence of labels along it: columns of (I - alpha W)^-1 (XCLP).
 
 XCLP, phases 2 and 3 and appendix C.1. W is sparse and symmetric with eigenvalues in [-1, 1], so
 I - alpha W is positive definite, and conjugate gradients find one column after about
@@ -15,10 +15,166 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from fedul_flwr.data.class_priors import estimate_prior, uniform_prior
+from fedul_flwr.data.class_scores import checked_labels, checked_scores, shares_of_rows
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.packed_codes import blocks
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import UNLABELED, Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.neighbours import (
+    Distances,
+    neighbours_by_code,
+    neighbours_by_distance,
+)
+
+NUM_NEIGHBOURS = 10
+"""k of the paper, appendix A.2."""
+
+POWER = 3.0
+"""Exponent of similarities in edge weights in the authors' code; 1 in the text."""
+
+
+def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> sparse.csr_array:
+    """D^-1/2 W D^-1/2 with W = A + A^T and D = diag(W 1) (phase 2).
+
+    Mutual neighbors have twice the weight of one-sided ones. Rows of isolated points are empty.
+    Eigenvalues lie in [-1, 1].
+
+    Parameters
+    ----------
+    neighbours : A hat, ``(n, n)``, similarities of every point to its neighbors, not negative;
+        its diagonal is left out.
+    power : exponent of the similarities, positive; 3 in the authors' code, 1 in the paper's text.
+
+    Returns
+    -------
+    float64 ``(n, n)``, exactly symmetric, zero diagonal.
+
+    Raises
+    ------
+    UserError
+        For a power that is not positive, or similarities that are negative or not finite.
+    """
+    if not 0 < power < np.inf:
+        raise UserError(f"the power of edge weights is {power}; it must be positive")
+    chosen = sparse.coo_array(neighbours, dtype=np.float64)
+    if not np.isfinite(chosen.data).all() or (chosen.data < 0).any():
+        raise UserError("similarities of neighbours must be finite and not negative")
+    edge = (chosen.row != chosen.col) & (chosen.data > 0)
+    rows, columns, weights = chosen.row[edge], chosen.col[edge], chosen.data[edge] ** power
+    one_way = sparse.csr_array((weights, (rows, columns)), shape=chosen.shape)
+    graph = sparse.coo_array(one_way + one_way.T)
+    # A product of roots: the root of the product could underflow.
+    root = np.sqrt(np.bincount(graph.row, graph.data, minlength=graph.shape[0]))
+    normalised = graph.data / (root[graph.row] * root[graph.col])
+    return sparse.csr_array((normalised, (graph.row, graph.col)), shape=graph.shape)
+
+
+def graph_from_codes(
+    codes: Bytes, k: int = NUM_NEIGHBOURS, power: float = POWER
+) -> sparse.csr_array:
+    """Normalized graph ``(n, n)`` of points from their codes.
+
+    See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_code` and
+    :func:`normalised_graph`.
+    """
+    return normalised_graph(neighbours_by_code(codes, k), power)
+
+
+def graph_from_distances(
+    distances: Distances, num_bits: int, k: int = NUM_NEIGHBOURS, power: float = POWER
+) -> sparse.csr_array:
+    """Normalized graph ``(n, n)`` of points from their Hamming distances H only.
+
+    See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_distance` and
+    :func:`normalised_graph`.
+    """
+    return normalised_graph(neighbours_by_distance(distances, num_bits, k), power)
+
+
+SHARPNESS = 6.0
+SPREAD = (0.4, 0.8)
+"""Limits for exp(entropy) of an estimated prior, its effective number of classes, as a fraction of
+K: below the first it is used as it is, above the second a uniform prior is used. Chosen on MNIST,
+like the sharpness."""
+
+
+def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
+    """Y: a one in the column of each given label, zero rows for unlabeled points.
+
+    Parameters
+    ----------
+    labels : integers ``(n,)``, classes ``0..K-1`` or -1 for unlabeled.
+    num_classes : K, at least 1.
+
+    Returns
+    -------
+    float64 ``(n, K)``.
+
+    Raises
+    ------
+    UserError
+        For invalid labels, or K < 1.
+    """
+    given = checked_classes(labels, num_classes)
+    labeled = given != UNLABELED
+    rows = np.zeros((len(given), num_classes))
+    rows[labeled, given[labeled]] = 1
+    return rows
+
+
+def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floats:
+    """Re-weigh scores of one client's points by class priors estimated from them.
+
+    Not in the paper, and local: nothing leaves the client. Propagated scores are too uniform to be
+    posteriors; their power z^sharpness, divided by its sum, is used as one. From it expectation
+    maximization estimates class priors pi
+    (:func:`~fedul_flwr.data.class_priors.estimate_prior`, one pseudo point per class). An
+    estimate spread over :data:`SPREAD` [1] of the classes or more is treated as noise around
+    uniform priors and dropped; one spread over :data:`SPREAD` [0] or less is used as it is; between
+    them it is mixed with uniform priors. The resulting labels are those of z^sharpness · pi.
+
+    Parameters
+    ----------
+    scores : Z, ``(n, K)``, rows of one client's unlabeled points, finite, not negative.
+    sharpness : above 0; smaller values trust the priors more.
+
+    Returns
+    -------
+    ``(n, K)``, z · (K pi)^(1 / sharpness): the unchanged scores if pi is uniform. Zero rows do not
+    change and are not used in the estimate.
+
+    Raises
+    ------
+    UserError
+        For invalid scores or sharpness.
+    """
+    if not 0 < sharpness < np.inf:
+        raise UserError(f"the sharpness of scores is {sharpness}; it must be positive")
+    found = checked_scores(scores)
+    num_classes = found.shape[1]
+    reached = found.any(axis=1)
+    if num_classes == 1 or not reached.any():
+        return found
+    posterior = shares_of_rows(shares_of_rows(found[reached]) ** sharpness)
+    uniform = uniform_prior(num_classes)
+    prior = estimate_prior(posterior, uniform)
+    spread = np.exp(-(prior * np.log(prior)).sum()) / num_classes
+    low, high = SPREAD
+    doubt = np.clip((spread - low) / (high - low), 0, 1)
+    prior = prior + doubt * (uniform - prior)
+    return np.asarray(found * (num_classes * prior) ** (1 / sharpness))
+
+
+def checked_classes(labels: ArrayLike, num_classes: int) -> Ints:
+    """As :func:`checked_labels`, and also refuses labels above K - 1, and K < 1."""
+    if num_classes < 1:
+        raise UserError(f"there are {num_classes} classes; labels need 1 or more")
+    given = checked_labels(labels)
+    if given.max(initial=UNLABELED) >= num_classes:
+        raise UserError(f"label {given.max()} is none of the classes 0 to {num_classes - 1}")
+    return given
+
 
 Singles = NDArray[np.float32]
 _Real = TypeVar("_Real", np.float32, np.float64)
@@ -54,7 +210,7 @@ def propagate(
 
     Parameters
     ----------
-    graph : W, ``(n, n)``, symmetric, from :func:`~fedul_flwr.propagation.graph.normalised_graph`.
+    graph : W, ``(n, n)``, symmetric, from :func:`~fedul_flwr.propagation.solve.normalised_graph`.
     labels : Y, ``(n, K)``, one-hot rows of labeled points, zero rows of others.
     alpha : in [0, 1), how far labels spread.
     class_scaling : first divide each column by the number of its labels, as in the authors' code,

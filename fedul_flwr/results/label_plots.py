@@ -44,7 +44,7 @@ def label_figures(
     Parameters
     ----------
     scores : content of ``labels.json``, see
-        :func:`fedul_flwr.run.label_scores.score_labels`; without scores there are no figures.
+        :func:`fedul_flwr.run.scores.score_labels`; without scores there are no figures.
     class_names : K names; None if they are not known.
     """
     scored = scored_sources(scores)

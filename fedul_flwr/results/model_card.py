@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from fedul_flwr.config.features import RUN
-from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.config.data_settings import RUN
+from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import read_config

@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.config.features import RUN
-from fedul_flwr.config.model import recorded_options
+from fedul_flwr.config.data_settings import RUN
 from fedul_flwr.config.own_modules import require_trusted_modules
 from fedul_flwr.config.references import modules_from
 from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.config.training_settings import recorded_options
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns

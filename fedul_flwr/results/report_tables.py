@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.data.run_files.incidents import incidents, incidents_in_words
 from fedul_flwr.data.run_files.label_names import scored_sources, source_in_words

@@ -1,21 +1,58 @@
-"""Test and validation error at the server, computed while the next round trains."""
+"""Errors at the server after each round, their record, and measures of a finished run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from logging import INFO, WARNING
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from flwr.common import log
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, PointArrays, Source
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.data.class_priors import estimate_prior, reweigh
+from fedul_flwr.data.run_files.best_round import best_line
+from fedul_flwr.data.run_files.store import (
+    BEST_MODEL,
+    HAS_STATE,
+    MEASURES,
+    TEMPERATURE,
+    TRAINED_FOR,
+    RunDirectory,
+)
+from fedul_flwr.data.types import (
+    UNLABELED,
+    Arrays,
+    Floats,
+    Ints,
+    LabeledPoints,
+    PointArrays,
+    Source,
+)
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from fedul_flwr.learning.plan import local_plan
+from fedul_flwr.learning.temperature import fit_temperature
 from fedul_flwr.models import build_model
-from fedul_flwr.run.measures import balanced_accuracy, confusion, prior_error
+from fedul_flwr.run.measures import (
+    BINS,
+    DETAILS,
+    NUMBERS,
+    Measured,
+    balanced_accuracy,
+    confusion,
+    measures,
+    prior_error,
+)
+from fedul_flwr.run.run_warnings import (
+    one_class_warning,
+    shares_warning,
+    training_warnings,
+)
 
 
 class Errors(NamedTuple):
@@ -139,3 +176,287 @@ def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return sum(known) / len(known) if known else None
+
+
+AddRound = Callable[[Mapping[str, Any]], None]
+
+
+class Recorder:
+    """Records every round's model, and evaluates it in the background of the next round.
+
+    Evaluation and the next round do not depend on each other, so evaluation takes no extra time if
+    a core is idle. Only clients' own models (``evaluate = "local"``) are evaluated before the round
+    is recorded.
+
+    Parameters
+    ----------
+    directory : the run's directory.
+    settings : the run's settings, with ``selection`` resolved.
+    evaluator : ``None`` if the server has no data.
+    add_round : called with every line once it is in ``metrics.jsonl``.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        settings: RunConfig,
+        evaluator: Evaluator | None,
+        add_round: AddRound,
+    ) -> None:
+        self.directory = directory
+        self.settings = settings
+        self.evaluator = evaluator
+        self._add_round = add_round
+        self.lines = directory.read_metrics()
+        self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="evaluation")
+        self._pending: Future[None] | None = None
+
+    def record(
+        self,
+        line: Mapping[str, Any],
+        arrays: Arrays,
+        state: Mapping[str, Any],
+        local_models: Sequence[Arrays] = (),
+        prior: Floats | None = None,
+    ) -> None:
+        """Save the model of one round and evaluate it in the background.
+
+        Parameters
+        ----------
+        line : the round's metrics so far, with key ``round``.
+        arrays : the round's model.
+        state : state for resuming.
+        local_models : models of the round's clients, evaluated instead with ``evaluate = "local"``.
+        prior : ``(K,)``, class priors that the model is trained for; None if there are none.
+        """
+        self.wait()
+        self.directory.check()
+        number = line["round"]
+        local = self.settings.evaluate == "local"
+        if local:  # first, because they are not saved: a run interrupted here repeats this round
+            self._evaluate(dict(line), arrays, local_models, prior)
+        self.directory.save_state(number, state)
+        known = {} if prior is None else {TRAINED_FOR: prior.tolist()}
+        about = {**line, HAS_STATE: bool(state), **known}
+        self.directory.save_model(LAST_MODEL, arrays, about)
+        self.directory.drop_states_before(number)
+        self.directory.drop_client_versions(number)
+        if not local:
+            self._pending = self._pool.submit(self._evaluate, dict(line), arrays, [arrays], prior)
+
+    def wait(self) -> None:
+        """Wait for the running evaluation; raises its errors."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+    def close(self) -> None:
+        """Wait for the running evaluation and stop the background thread."""
+        try:
+            self.wait()
+        finally:
+            self._pool.shutdown()
+
+    def best(self) -> Mapping[str, Any] | None:
+        """Line of the best round so far."""
+        return best_line(self.lines, self.settings.selection)
+
+    def _evaluate(
+        self,
+        line: dict[str, Any],
+        arrays: Arrays,
+        measured: Sequence[Arrays],
+        prior: Floats | None,
+    ) -> None:
+        number = line["round"]
+        errors = Errors()
+        started = time.perf_counter()
+        if self.evaluator and self.settings.is_evaluated(number):
+            errors = self.evaluator.errors(measured, prior)
+        line |= {
+            "test_error": errors.test,
+            "validation_error": errors.validation,
+            "test_balanced_error": errors.test_balanced,
+            "validation_balanced_error": errors.validation_balanced,
+            **({} if prior is None else {"validation_prior_error": errors.validation_prior}),
+            "validation_loss": errors.validation_loss,
+            **({"labeled_error": errors.labeled} if self.settings.measure_forgetting else {}),
+            "seconds_evaluation": time.perf_counter() - started,
+        }
+        self.lines.append(line)
+        if self.best() is line:
+            # Save before writing the line: a run interrupted here evaluates this round again.
+            self.directory.save_model(BEST_MODEL, arrays, {"round": number})
+        self.directory.append_metrics(line)
+        self._add_round(line)
+        log(INFO, "Round %s: %s", number, _readable(line))
+
+
+def _readable(line: Mapping[str, Any]) -> str:
+    words = {
+        "test error": ("test_error", "%"),
+        "validation error": ("validation_error", "%"),
+        "held-out loss": ("heldout_loss", ""),
+        "surrogate loss": ("surrogate_loss", ""),
+        "loss": ("loss", ""),
+        "time": ("seconds", " s"),
+    }
+    return ", ".join(
+        f"{word} {np.round(line[key], 4)}{unit}"
+        for word, (key, unit) in words.items()
+        if line.get(key) is not None
+    )
+
+
+BEST, LAST, UNSCALED, REWEIGHED = "best", "last", "unscaled", "reweighed"
+"""Predictions that are measured: those of the best round's model and of the last round's; and of
+the best one before temperature scaling, and re-weighed for the class priors of the test inputs."""
+
+
+class Outcome(NamedTuple):
+    """Entries for the summary, and the measures of all predictions by their names."""
+
+    summary: dict[str, Any]
+    measures: dict[str, Measured]
+
+
+def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
+    """Measure the models of the best and the last round, in one pass over the test set each.
+
+    With ``calibration`` the best model gets its temperature first, from validation points.
+
+    Parameters
+    ----------
+    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
+    """
+    settings, evaluator = recorder.settings, recorder.evaluator
+    kept = recorder.best()
+    best, last = kept or recorder.lines[-1], recorder.lines[-1]
+    about: dict[str, Any] = {
+        "test_prior": None if trained is None else trained.tolist(),
+        "test_prior_source": None if trained is None else settings.test_prior_source,
+        "validation_balanced_error": best.get("validation_balanced_error"),
+    }
+    if trained is not None:
+        about["validation_prior_error"] = best.get("validation_prior_error")
+    if evaluator is None:
+        return Outcome(about, {})
+    # Without a criterion for the best round no best model was saved.
+    name = BEST_MODEL if kept else LAST_MODEL
+    temperature = None
+    if settings.calibration == "temperature" and kept:
+        temperature = about["temperature"] = _calibrate(recorder, evaluator)
+    if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
+        about["balanced_accuracy"] = 100 - best["test_balanced_error"]
+    test = evaluator.test
+    to_estimate = settings.test_prior == "em" and trained is not None
+    to_measure = settings.evaluate == "global" and len(test.points) > 0
+    if not (to_estimate or to_measure):
+        return Outcome(about, {})
+
+    from scipy.special import softmax  # slow to load, and needed at a run's end only
+
+    inputs = np.arange(len(test.inputs), dtype=np.int64) if to_estimate else test.points
+    logits = evaluator.logits(recorder.directory.load_model(name)[0], test, inputs)
+    posteriors = {BEST: softmax(logits / (temperature or 1), axis=1)}
+    if temperature is not None:
+        posteriors[UNSCALED] = softmax(logits, axis=1)
+    if to_estimate:
+        assert trained is not None
+        prior = estimate_prior(posteriors[BEST], trained)
+        posteriors[REWEIGHED] = reweigh(posteriors[BEST], trained, prior)
+        posteriors = {key: rows[test.points] for key, rows in posteriors.items()}
+        about["test_prior_estimate"] = prior.tolist()
+        predicted = posteriors[REWEIGHED].argmax(axis=1)
+        about["test_error_reweighed"] = (
+            100 * float(np.mean(predicted != test.labels)) if len(predicted) else None
+        )
+    if not to_measure:
+        return Outcome(about, {})
+    if best["round"] == last["round"]:
+        posteriors[LAST] = posteriors.get(UNSCALED, posteriors[BEST])
+    else:
+        logits = evaluator.logits(recorder.directory.load_model(LAST_MODEL)[0], test)
+        posteriors[LAST] = softmax(logits, axis=1)
+    found: dict[str, Measured] = {
+        key: {"round": (last if key == LAST else best)["round"], **measures(rows, test.labels)}
+        for key, rows in posteriors.items()
+    }
+    about |= {key: found[BEST][key] for key in NUMBERS if key != "error"}
+    about["ece_bins"] = BINS
+    about["measures"] = {
+        key: {part: value for part, value in one.items() if part not in DETAILS}
+        for key, one in found.items()
+    }
+    return Outcome(about, found)
+
+
+def _calibrate(recorder: Recorder, evaluator: Evaluator) -> float:
+    """Fit the best model's temperature on the validation points, and write it with the model."""
+    arrays, header = recorder.directory.load_model(BEST_MODEL)
+    validation = evaluator.validation
+    found = fit_temperature(evaluator.logits(arrays, validation), validation.labels)
+    recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: found})
+    return found
+
+
+def finish_measures(
+    recorder: Recorder, shares: ShareCheck, trained: Floats | None
+) -> dict[str, Any]:
+    """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries.
+
+    Parameters
+    ----------
+    trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
+    """
+    outcome = measure_models(recorder, trained)
+    if outcome.measures:
+        recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
+    warnings = [*training_warnings(recorder.lines).values(), shares.warning(trained)]
+    if BEST in outcome.measures:
+        best = outcome.measures[BEST]
+        model, matrix = f"The model of round {best['round']}", np.asarray(best["confusion"])
+        warnings.append(one_class_warning(matrix, shares.class_names, model, "test points"))
+        if warnings[-1]:
+            log(WARNING, "%s", warnings[-1])
+    return {**outcome.summary, "warnings": [text for text in warnings if text]}
+
+
+class ShareCheck:
+    """Compares the class shares of the server's labeled points with the priors trained for.
+
+    Parameters
+    ----------
+    recorder : of the run.
+    of_server : labeled points that the server trains on, or None.
+    class_names : K names.
+    """
+
+    def __init__(
+        self, recorder: Recorder, of_server: LabeledPoints | None, class_names: tuple[str, ...]
+    ) -> None:
+        self.class_names = class_names
+        self._settings = recorder.settings
+        evaluator = recorder.evaluator
+        parts = {
+            "server's labeled points": of_server,
+            "validation points": evaluator and evaluator.validation,
+            "test points": evaluator and evaluator.test,
+        }
+        self._counts = {name: self._count(data.labels) for name, data in parts.items() if data}
+        self._said = False
+
+    def warning(self, prior: Floats | None) -> str | None:
+        """The warning for the priors ``(K,)`` trained for, logged once; None if all is well."""
+        if prior is None:
+            return None
+        advice = "set test-prior if these are the class shares to come"
+        estimates = self._settings.test_prior == "em"
+        found = shares_warning(self._counts, prior, self.class_names, "" if estimates else advice)
+        if found and not self._said:
+            log(WARNING, "%s", found)
+            self._said = True
+        return found
+
+    def _count(self, labels: Ints) -> Ints:
+        return np.bincount(labels[labels != UNLABELED], minlength=len(self.class_names))

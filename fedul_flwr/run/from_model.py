@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.own_modules import name_again, require_trusted_modules
+from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL

@@ -14,7 +14,7 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.run.recorder import Recorder
+from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.run.setup import start_elsewhere
 
 REMEDY = "restore the file from a copy, or begin anew in another output"

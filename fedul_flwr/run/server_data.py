@@ -1,4 +1,4 @@
-"""The server's data: test and validation sets, and the split of a simulation."""
+"""The server's data: the data set that the settings name, test and validation sets, the split."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.config.baselines import SupervisedSettings
+from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
 from fedul_flwr.config.methods import DataKind
-from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind
+from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind, refuse_other_points
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.server import ServerTrainingSettings
+from fedul_flwr.config.sections import NaturalSettings
+from fedul_flwr.config.shared import SharedSettings
+from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.federated_split import set_aside, without_sample
+from fedul_flwr.data.formats import composed
 from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.split import Split, build_split, client_files
 from fedul_flwr.data.standardize import (
     ScaledInputs,
@@ -27,12 +31,60 @@ from fedul_flwr.data.standardize import (
     moments,
     scaling_by,
 )
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
+from fedul_flwr.extractors.feature_store import feature_source
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator
-from fedul_flwr.run.named_data import named_shape, open_named, table_options
+
+
+def open_named(
+    dataset: str, settings: RunConfig, table: TableOptions
+) -> tuple[DataShape, Path, Source]:
+    """Shape, folder and content of a data set; the latter two of its features, if it has some."""
+    place = source_directory(dataset, image_size=settings.image_size, table=table)
+    source = read_source(place)
+    shape = DataShape(source.input_shape, source.class_names, source.columns, bits=source.bits)
+    if not settings.features:
+        return shape, place, source
+    refuse_other_points(settings, shape.input_shape)  # before an extractor gets them
+    place = feature_source(place, extractor_of(settings))
+    featured = read_source(place)
+    return replace(shape, num_features=featured.input_shape[0]), place, featured
+
+
+def table_options(settings: SharedSettings) -> TableOptions:
+    """Rules for the server's tables of features."""
+    columns = read_columns(settings.columns) if settings.columns else None
+    group = ""
+    if isinstance(settings, RunConfig) and settings.partition == "natural":
+        group = settings[NaturalSettings].column
+    return TableOptions(
+        settings.missing,
+        settings.label_column,
+        columns,
+        settings.text_column,
+        settings.image_bits,
+        group,
+    )
+
+
+def named_shape(settings: SharedSettings) -> DataShape:
+    """Input shape and classes from ``class-names``, ``input-shape`` and ``columns``."""
+    names = tuple(composed(name.strip()) for name in settings.class_names.split(","))
+    columns = table_options(settings).columns
+    told = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
+    shape = told if columns is None else (len(columns.features),)
+    if told not in ((), shape):
+        raise UserError(
+            f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
+            "features; leave input-shape out."
+        )
+    count = extractor_of(settings).num_features(shape) if settings.features else 0
+    return DataShape(shape, names, columns, count, settings.image_bits)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from torch import nn
 
 from fedul_flwr.config.base import AUTO
-from fedul_flwr.config.fedul import FedULSettings, may_ask_for_shares
+from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fedul_flwr.config.semi import XCLPSettings
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.incidents import incidents
 from fedul_flwr.data.run_files.label_names import XCLP
@@ -13,7 +13,7 @@ from fedul_flwr.data.run_files.label_names import XCLP
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.federated.round_record import RoundRecord
-    from fedul_flwr.run.recorder import Recorder
+    from fedul_flwr.run.evaluation import Recorder
 
 SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")
 """Traffic of a round in percent of a dense model per client: bytes, and values sent because they
@@ -85,7 +85,7 @@ def write_labeling_summary(
     Parameters
     ----------
     record : traffic and failures.
-    scores : from :func:`fedul_flwr.run.label_scores.score_labels`; empty if unknown.
+    scores : from :func:`fedul_flwr.run.scores.score_labels`; empty if unknown.
     warnings : sentences about these scores.
     """
     sources = scores.get("sources", {})

@@ -19,8 +19,8 @@ from fedul_flwr.baselines.labels_only import LabelsOnlyClient
 from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
 from fedul_flwr.client_apps.xclp import XCLPClient
+from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
@@ -37,7 +37,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.propagation.client import GraphPoints
 from tests.support.local_tasks import task_of, weighted_points
 from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, train

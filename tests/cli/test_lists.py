@@ -11,11 +11,9 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.completion import choices, complete_assignment, complete_setting
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.method_notes import METHOD_NOTES
-from fedul_flwr.config.methods import METHODS
+from fedul_flwr.config.methods import METHOD_NOTES, METHODS
 from fedul_flwr.config.run_config import default_flat
-from fedul_flwr.data.known_datasets import KNOWN_DATASETS, KnownDataset
-from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.sources import KNOWN_DATASETS, KnownDataset, load_source
 
 runner = CliRunner()
 

@@ -12,9 +12,9 @@ import pytest
 from fedul_flwr.client_apps import xclp, xclp_predict
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import PropagationSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
@@ -23,8 +23,7 @@ from fedul_flwr.learning import features
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import propagated_scores
-from fedul_flwr.propagation.client import RUN_SEED, STORED
-from fedul_flwr.propagation.graph_points import GraphPoints
+from fedul_flwr.propagation.client import RUN_SEED, STORED, GraphPoints
 from fedul_flwr.propagation.phases import END
 from tests.support.recorded_calls import recorded
 from tests.support.simulated_clients import simulated_client

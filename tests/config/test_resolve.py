@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.document import defaults_toml, settings_page
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
 from fedul_flwr.errors import UserError

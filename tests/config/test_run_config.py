@@ -15,9 +15,8 @@ from pydantic import ValidationError
 
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.data_settings import PartitionName
-from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSettings, XCLPSettings
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.run_config import (
     RunConfig,
@@ -27,8 +26,8 @@ from fedul_flwr.config.run_config import (
     resolve,
 )
 from fedul_flwr.config.sections import SECTIONS, FedProxSettings
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.config.shared import BaseName, SharedSettings
+from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.errors import UserError
 from tests.support.given_labels_method import GIVEN_METHOD
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.matching import (
+from fedul_flwr.config.method_settings import (
     ConsistencySettings,
     FixMatchSettings,
     ScenarioSettings,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedul_flwr.config.labels import LabelSettings
-from fedul_flwr.data.assign_labels import assign_labels_to_clients, label_shares
+from fedul_flwr.config.method_settings import LabelSettings
+from fedul_flwr.data.label_split import assign_labels_to_clients, label_shares
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
 

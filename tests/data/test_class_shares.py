@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.data.class_shares import imbalanced_partition, majority_partition
+from fedul_flwr.data.partition import imbalanced_partition, majority_partition
 from fedul_flwr.errors import UserError
 
 Ints = NDArray[np.int64]

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.label_split import (
     LabelAssignment,
     LabelTruth,
     open_partly_labeled_points,
+    read_released_split,
     save_split,
 )
-from fedul_flwr.data.released_split import read_released_split
 from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.split import (
     Split,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.label_split import LabelTruth, who_has_labels

@@ -11,10 +11,10 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedul_flwr.config.fedul import UnlabeledSetSettings
-from fedul_flwr.data import set_generator
+from fedul_flwr.config.method_settings import UnlabeledSetSettings
+from fedul_flwr.data import set_split as set_generator
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.set_generator import (
+from fedul_flwr.data.set_split import (
     GeneratedSets,
     add_prior_noise,
     draw_priors,

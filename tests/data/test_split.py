@@ -12,13 +12,12 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.base import Settings
-from fedul_flwr.config.fedul import FedULSettings, UnlabeledSetSettings
+from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
 from fedul_flwr.data.federated_split import read_arrays, set_aside
-from fedul_flwr.data.set_generator import generate_sets
-from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
+from fedul_flwr.data.set_split import generate_sets, open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.errors import UserError
 from tests.data.conftest import write_source

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.engine.simulate import plan_rounds
-from fedul_flwr.run.recorder import Recorder
+from fedul_flwr.run.evaluation import Recorder
 from tests.support.runs import train
 
 Settings = Callable[..., RunConfig]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.run_config import parse_flat, resolve
-from fedul_flwr.data.assign_labels import assign_labels_to_clients
 from fedul_flwr.data.federated_split import assign_points
+from fedul_flwr.data.label_split import assign_labels_to_clients
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.data.types import PointArrays, Source
 from fedul_flwr.experiments.matrix import Size

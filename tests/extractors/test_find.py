@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.config.features import split_side
+from fedul_flwr.config.data_settings import split_side
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import find_extractor
 

@@ -19,7 +19,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, DESCRIBE, SETTINGS, SETUP
 from fedul_flwr.federated.nodes import setup_content
-from fedul_flwr.run.named_data import named_shape
+from fedul_flwr.run.server_data import named_shape
 from tests.support.runs import metrics, train
 
 VECTORS = {

@@ -33,13 +33,12 @@ import fedul_flwr.federated.client_training
 import fedul_flwr.learning.pseudo_label_task
 import fedul_flwr.propagation.client
 import fedul_flwr.propagation.client_noise
-import fedul_flwr.propagation.graph_points
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.config.fedul import UnlabeledSetSettings
+from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.set_generator import generate_sets
+from fedul_flwr.data.set_split import generate_sets
 from fedul_flwr.data.types import UnlabeledSets
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_batches
@@ -87,7 +86,7 @@ FORBIDDEN = {
         *(fedul_flwr.federated.client_training, fedul_flwr.federated.client_training),
         *(fedul_flwr.federated.client_training, fedul_flwr.learning.pseudo_label_task),
         *(fedul_flwr.propagation.client, fedul_flwr.propagation.client_noise),
-        fedul_flwr.propagation.graph_points,
+        fedul_flwr.propagation.client,
         *(fedul_flwr.client_apps.fedul, fedul_flwr.client_apps.fedul_consistency),
         *(fedul_flwr.baselines.fedpl, fedul_flwr.baselines.fedllp),
         *(fedul_flwr.client_apps.xclp, fedul_flwr.client_apps.xclp_predict),

@@ -10,8 +10,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from fedul_flwr.config.model import ModelOptions
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.learning.helpers import HelperChoice, embed, nearest_clients, noise_point
 from fedul_flwr.learning.local import dump_arrays

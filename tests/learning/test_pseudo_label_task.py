@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.config.semi import (
+from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
     PropagatedLabelSettings,
     PseudoLabelSettings,

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import feature_layer, inputs_of
-from fedul_flwr.models.resnet9 import Skip
+from fedul_flwr.models.resnets import Skip
 
 
 def inputs(height: int, width: int) -> torch.Tensor:

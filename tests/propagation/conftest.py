@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.datasets import load_digits
 
-from fedul_flwr.propagation.graph import normalised_graph
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
+from fedul_flwr.propagation.solve import normalised_graph
 
 SEED = bytes(range(32))
 

@@ -14,10 +14,8 @@ from scipy.special import entr
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import label_propagation, propagated_scores
-from fedul_flwr.propagation.graph import normalised_graph
-from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
-from fedul_flwr.propagation.solve import propagate
+from fedul_flwr.propagation.solve import normalised_graph, one_hot, propagate, reweigh_by_prior
 from tests.propagation.conftest import SEED, Floats, clusters
 
 Digits = tuple[Floats, np.ndarray, np.ndarray]

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import codes as module
-from fedul_flwr.propagation.codes import cosine_from_hamming, encode, projections
-from fedul_flwr.propagation.hamming import hamming
+from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming, projections
 from tests.propagation.conftest import SEED
 
 KNOWN_CODES = "1eb018491aec7fe9 dc46c8ece34d5b2b 271c25110dec55d6"

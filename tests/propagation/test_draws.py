@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedul_flwr.propagation.random_floats import gaussians, uniforms
+from fedul_flwr.propagation.codes import gaussians, uniforms
 
 
 def test_uniforms_by_hand() -> None:

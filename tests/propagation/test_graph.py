@@ -7,10 +7,9 @@ import pytest
 from scipy import sparse
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.graph import graph_from_codes, graph_from_distances, normalised_graph
-from fedul_flwr.propagation.hamming import hamming
+from fedul_flwr.propagation.codes import encode, hamming
 from fedul_flwr.propagation.neighbours import neighbours_by_code, neighbours_by_cosine
+from fedul_flwr.propagation.solve import graph_from_codes, graph_from_distances, normalised_graph
 from tests.propagation.conftest import SEED, clusters
 
 

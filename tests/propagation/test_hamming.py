@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.propagation.compiled import TILE
-from fedul_flwr.propagation.hamming import hamming
 
 
 def counted(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int64]:

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
+from fedul_flwr.propagation.solve import one_hot, reweigh_by_prior
 from tests.propagation.conftest import Floats
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import neighbours as module
-from fedul_flwr.propagation.codes import cosine_from_hamming, encode
+from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming
 from fedul_flwr.propagation.compiled import TILE, compare_turn, offer, tiles
-from fedul_flwr.propagation.hamming import hamming
 from fedul_flwr.propagation.neighbours import (
     neighbours_by_code,
     neighbours_by_cosine,

@@ -10,9 +10,7 @@ import pytest
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.graph import graph_from_codes
-from fedul_flwr.propagation.labels import one_hot, reweigh_by_prior
-from fedul_flwr.propagation.solve import propagate
+from fedul_flwr.propagation.solve import graph_from_codes, one_hot, propagate, reweigh_by_prior
 from tests.propagation.conftest import SEED, Floats
 
 pytestmark = pytest.mark.realdata

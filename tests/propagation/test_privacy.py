@@ -14,13 +14,13 @@ from scipy.stats import chisquare, kstest, norm
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import privacy as module
+from fedul_flwr.propagation.codes import gaussians
 from fedul_flwr.propagation.privacy import (
     SENSITIVITY,
     gaussian_sigma,
     noisy_directions,
     randomised_labels,
 )
-from fedul_flwr.propagation.random_floats import gaussians
 from fedul_flwr.secure.randomness import keystream
 
 KEY = bytes(range(32))

@@ -12,8 +12,7 @@ from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.propagation.privacy import gaussian_sigma
-from fedul_flwr.propagation.privacy_plan import privacy_plan
+from fedul_flwr.propagation.privacy import gaussian_sigma, privacy_plan
 
 
 def parse(method: str = "xclp", **options: Any) -> RunConfig:

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.partial_sums import (
     Influences,
     JointGraph,
@@ -18,7 +17,7 @@ from fedul_flwr.propagation.partial_sums import (
     propagation_weights,
     scores_of,
 )
-from fedul_flwr.propagation.solve import propagate
+from fedul_flwr.propagation.solve import one_hot, propagate
 from fedul_flwr.secure.rowsums import open_rows, split_share, sum_shares
 from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
 

@@ -12,10 +12,14 @@ from sklearn.semi_supervised import LabelSpreading
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import solve as module
-from fedul_flwr.propagation.graph import normalised_graph
-from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
-from fedul_flwr.propagation.solve import propagate, propagation_columns, scaled_by_class
+from fedul_flwr.propagation.solve import (
+    normalised_graph,
+    one_hot,
+    propagate,
+    propagation_columns,
+    scaled_by_class,
+)
 from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
 
 

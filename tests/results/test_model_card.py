@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.method_notes import METHOD_NOTES
+from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.results import report as report_module
 from fedul_flwr.results.model_card import model_card

@@ -9,7 +9,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from fedul_flwr.data.set_split import SetTruth
-from fedul_flwr.run.prior_scores import score_priors
+from fedul_flwr.run.scores import score_priors
 
 TRUE = np.array([[0.5, 0.5], [0.8, 0.2]])
 NOTHING = np.empty(0, dtype=np.int64)

@@ -16,7 +16,7 @@ from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.results.plots import draw_plots
 from fedul_flwr.results.report import report
-from fedul_flwr.run.label_scores import score_pseudo_labels
+from fedul_flwr.run.scores import score_pseudo_labels
 from tests.support.runs import metrics, train
 
 Settings = Callable[..., RunConfig]

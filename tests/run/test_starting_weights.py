@@ -16,7 +16,7 @@ from torchvision import transforms
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
-from fedul_flwr.run.initial_weights import load_starting_weights
+from fedul_flwr.run.setup import load_starting_weights
 from tests.support.runs import last_model, train
 
 SMALL = "mobilenet_v3_small"

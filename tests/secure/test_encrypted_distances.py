@@ -7,8 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.hamming import hamming
+from fedul_flwr.propagation.codes import encode, hamming
 from fedul_flwr.propagation.neighbours import nearest_points, neighbours_by_code
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (

@@ -29,8 +29,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fedul_flwr.propagation.graph import normalised_graph
-from fedul_flwr.propagation.labels import one_hot
 from fedul_flwr.propagation.neighbours import neighbours_by_cosine
 from fedul_flwr.propagation.partial_sums import (
     JointGraph,
@@ -38,7 +36,7 @@ from fedul_flwr.propagation.partial_sums import (
     own_rows,
     propagation_weights,
 )
-from fedul_flwr.propagation.solve import propagate, propagation_columns
+from fedul_flwr.propagation.solve import normalised_graph, one_hot, propagate, propagation_columns
 from fedul_flwr.secure.rowsums import from_words, open_rows, split_share, sum_shares, to_words
 from tests.propagation.conftest import Floats, clusters
 

@@ -38,7 +38,7 @@ from fedul_flwr.learning.local import dump_arrays, load_arrays, on_logits, train
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
-from fedul_flwr.run.recorder import Recorder
+from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.strategies.fedmatch import PARTS, FedMatch
 from tests.support.fedmatch_exchanges import (
     LC,

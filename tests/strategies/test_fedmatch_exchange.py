@@ -23,7 +23,7 @@ from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.federated.sparse import HEADER, INDICES, MASK, VALUES, decode
 from fedul_flwr.learning.disjoint import PSI, SIGMA, unflatten
 from fedul_flwr.learning.helpers import nearest_clients
-from fedul_flwr.run.recorder import Recorder
+from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.fedmatch_exchanges import (
     LC,

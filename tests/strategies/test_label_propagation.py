@@ -17,10 +17,8 @@ from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.graph import graph_from_codes
-from fedul_flwr.propagation.hamming import hamming
-from fedul_flwr.propagation.labels import one_hot
+from fedul_flwr.propagation.codes import encode, hamming
+from fedul_flwr.propagation.solve import graph_from_codes, one_hot
 from tests.propagation.conftest import Floats, clusters, dense_inverse
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 

@@ -10,8 +10,8 @@ import pytest
 
 import fedul_flwr.propagation.client
 import tests.support.xclp_parties
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_names import XCLP, file_name
 from fedul_flwr.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from torch.nn import functional
 
-from fedul_flwr.config.labels import LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import PartlyLabeledPoints

@@ -30,9 +30,9 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.semi import XCLPSettings
 from fedul_flwr.data import federated_split as holdings
 from fedul_flwr.data.cache import map_version
 from fedul_flwr.data.content import Content

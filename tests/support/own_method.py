@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import Settings
-from fedul_flwr.config.fedul import FedULSettings
+from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.strategies.fedul import FedUL
 

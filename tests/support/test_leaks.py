@@ -16,7 +16,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import read_message_log
 from fedul_flwr.learning.features import pixel_features
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.labels import one_hot
+from fedul_flwr.propagation.solve import one_hot
 from fedul_flwr.secure.rowsums import to_words
 from tests.support.leaks import contains, messages_with
 from tests.support.runs import train

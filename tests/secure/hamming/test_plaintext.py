@@ -10,8 +10,8 @@ import pytest
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.graph import graph_from_codes, normalised_graph
 from fedul_flwr.propagation.neighbours import nearest_points
+from fedul_flwr.propagation.solve import graph_from_codes, normalised_graph
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.hamming.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
 from fedul_flwr.secure.similarity import Task

@@ -1,0 +1,612 @@
+"""Settings of methods: one class for each table."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
+from fedul_flwr.config.privacy import DPSettings
+
+
+class LabelSettings(Settings):
+    """Which of a simulation's points have labels, for methods on partly labeled data.
+
+    Not used on devices, where a client has its own points and ``labels.csv``.
+    """
+
+    table: ClassVar[str] = "labels"
+    total: Annotated[int, Field(ge=0)] = 100
+    """Labels of all clients together (n_L), split as evenly as possible over those with labels."""
+    fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """If set, every client with labels has them for this fraction of its points; replaces
+    `total`."""
+    labeled_clients: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Fraction of the clients that have labels; at least one has."""
+    sampling: Literal["balanced", "random"] = "balanced"
+    """Labeled points are spread as equally as possible over a client's classes (XCLP paper, IID),
+    or drawn in the class proportions of the client's points."""
+    classes_per_client: Annotated[int, Field(ge=0)] = 0
+    """If set, the labels of each client are of so many classes alone, and its other points stay as
+    the partition has them (XCLP paper, Non-IID with 5). Every class comes equally often: among as
+    many clients as there are classes, their sets of classes differ by a rotation."""
+    new_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Fraction of every client's points that are new: no method trains on them, methods only
+    predict their labels."""
+    without_client: Annotated[int, Field(ge=-1)] = -1
+    """Withhold the labels of this client and change no others; -1 withholds none."""
+    split: str = ""
+    """Path of an earlier run's `split.npz`, or of a split file of the XCLP authors' code
+    (`.txt`), to use in place of a new split of points and labels."""
+
+
+class ServerTrainingSettings(Settings):
+    """Training on labeled points at the server, with the shared optimizer, batch size and L1."""
+
+    table: ClassVar[str] = "server"
+    dataset: str = ""
+    """Data set whose train split has the labeled points; empty takes `server-fraction` of the run's
+    own training data."""
+    points: Annotated[int, Field(ge=0)] = 0
+    """Use only this many labeled points, in the proportions of the classes; 0 uses all."""
+    epochs: Annotated[int, Field(ge=1)] = 1
+    """Epochs per round."""
+    learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
+
+
+class FedULMixSettings(Settings):
+    """Mixing FedUL's model with one trained at the server (bi-objective FedUL, method 2)."""
+
+    table: ClassVar[str] = "fedul-mix"
+    mixing_weight: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Weight lambda of the server's model f' in (1 − lambda)·f + lambda·f'."""
+    independent: Literal["restart", "persistent"] = "restart"
+    """Whether f' restarts from the aggregated f in every round, or continues from its own last
+    round."""
+
+
+class UnlabeledSetSettings(Settings):
+    """How a simulation generates the clients' unlabeled sets and their class priors.
+
+    Not used on devices, where a client has its own sets and ``priors.csv``.
+    """
+
+    table: ClassVar[str] = "fedul"
+    num_sets: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    """Unlabeled sets per client (M)."""
+    num_sets_max: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """If set, M differs between clients, from `num-sets` to this."""
+    num_sets_spread: Literal["random", "even"] = "random"
+    """How M differs: drawn at random per client, or in equal steps from the first client to the
+    last (table E.12: 10, 20, 30, 40, 50)."""
+    priors: Literal["dominant", "uniform"] = "dominant"
+    """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
+    same_priors: bool = False
+    """All clients assign their points to sets by one matrix whose columns sum to 1 (authors' code,
+    MNIST IID). With `overlap = "shared"` the sets of a client then contain K/M of its points: all
+    for M = K, half for M = 2K. A client with fewer sets than others takes the first rows."""
+    prior_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    """Number of draws of Pi that are summed for `same-priors` (authors' code: the number of
+    clients, so 5 in table 1 and 10 in table E.13). More draws make Pi easier to invert."""
+    overlap: Literal["disjoint", "shared"] = "disjoint"
+    """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
+    prior_noise: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
+    prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
+    """Factor of the noise: 1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
+    prior_counts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Labels per set, drawn at random, from which clients estimate its class priors (posterior mean
+    under Jeffreys' prior); 0 is exact."""
+
+    @model_validator(mode="after")
+    def _check_noise(self) -> Self:
+        if self.prior_noise_form == "literal" and self.prior_noise == 0:
+            raise ValueError("fedul.prior-noise-form = 'literal' needs fedul.prior-noise above 0")
+        if self.prior_counts and self.prior_noise:
+            raise ValueError(
+                "fedul.prior-counts and fedul.prior-noise exclude each other: "
+                "class priors are estimated from labels, or exact with noise"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _check_draws(self) -> Self:
+        if self.prior_draws > 1 and not self.same_priors:
+            raise ValueError("fedul.prior-draws above 1 needs fedul.same-priors = true")
+        return self
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        if 0 < self.num_sets_max < self.num_sets:
+            raise ValueError(
+                f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "
+                f"fedul.num-sets = {self.num_sets}"
+            )
+        if self.num_sets_spread == "even" and self.num_sets_max == 0:
+            raise ValueError("fedul.num-sets-spread = 'even' needs fedul.num-sets-max above 0")
+        return self
+
+
+class AdmissionSettings(UnlabeledSetSettings):
+    """Checks of clients' sets, for every method that trains on unlabeled sets."""
+
+    strict_rank: bool = False
+    """Refuse a client whose own Pi has rank below K; otherwise only warn."""
+    share_priors: bool = False
+    """Clients send Pi to the server, for its rank check and for reports."""
+    on_refusal: Literal["stop", "drop"] = "stop"
+    """If a client's sets cannot be used: stop the run, or continue without the client."""
+
+
+class FedULSettings(AdmissionSettings):
+    """Settings of FedUL."""
+
+    surrogate_loss: Literal["nll", "release"] = "nll"
+    """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
+    heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Fraction of every set that is held out, if the best round is selected by held-out loss."""
+    learn_priors: bool = False
+    """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
+    counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""
+    learn_priors_after: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    """First rounds, in which `learn-priors` keeps Pi as told: a model that has learned little
+    teaches Pi its errors."""
+    check_priors: bool = True
+    """In the last round every client checks whether the model's predictions fit the class priors
+    that it was told, and names sets that do not fit in its own log. Nothing of it is sent."""
+    fewer_sets: bool = False
+    """Accept clients with fewer sets than classes, at least two: other clients' sets have to tell
+    the classes apart that its own do not. With `share-priors` the server checks that they do."""
+
+    @model_validator(mode="after")
+    def _check_own(self) -> Self:
+        if self.learn_priors and self.surrogate_loss == "release":
+            raise ValueError("fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'")
+        default = type(self).model_fields["learn_priors_after"].default
+        if self.learn_priors_after != default and not self.learn_priors:
+            raise ValueError("fedul.learn-priors-after needs fedul.learn-priors = true")
+        if self.fewer_sets and self.strict_rank:
+            raise ValueError(
+                "fedul.fewer-sets and fedul.strict-rank exclude each other: "
+                "fewer sets than classes have a rank below K"
+            )
+        return self
+
+
+def fewer_sets(options: AdmissionSettings) -> bool:
+    """Whether clients with fewer sets than classes can take part."""
+    return isinstance(options, FedULSettings) and options.fewer_sets
+
+
+def may_ask_for_shares(fedul: FedULSettings, dp: DPSettings) -> bool:
+    """Whether ``test-prior = "sets"`` is possible: the loss takes class priors, and differential
+    privacy does not forbid their mean without noise."""
+    return fedul.surrogate_loss != "release" and dp.clipping == "none"
+
+
+class FedULConsistencySettings(Settings):
+    """FedUL with consistency between weak and strong views of a point."""
+
+    table: ClassVar[str] = "fedul-consistency"
+    weight: Annotated[float, Field(ge=0)] = 0.3
+    """Weight of the consistency loss; 0 is FedUL."""
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
+    """Smallest top probability of the weak view with which the strong view is trained on.
+    `adaptive` is the mean top probability of a client's points by the model that it received:
+    some point always reaches it, and wrong targets count early."""
+    form: Literal["fixmatch", "uda"] = "fixmatch"
+    """Loss of the strong view: cross-entropy with the weak view's top class, or divergence from the
+    weak view's sharpened posterior."""
+    temperature: Annotated[float, Field(gt=0)] = 0.4
+    """Temperature that sharpens the posterior in `uda`; 1 does not change it."""
+    target: Literal["posterior", "set-posterior"] = "set-posterior"
+    """Target: the class posterior, or the posterior given the point's set as well."""
+    ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
+    """First rounds, over which the weight grows as exp(-5·(1 − t)²)."""
+
+    @model_validator(mode="after")
+    def _check_temperature(self) -> Self:
+        default = type(self).model_fields["temperature"].default
+        if self.form != "uda" and self.temperature != default:
+            raise ValueError("fedul-consistency.temperature is for fedul-consistency.form = 'uda'")
+        return self
+
+
+class SupervisedSettings(Settings):
+    """Supervised federated training, the upper bound for methods without labels."""
+
+    table: ClassVar[str] = "supervised"
+    label_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Fraction of every client's points that have labels; it trains only on these."""
+    steps: Literal["labeled", "sets"] = "labeled"
+    """Steps per epoch: one pass over the labeled points, or as many as FedUL makes in a pass over
+    the client's unlabeled sets, which repeats labeled points. `sets` is for simulations: an owner
+    of labeled points has no sets."""
+
+
+class FedPLSettings(Settings):
+    """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
+
+    table: ClassVar[str] = "fedpl"
+    labels: Literal["realized", "drawn"] = "realized"
+    """Pseudo label of a set: the class with the largest prior that the client knows (text), or the
+    largest of the priors from which the simulation assigned the points: class m mod K for set m
+    with `fedul.priors = "dominant"` (authors' code). The two differ if a client has few points of
+    a class. `drawn` is for simulations: an owner's priors are not drawn."""
+    threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
+    """Smallest top probability (tau) with which a point is confident: it is then trained on its
+    pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
+    round."""
+    mix_weight: Annotated[float, Field(ge=0)] = 0.3
+    """Weight of the loss of mixed points."""
+    mixup_alpha: Annotated[float, Field(gt=0)] = 0.75
+    """Alpha of the mixing ratios, drawn from Beta(alpha, alpha), one per batch."""
+    warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = ADAPTIVE
+    """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
+    warm-up in every round in which fewer than half of its points are confident, by the model that
+    it received; so it always trains. With a number (5 in the authors' code) a client without
+    confident points trains nothing afterwards."""
+    relabel: bool = False
+    """After the warm-up, use the current model's prediction in each step as a point's label
+    (authors' code); the labels of sets then have no effect."""
+    mix: Literal["inputs", "outputs"] = "inputs"
+    """Whether images are mixed, or the model's outputs (authors' code)."""
+    pairing: Literal["all", "shorter"] = "all"
+    """Pair every confident point with a random other one, or only as many as the smaller group has,
+    and skip steps in which a group is empty (authors' code)."""
+
+
+class FedLLPSettings(Settings):
+    """Label proportions (Dulac-Arnold et al. 2019, as in the FedUL paper, eq. 18)."""
+
+    table: ClassVar[str] = "fedllp"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Probability of dropout in training after every layer but the last, or between the stages of
+    a ResNet (authors' code: 0.2)."""
+
+
+class FedLLPVATSettings(Settings):
+    """Virtual adversarial training in addition to label proportions (Tsai & Lin 2020)."""
+
+    table: ClassVar[str] = "fedllp-vat"
+    alpha: Annotated[float, Field(ge=0)] = 5e-4
+    """Weight of the consistency loss (FedUL paper: MNIST 5e-4, others 0.05)."""
+    radius: Annotated[float, Field(gt=0)] = 1e-2
+    """L2 norm of a point's perturbation, for images in [-1, 1] (FedUL paper: MNIST 1e-2,
+    others 6.0)."""
+    xi: Annotated[float, Field(gt=0)] = 1e-3
+    """Step of the finite difference that finds the perturbation."""
+    ramp_up_rounds: Annotated[int, Field(ge=0)] = 10
+    """Rounds over which the weight grows to alpha, as exp(-5·(1 − t)²)."""
+    recipe: Literal["paper", "release"] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. There the ramp takes 20 epochs
+    and begins anew in each, so that the weight stays at 0.7 to 1.1 % of alpha, and `radius` is in
+    units of the pixels' standard deviation in MNIST (gray) or CIFAR-10 (color): 0.6 or 0.4 times
+    as large."""
+
+
+Weight = Annotated[float, Field(ge=0)]
+Confidence = Annotated[float, Field(ge=0, lt=1)]
+AdaptiveConfidence = Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE]
+
+
+class LabelPlaceSettings(Settings):
+    """Where labels are (FedMatch, section 2.2)."""
+
+    table: ClassVar[str] = "scenario"
+    labels_at: Literal["clients", "server"] = "clients"
+    """Who has labels: the clients for some of their points, or only the server, which then trains
+    on its own labeled set before every round (table `server`)."""
+
+
+class ScenarioSettings(LabelPlaceSettings):
+    """Where labels are, and when unlabeled points arrive (FedMatch, sections 2.2 and 6.1)."""
+
+    streaming_steps: Annotated[int, Field(ge=1)] = 1
+    """Steps (T) in which the clients' unlabeled points arrive, equally many in each; a client
+    trains on those of the current step. With 1 all points are there from the start. With
+    `all-labels` the labeled points arrive in this way."""
+    rounds_per_step: Annotated[int, Field(ge=1)] = 10
+    """Rounds per step; the last step lasts until the end of the run."""
+
+    @model_validator(mode="after")
+    def _check_rounds(self) -> Self:
+        default = type(self).model_fields["rounds_per_step"].default
+        if self.streaming_steps == 1 and self.rounds_per_step != default:
+            raise ValueError("scenario.rounds-per-step is for scenario.streaming-steps above 1")
+        return self
+
+
+class SupervisedPartSettings(Settings):
+    """Training on labeled points."""
+
+    table: ClassVar[str] = "ssl"
+    supervised_weight: Annotated[float, Field(gt=0)] = 10.0
+    """Weight λ_s of the cross-entropy of labeled points, at clients and server."""
+
+
+class ViewSettings(SupervisedPartSettings):
+    """Unlabeled points in consistency methods: batches and RandAugment."""
+
+    unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
+    """Unlabeled points per step (B_U), along with each batch of `batch-size` labeled ones. 0
+    spreads all of them evenly over the labeled batches of an epoch; a client without labels then
+    takes `batch-size`."""
+    randaugment: Literal["paper", "release"] = "paper"
+    """RandAugment as in its paper (distinct operations per image, magnitudes of 10), or as in the
+    code of FedMatch's authors (operations may repeat, other strengths, all weaker except for
+    rotations)."""
+    operations: Annotated[int, Field(ge=1, le=13)] = 6
+    """Number of RandAugment's 13 operations applied to every image."""
+    min_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
+    """Smallest magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
+    "release"` it is the smallest bound: a bound is drawn per image, and magnitudes are below it."""
+    max_magnitude: Annotated[int, Field(ge=0, le=10)] = 5
+    """Largest magnitude of an operation, or largest bound."""
+
+    @property
+    def magnitudes(self) -> tuple[int, int]:
+        """Smallest and largest magnitude."""
+        return self.min_magnitude, self.max_magnitude
+
+    @model_validator(mode="after")
+    def _check_magnitudes(self) -> Self:
+        if self.min_magnitude > self.max_magnitude:
+            raise ValueError(
+                f"ssl.min-magnitude = {self.min_magnitude} must not be above "
+                f"ssl.max-magnitude = {self.max_magnitude}"
+            )
+        if self.randaugment == "release" and self.min_magnitude == 0:
+            raise ValueError(
+                "ssl.min-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
+                "at least 1"
+            )
+        return self
+
+
+class ConsistencySettings(ViewSettings):
+    """Labeled and unlabeled points in one loss: weights, batches and views."""
+
+    unsupervised_weight: Weight = 1.0
+    """Weight λ_u of the consistency loss."""
+
+
+class UDASettings(Settings):
+    """Unsupervised data augmentation (Xie et al. 2020, as in FedMatch, appendix A.1)."""
+
+    table: ClassVar[str] = "uda"
+    signal_annealing: Literal["exponential", "linear", "logarithmic", "none"] = "exponential"
+    """Training-signal annealing: how the probability above which labeled points are skipped grows
+    over the rounds, from 1/K to 1. Only for clients; the server trains on all of its points."""
+    threshold: Confidence = 0.0
+    """Smallest top probability with which a point is in the consistency loss."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Temperature that sharpens the target; 1 does not change it."""
+
+
+class FixMatchSettings(Settings):
+    """FixMatch with the unchanged image as weak view (Sohn et al. 2020, as in FedMatch)."""
+
+    table: ClassVar[str] = "fixmatch"
+    threshold: AdaptiveConfidence = ADAPTIVE
+    """Smallest top probability (τ) with which a point is trained on its pseudo label. `adaptive` is
+    the mean top probability of a client's unlabeled points by the model that it received, so some
+    point always reaches it; 0.85 in FedMatch's paper."""
+
+
+class FedMatchSettings(Settings):
+    """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
+
+    table: ClassVar[str] = "fedmatch"
+    consistency_weight: Weight = 1e-2
+    """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
+    l2_weight: Weight = 10.0
+    """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
+    l1_weight: Weight = 1e-4
+    """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
+    threshold: AdaptiveConfidence = ADAPTIVE
+    """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
+    probability of a client's unlabeled points by the model that it received, so some point always
+    reaches it; 0.85 in the text, 0.75 in the authors' code."""
+    helpers: Annotated[int, Field(ge=0)] = 2
+    """Number of other clients' models (H) that vote on pseudo labels and are targets of the
+    consistency loss; 0 is FedMatch without inter-client consistency."""
+    helper_interval: Annotated[int, Field(ge=1)] = 10
+    """Helpers are sent in every round whose number is a multiple of this."""
+    ties: Literal["own", "lowest"] = "own"
+    """Class chosen in a tie of votes: the client's own if it is among them, or the lowest one
+    (authors' code)."""
+    keep_helpers: bool = False
+    """Whether clients reuse their last helpers in the rounds between; not in the authors' code."""
+    decomposition: bool = True
+    """Whether the model's weights are θ = σ + ψ, with σ trained on labeled and ψ on unlabeled
+    points; otherwise both train θ."""
+    psi_factor: Weight = 0.2
+    """Initial ψ as a multiple of the initial σ (authors' code); with `start-from` their sum is that
+    model."""
+    evaluate_with: Literal["both", "sigma", "psi"] = "both"
+    """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
+    psi_cutoff: Weight = 5e-6
+    """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
+    code with labels at the server."""
+    difference_threshold: Weight = 5e-5
+    """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
+    the authors' code with labels at the server; 0 sends all."""
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        of_parts = "l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"
+        of_helpers = "helper_interval", "ties", "keep_helpers"
+        for given, needed, keys in (
+            (self.decomposition, "decomposition = true", of_parts),
+            (self.helpers, "helpers above 0", of_helpers),
+        ):
+            for key in () if given else keys:
+                if getattr(self, key) != type(self).model_fields[key].default:
+                    name = key.replace("_", "-")
+                    raise ValueError(f"fedmatch.{name} is for fedmatch.{needed}")
+        return self
+
+
+class StageSettings(Settings):
+    """Training on labels first, then also on unlabeled points (XCLP, section 4.2)."""
+
+    table: ClassVar[str] = "semi"
+    labels_only_rounds: Annotated[int, Field(ge=0)] = 10
+    """Rounds of the first stage, on labeled points only; use 0 with `start-from` to continue from a
+    model. A step-size schedule restarts in the second stage. `fedsiam` trains on unlabeled points
+    in both stages, and samples only clients with labels in the first."""
+
+
+class LabelsOnlySettings(Settings):
+    """Steps and loss of training on given labels alone, as FLamby has them for Fed-ISIC2019."""
+
+    table: ClassVar[str] = "labels-only"
+    epoch_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of an epoch, in which points come again after a pass over all, or some do not come (100
+    for Fed-ISIC2019). 0 is one pass."""
+    focal_gamma: Annotated[float, Field(ge=0)] = 0.0
+    """Exponent γ of the focal loss −(1 − p)^γ log p of a label with probability p (2 for
+    Fed-ISIC2019). 0 is cross-entropy."""
+
+
+class SamplingSettings(StageSettings):
+    """Sampling of clients in the second stage."""
+
+    labeled_share: Annotated[float, Field(gt=0, le=1)] = 0.6
+    """Smallest fraction of a round's clients that have labels, if some clients have none (paper: 3
+    of 5)."""
+
+
+class PseudoLabelSettings(StageSettings):
+    """Use of pseudo labels in local training."""
+
+    top_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Fraction of a client's pseudo-labeled points to train on, those of highest confidence; 1
+    takes all, as in the text."""
+    operations: Annotated[int, Field(ge=0, le=13)] = 0
+    """Number of RandAugment's 13 operations, each of magnitude 2 to 5 of 10, on every
+    pseudo-labeled image in training; labels come from the unchanged image. 0 applies `augment`
+    only, as in the text."""
+    recipe: Literal["paper", "release"] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. There points are labeled in
+    views by `augment`, drawn anew each time, and batches of clients without labels have twice
+    `batch-size` points, as many as those of the others with their pseudo-labeled half."""
+    class_weights: bool = False
+    """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code counts over
+    all clients; counts of one client do harm if it lacks classes."""
+
+
+class PropagatedLabelSettings(PseudoLabelSettings):
+    """Use of propagated labels in local training."""
+
+    relative_confidence: bool = True
+    """Divide confidences by the largest one of the client's points: of all its points in
+    `local-lp`, as in the authors' code; of its unlabeled ones in `xclp`, where that code takes
+    the largest of all clients. The text does not divide."""
+
+
+class SemiSupervisedSettings(PseudoLabelSettings, SamplingSettings):
+    """Two stages: first labels only, then pseudo labels too (XCLP, section 4.2)."""
+
+
+class CrossClientSettings(PropagatedLabelSettings, SemiSupervisedSettings):
+    """Two stages, with pseudo labels that are propagated across clients."""
+
+
+class PropagationSettings(Settings):
+    """Label propagation (XCLP, section 3 and appendix A.2)."""
+
+    table: ClassVar[str] = "xclp"
+    k: Annotated[int, Field(ge=1)] = 10
+    """Number of neighbors of a point in the graph."""
+    num_bits: Annotated[int, Field(ge=8, le=2**20, multiple_of=8)] = 4096
+    """Length of the codes in bits (L)."""
+    alpha: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    """How far labels spread along the graph (0: not at all)."""
+    power: Annotated[float, Field(gt=0)] = 3.0
+    """Exponent of the cosines that are edge weights: 3 in the authors' code, 1 in the text."""
+    class_scaling: bool = True
+    """Divide scores by the number of labels of the class: in the authors' code, not in the text."""
+
+
+class XCLPSettings(PropagationSettings):
+    """Label propagation across clients."""
+
+    reweigh: bool = False
+    """Re-weigh scores at every client by class priors estimated there (ours, see
+    docs/propagation.md). Only across clients: with the labels of one client it does harm."""
+    secure: Literal["rlwe", "paillier", "ot", "plaintext"] = "rlwe"
+    """How similarities are computed and labels summed: encrypted with ring-LWE; for simulations
+    alone, with Paillier's scheme, with oblivious transfer (docs/privacy.md), or `plaintext`, which
+    shows the server all codes (the paper's placeholder)."""
+    min_labeled_clients: Annotated[int, Field(ge=1)] = 3
+    """Fewest clients with labels in an encrypted propagation: with two, each can compute what the
+    other's labels contribute; with one, every client can. Against t clients that share their
+    knowledge, set it to t + 2 (docs/privacy.md)."""
+    codes_seed: Literal["secret", "run"] = "secret"
+    """Seed of the codes: `secret`, clients agree on one that the server does not know, so no two
+    runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated, but the
+    server knows it and can test guesses at points. `plaintext` always takes the run's."""
+    codes_epsilon: Annotated[float, Field(ge=0)] = 0.0
+    """If set, all codes of the run together are differentially private with this ε, for
+    replacing one point of a client: noise is added to features. 0 adds none."""
+    dp_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    """δ for `codes-epsilon`."""
+    labels_epsilon: Annotated[float, Field(ge=0)] = 0.0
+    """If set, all propagations of the run together are differentially private with this ε for each
+    given label: labels are randomized once. 0 does not change them."""
+
+    @property
+    def seed_is_public(self) -> bool:
+        """Whether the server knows the seed of the codes."""
+        return self.codes_seed == "run" or self.secure == "plaintext"
+
+    @model_validator(mode="after")
+    def _check_delta(self) -> Self:
+        default = XCLPSettings.model_fields["dp_delta"].default
+        if self.dp_delta != default and not self.codes_epsilon:
+            raise ValueError(
+                f"xclp.dp-delta = {self.dp_delta} has no effect with xclp.codes-epsilon = 0: leave "
+                "it out"
+            )
+        return self
+
+
+class XCLPPredictSettings(Settings):
+    """Labels for the clients' own points, without training (XCLP, section 4.1)."""
+
+    table: ClassVar[str] = "xclp-predict"
+    features: Literal["pixels", "model"] = "pixels"
+    """Features for similarities: pixels, or the inputs of the model's last layer, with weights from
+    `start-from`."""
+    groups: Annotated[int, Field(ge=1)] = 1
+    """Number of random groups of clients; labels are propagated within each group (FEMNIST in the
+    paper: 50)."""
+    use_unlabeled: bool = True
+    """Whether the graph contains unlabeled training points, or only labeled and new ones
+    (`labels.new-fraction`)."""
+    leave_one_out: bool = False
+    """For each client, also propagate without its labels to all of its points."""
+    compare: bool = True
+    """Also label by propagation within each client, and with `features = "model"` by the model."""
+
+
+class FedSiamSettings(Settings):
+    """A student and a teacher that is its moving average (Long et al. 2020, as XCLP's code has it).
+
+    Clients return both, and the server averages both."""
+
+    table: ClassVar[str] = "fedsiam"
+    decay: Annotated[float, Field(ge=0, lt=1)] = 0.97
+    """Largest decay of the teacher; after t steps, counted over all rounds and clients, the decay
+    is min(1 − 1/(t+1), this)."""
+    consistency_weight: Annotated[float, Field(ge=0)] = 100.0
+    """Weight of the squared difference between the softmax outputs of both."""
+    ramp_up_rounds: Annotated[int, Field(ge=0)] = 5
+    """First rounds, over which that weight grows as exp(−5·(1 − t)²)."""
+    logit_cost: Annotated[float, Field(ge=0)] = 0.01
+    """Weight of the squared difference between the logits of the two heads of a model `NAME+head`;
+    no effect without a second head."""
