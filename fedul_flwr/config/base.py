@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
@@ -87,6 +88,12 @@ class Settings(BaseModel):
     def names(cls) -> tuple[str, ...]:
         """All keys, as they are written in a run config."""
         return tuple(_kebab(name) for name in cls.model_fields)
+
+    @classmethod
+    @cache
+    def defaults(cls) -> Mapping[str, Scalar]:
+        """The default of every key; all of them are computed once in a process."""
+        return MappingProxyType(cls.model_construct().to_flat())
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:

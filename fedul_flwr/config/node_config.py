@@ -249,9 +249,11 @@ class NodeConfig(OwnerLimits):
 
     @model_validator(mode="after")
     def _check_data(self) -> Self:
-        default = NodeConfig.model_construct().to_flat()
-        for key, value in self.to_flat().items():
-            if not self.data and key not in _WITHOUT_DATA and value != default[key]:
+        if self.data:
+            return self
+        for key, default in self.defaults().items():
+            value = getattr(self, key.replace("-", "_"))
+            if key not in _WITHOUT_DATA and value != default:
                 raise ValueError(f"{key} = {value!r}: needs data, the folder that it is about")
         return self
 

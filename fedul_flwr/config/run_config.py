@@ -84,9 +84,9 @@ def all_sections() -> dict[str, type[Settings]]:
 
 def default_flat() -> dict[str, Scalar]:
     """Every key of every table with its default, as in ``[tool.flwr.app.config]``."""
-    flat = SharedSettings().to_flat()
+    flat = dict(SharedSettings.defaults())
     for name, kind in all_sections().items():
-        flat |= kind().to_flat(f"{name}.")
+        flat |= {f"{name}.{key}": value for key, value in kind.defaults().items()}
     return flat
 
 
@@ -116,7 +116,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
             raise unknown_key(key, [*default_flat(), *SharedSettings.names()])
         if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
-        elif value != known[table]().to_flat()[rest]:
+        elif value != known[table].defaults()[rest]:
             raise UserError(
                 f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
                 f"leave it out or choose what it belongs to."

@@ -10,7 +10,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.local_grid import LocalGrid, answered, task_identity
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
@@ -91,8 +91,7 @@ def run_in_process(
     from fedul_flwr.server_app import serve
 
     plain_log()
-    flat = dict(settings.to_flat())
     record = None if message_log is None else MessageLog(message_log)
-    grid = InProcessGrid(client_app or own_client_app, num_supernodes, flat, record)
+    grid = InProcessGrid(client_app or own_client_app, num_supernodes, settings.to_flat(), record)
     with task_identity():
-        serve(wrap_grid(grid), resolve(flat, Path.cwd()), watch)
+        serve(wrap_grid(grid), settings, watch)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.app import Error, Message
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cores import refuse_cpus, usable_cpus
 from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.fork_server import fork_server, load_early, started_apart
@@ -292,7 +292,9 @@ def run_in_processes(
     from fedul_flwr.server_app import serve
 
     plain_log()
-    flat = dict(settings.to_flat())
     cores = 0 if settings.client_threads else usable_cpus()
-    with task_identity(), ProcessGrid(num_supernodes, flat, environments, cores) as grid:
-        serve(grid, resolve(flat, Path.cwd()), watch)
+    with (
+        task_identity(),
+        ProcessGrid(num_supernodes, settings.to_flat(), environments, cores) as grid,
+    ):
+        serve(grid, settings, watch)
