@@ -18,8 +18,14 @@ from fedul_flwr.data.column_cells import canonical
 from fedul_flwr.data.columns import unnamed_columns
 from fedul_flwr.data.decode import EncodedImages, Images, PixelImages, join_blocks, list_batches
 from fedul_flwr.data.local_files import as_points
-from fedul_flwr.data.table_vectors import infer_columns
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, VectorPoints, refuse_too_wide
+from fedul_flwr.data.tables import (
+    NO_OPTIONS,
+    Table,
+    TableOptions,
+    VectorPoints,
+    infer_columns,
+    refuse_too_wide,
+)
 from fedul_flwr.data.types import Bytes, Inputs, InputShape
 from fedul_flwr.errors import UserError
 

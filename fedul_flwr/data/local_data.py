@@ -1,17 +1,27 @@
-"""A data owner's own points on a device: unlabeled sets for training, any points for prediction."""
+"""A data owner's own points on a device: unlabeled sets, points with labels, points to predict."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.cache import cache_key, open_array
+from fedul_flwr.data.cache import build_once, cache_key, open_array
+from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images, join_blocks
-from fedul_flwr.data.formats import IMAGE_SUFFIXES, composed, file_images, is_hidden, list_images
+from fedul_flwr.data.formats import (
+    IMAGE_SUFFIXES,
+    composed,
+    file_images,
+    find_entry,
+    is_hidden,
+    list_images,
+)
 from fedul_flwr.data.local_files import (
     as_points,
     copy_notes,
@@ -19,14 +29,22 @@ from fedul_flwr.data.local_files import (
     decoded_copy,
     open_file,
     own_data,
+    read_rows,
     refuse_empty,
 )
 from fedul_flwr.data.table_files import read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE, read_told_priors
-from fedul_flwr.data.types import Inputs, InputShape, UnlabeledSets
-from fedul_flwr.errors import UserError
+from fedul_flwr.data.types import (
+    UNLABELED,
+    Inputs,
+    InputShape,
+    Ints,
+    PartlyLabeledPoints,
+    UnlabeledSets,
+)
+from fedul_flwr.errors import OwnDataError, UserError
 
 
 @own_data()
@@ -257,3 +275,270 @@ def _forms(name: str, tables: Sequence[str]) -> str:
     """The forms of a set called ``name``."""
     folder = [] if ".csv" in tables else [f"a folder {name}/" if name else "a folder"]
     return _either([*folder, *(f"{name}{suffix}" for suffix in tables)])
+
+
+LABELS_FILE = "labels.csv"
+UNLABELED_FOLDER = "unlabeled"
+"""Name of the folder of images without a label, next to class folders."""
+
+
+@own_data()
+def load_partly_labeled(
+    path: str | Path,
+    class_names: Sequence[str],
+    input_shape: InputShape,
+    cache: Path | None = None,
+    *,
+    form: str = "auto",
+    known_labels: str | Path = "",
+    table: TableOptions = NO_OPTIONS,
+) -> PartlyLabeledPoints:
+    """Load a client's points and the labels it has.
+
+    Parameters
+    ----------
+    path : a folder in one of two forms. ``files``: images in any sub-folders, or one ``.parquet``
+        or ``.npz``, and optionally ``labels.csv`` next to them. Its columns are ``name``, a file's
+        path in the folder or a row number from 0, and ``label``, the name of a class. Images that
+        it does not list, or with an empty label, are unlabeled. ``class-folders``: a folder of
+        images for each class, with the name of the class, and optionally one named ``unlabeled``;
+        images in their sub-folders count too.
+    class_names : the model's K classes in order.
+    input_shape : shape of the model's inputs; images are converted to it.
+    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
+    form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
+        at least one of a class, and no file of labels.
+    known_labels : a file to read in place of ``labels.csv`` in the folder.
+    table : rules for tables of features.
+
+    Returns
+    -------
+    PartlyLabeledPoints, none of them new, in an order that does not depend on names or labels.
+    ``images`` is memory-mapped read-only.
+
+    Raises
+    ------
+    OwnDataError
+        If the folder, the file of labels or an image is not as described above, or if there are
+        class folders and a file of labels and ``form`` does not say which to use.
+    """
+    class_names = [composed(name) for name in class_names]
+    root = user_path(path)
+    if not root.is_dir():
+        raise UserError(
+            f"The data folder {path} does not exist; it must hold images, and {LABELS_FILE} for "
+            "those that have a label."
+        )
+    labels_file = _labels_file(root, known_labels)
+    by_folder = _has_class_folders(root, class_names, form, labels_file)
+    files, read = _find_points(root, labels_file, input_shape, table)
+    key = cache_key(["partly labeled", str(root), list(input_shape), *table.identity], files)
+    home = decoded_copy(key, [read], input_shape, table, cache)
+    inputs = open_array(home / "inputs.npy")
+    if by_folder:
+        names = _names(root, files)
+        labels = _labels_of_folders(names, class_names)
+        return _in_order(_order(home), inputs, labels, names, copy_notes(home))
+    one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
+    names = _names(root, files) if one is None else tuple(map(str, range(len(inputs))))
+    labels, notes = _read_labels(labels_file, names, list(class_names), str(one or root))
+    return _in_order(_order(home), inputs, labels, names, (*copy_notes(home), *notes))
+
+
+def _names(root: Path, files: Sequence[Path]) -> tuple[str, ...]:
+    """Names of images: their paths in the folder."""
+    return tuple(composed(file.relative_to(root).as_posix()) for file in files)
+
+
+def _order(home: Path) -> Ints:
+    """Positions in an order that depends on inputs only, computed once for the copy ``home``.
+
+    Paths or rows often list points class by class. Then XCLP's server, which sees rows of points,
+    could infer labels from their positions.
+    """
+
+    def build(directory: Path) -> None:
+        inputs = open_array(home / "inputs.npy")
+        digests = [sha256(point.tobytes()).digest() for point in inputs]
+        order = np.array(sorted(range(len(inputs)), key=digests.__getitem__), dtype=np.int64)
+        np.save(directory / "order.npy", order, allow_pickle=False)
+
+    return open_array(
+        build_once(home.with_name(f"{home.name}-order"), build, private=True) / "order.npy"
+    )
+
+
+def _in_order(
+    order: Ints, inputs: Inputs, labels: Ints, names: Sequence[str], notes: tuple[str, ...]
+) -> PartlyLabeledPoints:
+    return PartlyLabeledPoints(
+        inputs=inputs,
+        points=order,
+        labels=labels[order],
+        new=np.zeros(len(order), dtype=np.bool_),
+        names=tuple(names[point] for point in order),
+        notes=notes,
+    )
+
+
+def _labels_file(root: Path, known_labels: str | Path) -> Path:
+    """Path of the file of labels; the folder's own may not exist."""
+    inside = find_entry(root, LABELS_FILE)
+    if not known_labels:
+        return inside
+    chosen = user_path(known_labels)
+    if not chosen.is_file():
+        raise OwnDataError(f"Node config known-labels = {known_labels}: no such file.", "labels")
+    if inside.exists() and chosen != inside:
+        raise OwnDataError(
+            f"{inside} and known-labels = {known_labels} both give labels; only one may.", "labels"
+        )
+    return chosen
+
+
+# Class folders
+
+
+def _has_class_folders(
+    root: Path, class_names: Sequence[str], form: str, labels_file: Path
+) -> bool:
+    """Whether folders define the labels; refuses ambiguous cases, and folders of other names."""
+    if form == "files":
+        return False
+    entries = [entry for entry in sorted(root.iterdir()) if not is_hidden(entry.name)]
+    entries = [entry for entry in entries if entry.name.lower() != LABELS_FILE]
+    try:
+        _refuse_other_entries(root, entries, class_names)
+    except OwnDataError:
+        if form == "auto":
+            return False
+        raise
+    if labels_file.exists():
+        raise OwnDataError(
+            f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
+            "or say format = 'files' in the node config to read the file.",
+            "labels",
+        )
+    if UNLABELED_FOLDER in class_names:
+        raise OwnDataError(
+            f"A class is called {UNLABELED_FOLDER!r}, as the folder of images without a label is; "
+            f"give the labels of {root} in {LABELS_FILE}.",
+            "classes",
+        )
+    return True
+
+
+def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequence[str]) -> None:
+    for entry in entries:
+        if not entry.is_dir():
+            raise OwnDataError(
+                f"{entry} lies beside the class folders; only folders may lie there."
+            )
+        if composed(entry.name) not in (*class_names, UNLABELED_FOLDER):
+            raise OwnDataError(
+                f"The folder {entry} is called like no class; it must be one of "
+                f"{', '.join(class_names)} or {UNLABELED_FOLDER}.",
+                "classes",
+            )
+    if not {composed(entry.name) for entry in entries} & set(class_names):
+        raise OwnDataError(
+            f"{root} holds no class folder; one or more of {', '.join(class_names)} are needed.",
+            "classes",
+        )
+
+
+def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints:
+    """Labels by the first part of each path."""
+    classes = {name: k for k, name in enumerate(class_names)}
+    found = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
+    return np.array(found, dtype=np.int64)
+
+
+# Files
+
+
+def _find_points(
+    root: Path, labels: Path, input_shape: InputShape, options: TableOptions
+) -> tuple[list[Path], Callable[[], Images | Table | Texts]]:
+    """Return the files below ``root``, all images or one table, and a reader of their points."""
+    suffixes = data_files(input_shape)
+    inside = find_entry(root, LABELS_FILE)
+    apart = (inside, labels)
+    entries = [e for e in sorted(root.iterdir()) if not is_hidden(e.name) and e not in apart]
+    tables = [entry for entry in entries if entry.suffix.lower() in suffixes]
+    of_images = len(input_shape) > 1
+    if tables:
+        if len(entries) > 1:
+            other = next(entry for entry in entries if entry != tables[0])
+            images = "be images, or " if of_images else ""
+            kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
+            raise UserError(
+                f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
+                f"{images}one {kinds} file."
+            )
+        return tables, partial(open_file, tables[0], input_shape, options)
+    if not of_images:
+        kind = "vectors" if input_shape else "texts"
+        raise UserError(f"{root} holds no {kind}; one {' or '.join(suffixes)} file is needed.")
+    files = list_images(root, besides=inside)
+    if not files:
+        raise UserError(f"{root} holds no images; one or more are needed.")
+    return files, partial(file_images, str(root), files)
+
+
+def _read_labels(
+    file: Path, names: Sequence[str], class_names: Sequence[str], where: str
+) -> tuple[Ints, tuple[str, ...]]:
+    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read."""
+    labels = np.full(len(names), UNLABELED, dtype=np.int64)
+    if not file.exists():
+        return labels, ()
+    rows, note = _label_rows(file)
+    places = {name: place for place, name in enumerate(names)}
+    if len(places) < len(names):
+        name, _ = Counter(names).most_common(1)[0]
+        raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "labels")
+    classes = {name: k for k, name in enumerate(class_names)}
+    named: set[str] = set()
+    for written, label in rows:
+        name = written if written in places else _as_path(written)
+        if name not in places:
+            raise OwnDataError(
+                f"{file} names {written!r}, which {where} does not hold; names are paths of images "
+                "in the folder, or row numbers from 0.",
+                "labels",
+            )
+        if name in named:
+            raise OwnDataError(
+                f"{file} names {name!r} more than once; one row per image.", "labels"
+            )
+        number = class_of_cell(label, classes)
+        if number is None:
+            raise OwnDataError(
+                f"{file} gives {name!r} the label {label!r}; it must be one of "
+                f"{', '.join(class_names)}, or empty.",
+                "classes",
+            )
+        named.add(name)
+        labels[places[name]] = number
+    return labels, (f"{file.name}: {note}",) if note else ()
+
+
+def _as_path(name: str) -> str:
+    r"""A path such as ``2024\x.png`` or ``./2024/x.png``, as Windows and ``find`` write it."""
+    return name.replace("\\", "/").removeprefix("./")
+
+
+def _label_rows(file: Path) -> tuple[list[list[str]], str]:
+    """Names and labels, of which only the number is checked, and how the file was read."""
+    rows, note = read_rows(file, "labels")
+    if not rows or rows[0] != ["name", "label"]:
+        raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels")
+    for row in rows[1:]:
+        if len(row) != 2:
+            raise OwnDataError(
+                f"The row of {row[0]!r} in {file} has {len(row)} values; it needs a name and a "
+                "label.",
+                "labels",
+            )
+    return rows[1:], note

@@ -15,8 +15,15 @@ from fedul_flwr.data.csv_cells import read_cell
 from fedul_flwr.data.csv_files import read_csv_rows
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import composed, npz_images
-from fedul_flwr.data.table_vectors import encode, fit, infer_columns
-from fedul_flwr.data.tables import VECTOR_FILES, Table, TableOptions, reading_notes
+from fedul_flwr.data.tables import (
+    VECTOR_FILES,
+    Table,
+    TableOptions,
+    encode,
+    fit,
+    infer_columns,
+    reading_notes,
+)
 from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, Refusal, UserError

@@ -1,17 +1,24 @@
-"""Tables of numbers and categories, how they are read, and vectors to be stored."""
+"""Tables of numbers and categories: how they are read, and vectors of their rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.columns import MAX_FEATURES, Columns
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.column_cells import (
+    Cells,
+    are_plain_numbers,
+    codes,
+    infer_column,
+    number_block,
+)
+from fedul_flwr.data.columns import MAX_FEATURES, Column, Columns, unnamed_columns
+from fedul_flwr.data.types import Bools, Floats, InputShape
 from fedul_flwr.errors import UserError
 
 Missing = Literal["refuse", "mean", "median", "most-frequent"]
@@ -136,4 +143,238 @@ def refuse_too_wide(count: int, where: str) -> None:
     if not 0 < count <= MAX_FEATURES:
         raise UserError(
             f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed."
+        )
+
+
+_ROWS_AT_A_TIME = 512
+"""Columns of numbers that are read at a time."""
+_LARGEST_ERROR = 0.01
+"""Largest error of float32 in standard deviations of a column."""
+
+
+def infer_columns(tables: Sequence[Table]) -> Columns:
+    """What the columns of tables mean (:func:`~fedul_flwr.data.column_cells.infer_column`).
+
+    Parameters
+    ----------
+    tables : with the same columns, the training data first.
+
+    Raises
+    ------
+    UserError
+        If the tables have other columns, or a column cannot be a feature.
+    """
+    first = tables[0]
+    for other in tables[1:]:
+        if odd := sorted(set(first.names) ^ set(other.names)):
+            raise UserError(
+                f"The columns of {first.where} and {other.where} differ in column {odd[0]!r}; both "
+                "must have the same, in any order."
+            )
+    if first.vectors is not None:
+        return unnamed_columns(first.vectors.shape[1])
+    found: list[Column] = []
+    for start in range(0, len(first.names), _ROWS_AT_A_TIME):
+        names = first.names[start : start + _ROWS_AT_A_TIME]
+        plain = are_plain_numbers([_cells(first, name) for name in names])
+        found += [
+            Column(name) if is_plain else infer_column([_cells(table, name) for table in tables])
+            for name, is_plain in zip(names, plain, strict=True)
+        ]
+    return Columns(tuple(found))
+
+
+def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
+    """The columns with what training data say of them: a ``fill`` where they have none yet.
+
+    Parameters
+    ----------
+    tables : the training split of a data set, or all tables of an owner.
+    missing : rule for the values of ``fill``; categories get the most frequent one, and none of
+        them is chosen with ``"refuse"``.
+
+    Raises
+    ------
+    UserError
+        If a column that needs a ``fill`` has no value, or float32 loses its differences.
+    """
+    for table in tables:
+        _check_columns(table, columns)
+    if tables[0].vectors is not None:
+        return _fit_vectors(tables, columns, missing)
+    found = {column.name: column for column in columns.columns}
+    for block in _blocks(columns):
+        values = np.concatenate([_numbers(table, block, columns) for table in tables])
+        _refuse_lost_differences(values, block, tables[0])
+        for column, own in zip(block, values.T, strict=True):
+            if missing != "refuse" and column.fill is None:
+                known = own[~np.isnan(own)]
+                _refuse_unknown(len(known), column, tables[0])
+                found[column.name] = replace(column, fill=_middle(known, missing))
+    for column in columns.columns:
+        if missing != "refuse" and column.categories is not None and column.fill is None:
+            known = np.concatenate([codes(_cells(table, column.name), column) for table in tables])
+            known = known[known >= 0]
+            _refuse_unknown(len(known), column, tables[0])
+            fill = column.values[int(np.bincount(known).argmax())]
+            found[column.name] = replace(column, fill=fill)
+    return Columns(tuple(found.values()))
+
+
+def _fit_vectors(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
+    """The same by vectors without names, whose numbers are the features of ``columns``."""
+    features = _as_numbers(columns)
+    means: list[float] = []
+    fills: list[float | str | None] = []
+    for block in _blocks(features):
+        values = np.concatenate([_numbers(table, block, features) for table in tables])
+        _refuse_lost_differences(values, block, tables[0])
+        for column, own in zip(block, values.T, strict=True):
+            known, fill = own[~np.isnan(own)], column.fill
+            if missing != "refuse" and fill is None:
+                _refuse_unknown(len(known), column, tables[0])
+                fill = _middle(known, missing)
+            fills.append(fill)
+            means.append(float(known.mean()) if len(known) else 0.0)
+    numbers_filled = tuple(
+        column if column.categories else replace(column, fill=fills[places.start])
+        for column, places in zip(columns.columns, columns.places.values(), strict=True)
+    )
+    return Columns(numbers_filled).filled_by(means, missing)
+
+
+def _as_numbers(columns: Columns) -> Columns:
+    """Every feature as a number."""
+    named = zip(columns.features, columns.fills(), strict=True)
+    return Columns(tuple(Column(n, fill=None if np.isnan(v) else v) for n, v in named))
+
+
+def _middle(known: Floats, missing: Missing) -> float:
+    if missing == "most-frequent":
+        values, counts = np.unique(known, return_counts=True)
+        return float(values[counts.argmax()])
+    return float(np.median(known) if missing == "median" else np.mean(known))
+
+
+def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
+    """Vectors of the features of ``columns``: numbers as they are, categories one-hot.
+
+    The vector of a row depends on no other row.
+
+    Raises
+    ------
+    UserError
+        If a column is missing, a value is missing and its column has no ``fill``, a number is not
+        finite, a text stands where a number is needed, a category is unknown, or vectors have
+        another length.
+    """
+    return [VectorPoints(table.where, _encode(table, columns)) for table in tables]
+
+
+def _encode(table: Table, columns: Columns) -> Vectors:
+    _check_columns(table, columns)
+    if table.vectors is not None:
+        columns = _as_numbers(columns)
+    places = columns.places
+    vectors: Vectors = np.zeros((len(table), len(columns.features)), dtype=np.float32)
+    for block in _blocks(columns):
+        values = _numbers(table, block, columns)
+        gaps = np.isnan(values)
+        if gaps.any():
+            fills = np.array([np.nan if c.fill is None else c.fill for c in block], dtype=float)
+            values = np.where(gaps, fills, values)
+            _refuse_cells(np.isnan(values), block, table, "missing")
+        too_large = np.abs(values) > np.finfo(np.float32).max
+        _refuse_cells(too_large, block, table, "infinite or too large for float32")
+        vectors[:, [places[column.name].start for column in block]] = values
+    for column in columns.columns:
+        if column.categories is None:
+            continue
+        found = codes(_cells(table, column.name), column)
+        if column.fill is None:
+            _refuse_cells((found < 0)[:, np.newaxis], [column], table, "missing")
+        else:
+            found[found < 0] = column.values.index(str(column.fill))
+        vectors[np.arange(len(table)), places[column.name].start + found] = 1
+    return vectors
+
+
+def _blocks(columns: Columns) -> Iterator[list[Column]]:
+    """The columns of numbers, some at a time."""
+    listed = [column for column in columns.columns if column.categories is None]
+    for start in range(0, len(listed), _ROWS_AT_A_TIME):
+        yield listed[start : start + _ROWS_AT_A_TIME]
+
+
+def _cells(table: Table, name: str) -> Cells:
+    assert table.cells is not None
+    return Cells(name, table.where, table.cells[name])
+
+
+def _numbers(table: Table, block: Sequence[Column], columns: Columns) -> Floats:
+    """``(n, b)``: some of the columns of numbers, NaN where a value is missing."""
+    if table.vectors is None:
+        return number_block([_cells(table, column.name) for column in block])
+    places = columns.places
+    taken = [places[column.name].start for column in block]
+    return np.asarray(table.vectors[:, taken], dtype=np.float64)
+
+
+def _check_columns(table: Table, columns: Columns) -> None:
+    if table.vectors is not None:
+        width = table.vectors.shape[1]
+        if width != len(columns.features):
+            raise UserError(
+                f"{table.where} holds vectors of {width} numbers; {len(columns.features)} are "
+                "needed."
+            )
+        return
+    for name in columns.names:
+        if name not in (table.cells or {}):
+            raise UserError(
+                f"{table.where} has no column {name!r}; its columns are: "
+                f"{', '.join(table.names[:20])}{', …' if len(table.names) > 20 else ''}."
+            )
+
+
+def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) -> None:
+    if not bad.any():
+        return
+    place = int(bad.any(axis=0).argmax())
+    count = int(bad[:, place].sum())
+    hint = (
+        "fill them, train with missing = 'mean', 'median' or 'most-frequent', or give the column a "
+        '"fill" in the columns file'
+        if what == "missing"
+        else "all values must be finite"
+    )
+    values = "value" if count == 1 else "values"
+    verb = "is" if count == 1 else "are"
+    raise UserError(
+        f"Column {block[place].name!r} of {table.where} has {count} {values} that {verb} {what}: "
+        f"{hint}."
+    )
+
+
+def _refuse_lost_differences(values: Floats, block: Sequence[Column], table: Table) -> None:
+    """Refuse a column whose values are so large that float32 does not tell them apart."""
+    known = np.where(np.isfinite(values), values, 0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        errors = np.abs(known.astype(np.float32) - known).max(axis=0, initial=0)
+    for place in np.flatnonzero(errors > 0).tolist():
+        own = values[np.isfinite(values[:, place]), place]
+        deviation = float((own - own[0]).std()) if len(own) else 0.0
+        if deviation > 0 and _LARGEST_ERROR * deviation < errors[place] < np.inf:
+            raise UserError(
+                f"Column {block[place].name!r} of {table.where} holds numbers from "
+                f"{own.min():.17g} to {own.max():.17g}, which differ by less than float32 "
+                "can tell: subtract a constant, such as the smallest one, or leave the column out."
+            )
+
+
+def _refuse_unknown(count: int, column: Column, table: Table) -> None:
+    if count == 0:
+        raise UserError(
+            f"Column {column.name!r} of {table.where} holds no value at all, so its missing values "
+            'cannot be filled: leave it out, or give it a "fill" in the columns file.'
         )

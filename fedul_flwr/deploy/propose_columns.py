@@ -20,7 +20,7 @@ from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.csv_files import NUMBER, CsvFile, open_csv
 from fedul_flwr.data.csv_numbers import plain_numbers, trimmed
 from fedul_flwr.data.formats import is_hidden
-from fedul_flwr.data.local_labels import LABELS_FILE
+from fedul_flwr.data.local_data import LABELS_FILE
 from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE
 from fedul_flwr.errors import UserError
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.overrides import read_toml
-from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:

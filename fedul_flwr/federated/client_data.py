@@ -140,7 +140,7 @@ class ClientData:
 
     def load_points(self, folder: Path) -> PartlyLabeledPoints:
         """The points in ``folder`` with the owner's labels."""
-        from fedul_flwr.data.local_labels import load_partly_labeled
+        from fedul_flwr.data.local_data import load_partly_labeled
 
         self.node.expect_format(self.settings.method, POINT_FORMATS)
         found = load_partly_labeled(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from fedul_flwr.data.types import InputShape
-from fedul_flwr.models.linear import Linear
+from fedul_flwr.models.mlp import Linear
 from fedul_flwr.models.parts import UnitRange, require_size, scale_variance
 
 

@@ -15,8 +15,18 @@ from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
 from fedul_flwr.models.alexnet_like import alexnet_like
-from fedul_flwr.models.cnn6 import cnn6, cnn6_quarter
-from fedul_flwr.models.cnn13 import cnn13, cnn13_plain, cnn13_quarter
+from fedul_flwr.models.cnns import (
+    cnn2,
+    cnn4,
+    cnn6,
+    cnn6_quarter,
+    cnn13,
+    cnn13_plain,
+    cnn13_quarter,
+    cnn_small,
+    lenet,
+)
+from fedul_flwr.models.last_layer import SUFFIX, TwoHeads
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
 from fedul_flwr.models.resnets import (
     resnet9,
@@ -25,9 +35,7 @@ from fedul_flwr.models.resnets import (
     resnet18_fedul,
     resnet18_small,
 )
-from fedul_flwr.models.small_cnns import cnn2, cnn4, cnn_small, lenet
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
-from fedul_flwr.models.two_heads import SUFFIX, TwoHeads
 
 Builder = Callable[[InputShape, int], nn.Module]
 
@@ -69,7 +77,7 @@ def build_model(
     ----------
     name : a key of :data:`MODELS`, ``torchvision:NAME``, or ``package.module:function`` of a
         function that takes ``(input_shape, num_classes)`` and returns a module; with ``+head``
-        behind it the model gets a second head (:class:`~fedul_flwr.models.two_heads.TwoHeads`).
+        behind it the model gets a second head (:class:`~fedul_flwr.models.last_layer.TwoHeads`).
     input_shape : shape of one point, an image or a vector.
     num_classes : K.
     options : width, layers and dropout of ``mlp``; other models have none.

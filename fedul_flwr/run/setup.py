@@ -38,8 +38,8 @@ from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models import build_model
+from fedul_flwr.models.last_layer import TwoHeads
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
-from fedul_flwr.models.two_heads import TwoHeads
 from fedul_flwr.run.server_data import ServerData, open_server_data
 
 

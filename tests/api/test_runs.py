@@ -22,7 +22,7 @@ import fedul_flwr as ff
 from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
 from fedul_flwr.engine import simulate as engines
-from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.results.predict import load_model
 
 IMAGES, LABELS = load_digits(return_X_y=True)
@@ -344,7 +344,7 @@ def test_given_points_that_cannot_be_labeled_then_a_sentence_says_why(
 def test_given_a_notebook_then_progress_is_a_bar(
     settings: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fedul_flwr.engine import progress
+    from fedul_flwr.engine import simulate as progress
 
     with RunProgress(settings()) as lines:
         assert lines._bar is None

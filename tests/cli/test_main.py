@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine import flower_simulation as launcher
-from fedul_flwr.engine import progress
+from fedul_flwr.engine import simulate as progress
 from fedul_flwr.engine.flower_simulation import RunOutcome
-from fedul_flwr.engine.progress import RunProgress
+from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 
 runner = CliRunner()

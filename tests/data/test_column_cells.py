@@ -16,8 +16,7 @@ from fedul_flwr.data.column_cells import Cells, codes, infer_column, numbers
 from fedul_flwr.data.columns import Column, Columns, parse_columns
 from fedul_flwr.data.local_data import load_points
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.table_vectors import encode, fit
-from fedul_flwr.data.tables import Table, TableOptions
+from fedul_flwr.data.tables import Table, TableOptions, encode, fit
 from fedul_flwr.errors import UserError
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data import decode, formats
-from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.data.local_data import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from tests.data.conftest import pixels, png, write_parquet, write_png

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul_flwr.data.decode import decode_image, inspect_image
-from fedul_flwr.data.local_data import load_unlabeled_sets, open_points
+from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets, open_points
 from fedul_flwr.data.local_files import as_points
-from fedul_flwr.data.local_labels import load_partly_labeled
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import UserError

@@ -135,7 +135,7 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
 
     flower.write = finished
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedul_flwr.engine.progress.RunProgress.poll", interrupt)
+        patch.setattr("fedul_flwr.engine.simulate.RunProgress.poll", interrupt)
         result = run("--output", "here")
     assert result.exit_code == 130
     assert ("stop", "7", "consortium") in flower.asked

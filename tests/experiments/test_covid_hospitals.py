@@ -19,8 +19,7 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.local_data import load_unlabeled_sets
-from fedul_flwr.data.local_labels import load_partly_labeled
+from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.experiments.matrix import Size
 from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.table_plan import Device, plan_column

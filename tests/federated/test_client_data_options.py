@@ -13,7 +13,8 @@ import pytest
 from fedul_flwr.baselines import supervised
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data import local_data, local_labels
+from fedul_flwr.data import local_data
+from fedul_flwr.data import local_data as local_labels
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.standardize import ScaledInputs
 from fedul_flwr.data.tables import TableOptions

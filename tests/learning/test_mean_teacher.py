@@ -16,7 +16,7 @@ from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
-from fedul_flwr.models.two_heads import TwoHeads
+from fedul_flwr.models.last_layer import TwoHeads
 
 CPU = torch.device("cpu")
 NOBODY = torch.full((2,), -1)

@@ -9,7 +9,7 @@ from torch import nn
 from fedul_flwr.learning.network import Network, has_batch_norm
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.models import build_model
-from fedul_flwr.models.two_heads import TwoHeads
+from fedul_flwr.models.last_layer import TwoHeads
 
 IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
 KINDS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.models import linear
-from fedul_flwr.models.linear import Linear, onednn_is_faster
+from fedul_flwr.models import mlp as linear
+from fedul_flwr.models.mlp import Linear, onednn_is_faster
 
 INPUTS, OUTPUTS = 300, 200
 

@@ -13,8 +13,7 @@ from torch import nn
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
-from fedul_flwr.models.last_layer import feature_layer
-from fedul_flwr.models.two_heads import TwoHeads
+from fedul_flwr.models.last_layer import TwoHeads, feature_layer
 from tests.support.runs import last_model, train
 
 INPUTS = torch.rand(4, 1, 12, 12, generator=torch.Generator().manual_seed(0))
