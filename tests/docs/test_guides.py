@@ -98,6 +98,14 @@ def test_links_lead_somewhere(page: str) -> None:
         assert not anchor or anchor in anchors(file.read_text()), f"{target}#{anchor}"
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_files_of_the_code_that_a_page_names_exist(page: str) -> None:
+    packages = (path.parent.name for path in (ROOT / "fedul_flwr").glob("*/__init__.py"))
+    folders = "|".join(["fedul_flwr", "tests", *packages])
+    for name in re.findall(rf"`((?:{folders})/[a-z_0-9/]+\.py)`", text_of(page)):
+        assert (ROOT / name).exists() or (ROOT / "fedul_flwr" / name).exists(), name
+
+
 def test_anchors_are_those_of_the_host() -> None:
     text = "# A\n## On Flower's `x-y`, z\n```\n# no heading\n```\n## A\n"
     assert anchors(text) == ["a", "on-flowers-x-y-z", "a-1"]
