@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.config.base import AUTO
 from fedul_flwr.experiments.matrix import SIZES
+from fedul_flwr.experiments.search_space import read_search, search_files
 from fedul_flwr.experiments.table_file import read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 
@@ -37,6 +39,27 @@ def test_given_any_table_then_the_settings_of_all_its_rows_are_accepted(
             assert not any(str(ROOT) in str(trial.settings.values()) for trial in plan.trials)
             # The hospitals' rows with all labels have a folder of their own.
             assert not plan.split_warnings or name.startswith("recipes/covid")
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_given_any_table_then_its_search_reaches_the_step_of_every_row(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    table = read_table(EXPERIMENTS, name)
+    options = read_search(search_files(EXPERIMENTS, name)).space.get("step", [])
+    for size in SIZES if options else ():
+        for plan in plan_columns(table, list(table.columns), size, (0,), Device()):
+            for trial in plan.trials:
+                if trial.config.learning_rate == AUTO:
+                    continue
+                optimizer = trial.config.optimizer
+                steps = [
+                    x["learning-rate"]
+                    for x in options
+                    if x.get("optimizer", optimizer) == optimizer
+                ]
+                assert min(steps) <= trial.config.learning_rate <= max(steps), trial.row
 
 
 def test_given_a_run_that_starts_from_another_then_its_settings_include_that_ones(
