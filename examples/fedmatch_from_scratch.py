@@ -58,19 +58,19 @@ def theta(sigma: Weights, psi: Weights, cutoff: float = 0.0) -> Weights:
     return {n: sigma[n] + torch.where(psi[n].abs() < cutoff, 0, psi[n]) for n in sigma}
 
 
-def votes(own: Tensor, helpers: list[Tensor]) -> Tensor:
+def votes(log_p: Tensor, others: list[Tensor]) -> Tensor:
     """y_hat (eq. 3), from log-probabilities; in a tie the client's own class."""
-    count = 1.5 * functional.one_hot(own.argmax(dim=1), own.shape[1])
-    for log_p in helpers:
-        count = count + functional.one_hot(log_p.argmax(dim=1), own.shape[1])
+    count = 1.5 * functional.one_hot(log_p.argmax(dim=1), log_p.shape[1])
+    for log_q in others:
+        count = count + functional.one_hot(log_q.argmax(dim=1), log_p.shape[1])
     return count.argmax(dim=1)
 
 
 def inter_client_consistency(
-    f: Model, own: Weights, helpers: list[Weights], u: Tensor, pi: View, tau: float
+    f: Model, local: Weights, helpers: list[Weights], u: Tensor, pi: View, tau: float
 ) -> Tensor:
     """Phi (eq. 2), a mean over the points of which the model is sure; 0 if there are none."""
-    log_p = functional.log_softmax(f(own, u), dim=1)
+    log_p = functional.log_softmax(f(local, u), dim=1)
     sure = (log_p.exp().amax(dim=1) >= tau).nonzero()[:, 0]
     if len(sure) == 0:
         return torch.zeros(())
@@ -78,7 +78,7 @@ def inter_client_consistency(
     with torch.no_grad():
         others = [functional.log_softmax(f(helper, u), dim=1) for helper in helpers]
         y_hat = votes(log_p, others)
-    Phi = functional.cross_entropy(f(own, pi(u)), y_hat)
+    Phi = functional.cross_entropy(f(local, pi(u)), y_hat)
     for log_q in others:  # eq. 1
         Phi = Phi + (log_q.exp() * (log_q - log_p)).sum(dim=1).mean() / len(others)
     return Phi
@@ -162,7 +162,7 @@ def run_server(
 
 def mean(weights: tuple[Weights, ...]) -> Weights:
     """Of the clients' sigma, or of their psi."""
-    return {n: torch.stack([own[n] for own in weights]).mean(0) for n in weights[0]}
+    return {n: torch.stack([each[n] for each in weights]).mean(0) for n in weights[0]}
 
 
 def strong_view(u: Tensor) -> Tensor:

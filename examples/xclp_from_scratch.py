@@ -46,17 +46,17 @@ def influence(B: Array, k: int, alpha: float) -> Array:
 def secure_row_sums(parts: list[Array], rows: list[Array], rng: np.random.Generator) -> list[Array]:
     """SecureRowSums (section 3.2): client i gets the rows R_i of sum_j parts_j, the server noise.
 
-    Numbers are multiples of 2^-40 modulo 2^64. The masks add up to 0; client i keeps its rows R_i.
+    Numbers are multiples of 2^-40 modulo 2^64. The masks add up to 0; client i withholds its R_i.
     """
     masked = [np.rint(part * 2.0**40).astype(np.int64) for part in parts]
     for i in range(len(parts)):
         for j in range(i):  # from a seed that only clients i and j have
             M_ij = rng.integers(-(2**63), 2**63, masked[i].shape, dtype=np.int64)
             masked[i], masked[j] = masked[i] + M_ij, masked[j] - M_ij
-    kept = [part[R_i] for part, R_i in zip(masked, rows, strict=True)]
+    withheld = [part[R_i] for part, R_i in zip(masked, rows, strict=True)]
     for part, R_i in zip(masked, rows, strict=True):
         part[R_i] = 0
-    return [(sum(masked)[R_i] + own) / 2.0**40 for own, R_i in zip(kept, rows, strict=True)]
+    return [(sum(masked)[R_i] + part) / 2.0**40 for part, R_i in zip(withheld, rows, strict=True)]
 
 
 def labels_of(Z: Array) -> tuple[Array, Array]:
@@ -70,7 +70,7 @@ def labels_of(Z: Array) -> tuple[Array, Array]:
 def xclp(
     V: list[Array], y: list[Array], K: int, P: Array, rng: np.random.Generator, k: int, alpha: float
 ) -> tuple[list[Array], list[Array]]:
-    """Algorithm 1: labels and confidences of each client's points; given ones stay, with 1.
+    """Algorithm 1: labels and confidences of each client's points; labels that it has stay, with 1.
 
     y is -1 for points without a label; P, (d, L), is Gaussian, and the server does not know it.
     """
@@ -78,13 +78,13 @@ def xclp(
     S = influence(B, k, alpha)
     owner = np.repeat(np.arange(len(V)), [len(V_i) for V_i in V])
     y_hat, w = np.concatenate(y), (np.concatenate(y) >= 0).astype(float)
-    known, unknown = np.flatnonzero(y_hat >= 0), np.flatnonzero(y_hat < 0)
+    labeled, unlabeled = np.flatnonzero(y_hat >= 0), np.flatnonzero(y_hat < 0)
     # Phase 3, at each client: S_i Y_i. Rows of labeled points would tell others' labels.
-    own = [known[owner[known] == i] for i in range(len(V))]
-    parts = [S[np.ix_(unknown, L_i)] @ np.eye(K)[y_hat[L_i]] for L_i in own]
-    rows = [np.flatnonzero(owner[unknown] == i) for i in range(len(V))]
+    columns = [labeled[owner[labeled] == i] for i in range(len(V))]
+    parts = [S[np.ix_(unlabeled, L_i)] @ np.eye(K)[y_hat[L_i]] for L_i in columns]
+    rows = [np.flatnonzero(owner[unlabeled] == i) for i in range(len(V))]
     for R_i, Z_i in zip(rows, secure_row_sums(parts, rows, rng), strict=True):
-        y_hat[unknown[R_i]], w[unknown[R_i]] = labels_of(Z_i)
+        y_hat[unlabeled[R_i]], w[unlabeled[R_i]] = labels_of(Z_i)
     ends = np.flatnonzero(np.diff(owner)) + 1
     return np.split(y_hat, ends), np.split(w, ends)
 
@@ -123,22 +123,22 @@ def main(num_clients: int = 10, labels: int = 100, first: int = 5, rounds: int =
     x = torch.from_numpy(x / 8 - 1).float()
     order = rng.permutation(len(x))
     test, parts = order[:360], np.array_split(order[360:], num_clients)
-    given = [np.where(np.arange(len(p)) < labels // num_clients, y[p], -1) for p in parts]
+    y_l = [np.where(np.arange(len(p)) < labels // num_clients, y[p], -1) for p in parts]
     P = rng.standard_normal((128, 4096))
     phi = nn.Sequential(nn.Linear(64, 128), nn.Tanh())  # the features; then comes the classifier
     server = nn.Sequential(phi, nn.Linear(128, 10))
     for number in range(1, rounds + 1):
-        y_hat, w, right = given, [(g >= 0).astype(float) for g in given], ""
+        y_hat, w, right = y_l, [(y_i >= 0).astype(float) for y_i in y_l], ""
         if number > first:  # the first rounds train on labels alone
             V = [phi(x[p]).detach().numpy() for p in parts]
-            y_hat, w = xclp(V, given, 10, P, rng, k=10, alpha=0.99)
-            hits = (np.concatenate(y_hat) == y[order[360:]])[np.concatenate(given) < 0]
+            y_hat, w = xclp(V, y_l, 10, P, rng, k=10, alpha=0.99)
+            hits = (np.concatenate(y_hat) == y[order[360:]])[np.concatenate(y_l) < 0]
             right = f", {hits.mean():.1%} of the propagated labels right"
         updates, start = [], {name: v.clone() for name, v in server.state_dict().items()}
         for i, p in enumerate(parts):
             server.load_state_dict(start)
-            own = server, x[p], given[i], y_hat[i], w[i], rng
-            train_client(*own, epochs=5, batch_size=5, learning_rate=0.2)
+            data = x[p], y_l[i], y_hat[i], w[i]
+            train_client(server, *data, rng, epochs=5, batch_size=5, learning_rate=0.2)
             updates.append({name: v.clone() for name, v in server.state_dict().items()})
         server.load_state_dict({n: torch.stack([u[n] for u in updates]).mean(0) for n in start})
         error = float((server(x[test]).argmax(dim=1).numpy() != y[test]).mean())
