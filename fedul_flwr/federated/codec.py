@@ -211,30 +211,42 @@ class PartsCodec(UpdateCodec):
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
             config = cast(ConfigRecord, message.content[CONFIG])
+            held, helpers = self.cache.of(client), self._helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
-            held = self.cache.of(before[client % len(before)] if is_new else client)
+            released = self.cache.of(before[client % len(before)]) if is_new else held
             record.released_down += changed_values(
-                self.parts, held, self._helpers_of(client), self._threshold, self._cutoff
+                self.parts, released, helpers, self._threshold, self._cutoff
             )
-            message.content = self._message(client, config, record)
+            message.content = self._message(client, config, held, helpers, record)
             record.down.update(payload_parts(message.content))
 
-    def _message(self, client: int, config: ConfigRecord, record: RoundRecord) -> RecordDict:
-        held, sent = self.cache.of(client), {}
+    def _message(
+        self,
+        client: int,
+        config: ConfigRecord,
+        held: Parts,
+        helpers: Sequence[Arrays],
+        record: RoundRecord,
+    ) -> RecordDict:
+        """The differences from ``held``, which becomes what the client has once it has read them.
+
+        Helpers are sent as differences from the last part of that.
+        """
+        sent: dict[str, Arrays] = {}
         since = self.cache.rounds.get(client, 0)
         for part, arrays in self.parts.items():
             update = encode(arrays, held.get(part, {}), self._threshold)
             held[part], sent[part] = update.kept, update.record
             record.nonzero_down[part] += update.changed
         self._sent[client] = sent
-        own, helpers = held[unlabeled_part(held)], {}
-        for number, helper in enumerate(self._helpers_of(client)):
+        own, sparse = held[unlabeled_part(held)], {}
+        for number, helper in enumerate(helpers):
             update = encode(helper, own, self._threshold)
-            helpers[str(number)] = update.record
+            sparse[str(number)] = update.record
             record.nonzero_down[HELPERS] += update.changed
-        told = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(helpers)})
-        travels = sent | ({HELPERS: flatten(helpers)} if helpers else {})
+        told = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
+        travels = sent | ({HELPERS: flatten(sparse)} if sparse else {})
         records = {name: to_record(found) for name, found in travels.items()}
         return RecordDict({ARRAYS: ArrayRecord(), CONFIG: told, **records})
 

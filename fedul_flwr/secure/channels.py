@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from cryptography.exceptions import InvalidTag
@@ -125,9 +125,19 @@ def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Byte
     """
     if sealed is None:
         raise UserError(f"{_called(place)} is missing.")
-    if sealed.dtype != np.uint8 or sealed.ndim != 1 or len(sealed) < fewest:
+    if not is_sealed(sealed, fewest):
         raise UserError(f"{_called(place)} is no sealed message.")
     return sealed
+
+
+def is_sealed(message: NDArray[Any] | None, fewest: int) -> TypeGuard[Bytes]:
+    """Whether a message has the form of a sealed one: ``fewest`` bytes or more in one row."""
+    return (
+        message is not None
+        and message.dtype == np.uint8
+        and message.ndim == 1
+        and len(message) >= fewest
+    )
 
 
 def _called(place: Place) -> str:

@@ -9,12 +9,48 @@ are honest; between two clients that contradict nobody else, nobody can tell.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from fedul_flwr.secure.similarity import ExcludedClientsError
+import numpy as np
+
+from fedul_flwr.errors import BadMessageError
+from fedul_flwr.secure.messages import PeerError, checked_array
+from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError
 
 COMPLAINT = "complaint"
 """The only array of an answer that is a complaint: the number of its subject."""
+
+
+def complain(error: PeerError) -> tuple[Arrays, Arrays]:
+    """A client's state and its answer once it cannot use a message: it remembers nothing."""
+    return {}, {COMPLAINT: np.array(error.peer, np.int64)}
+
+
+def check_complaint(origin: str, client: int, answer: Arrays, asked: Collection[int]) -> None:
+    """Refuse a malformed complaint, at the server.
+
+    Parameters
+    ----------
+    origin : sender and step, for the error's text: "Client 3 sent in step 'offer'".
+    client : the sender.
+    answer : has a :data:`COMPLAINT`.
+    asked : the clients whose messages it may be about.
+
+    Raises
+    ------
+    BadMessageError
+        If it is about the sender or another client than those, or there is more than it.
+    """
+    subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
+    if len(answer) > 1 or subject == client or subject not in asked:
+        raise BadMessageError(f"{origin} a complaint that is none.")
+
+
+def subjects(answers: Mapping[int, Arrays]) -> dict[int, int]:
+    """About whom clients complain, by the clients that do."""
+    return {
+        client: int(answer[COMPLAINT]) for client, answer in answers.items() if COMPLAINT in answer
+    }
 
 
 def exclude(contradictions: Iterable[tuple[int, int]], present: Iterable[int]) -> None:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.packed_codes import check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.channels import FEWEST_BYTES
-from fedul_flwr.secure.complaints import COMPLAINT, exclude
+from fedul_flwr.secure.channels import FEWEST_BYTES, is_sealed
+from fedul_flwr.secure.complaints import COMPLAINT, check_complaint, exclude, subjects
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     COMMITMENT,
@@ -151,9 +151,7 @@ class DistanceServer:
                 raise BadMessageError(f"{origin} a number of points below 0; it must be 0 or more.")
             return size
         if COMPLAINT in answer:
-            subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
-            if len(answer) > 1 or subject == client or subject not in self._asked:
-                raise BadMessageError(f"{origin} a complaint that is none.")
+            check_complaint(origin, client, answer, self._asked)
             return self._sizes[client]
         if step == OFFER:
             shape = (self._sizes[client], self._sizes[client])
@@ -248,11 +246,7 @@ class DistanceServer:
             keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
             pairs = combinations(self._left, 2)
             return [(one, other) for one, other in pairs if keys[one] == keys[other]]
-        return [
-            (client, int(answers[client][COMPLAINT]))
-            for client in self._left
-            if COMPLAINT in answers[client]
-        ]
+        return [*subjects({client: answers[client] for client in self._left}).items()]
 
     def _peers(self, client: int, role: str) -> list[int]:
         """Remaining peers of a client with a role in their pair."""
@@ -282,11 +276,7 @@ class DistanceServer:
         if role is not None and self._peers(client, role):
             names[EVALUATORS if role == "evaluators" else OWNERS] = f"its {role}"
         for name, reader in names.items():
-            sealed = answer.get(name)
-            if (
-                sealed is None or sealed.dtype != np.uint8
-                or sealed.ndim != 1 or len(sealed) < fewest.get(name, FEWEST_BYTES)
-            ):  # fmt: skip
+            if not is_sealed(answer.get(name), fewest.get(name, FEWEST_BYTES)):
                 raise BadMessageError(f"Client {client} sent {reader} no message in step {step!r}.")
         # Messages to clients that have dropped out meanwhile are passed on to nobody.
         return names.keys() | {name for name in answer if name.startswith(TO)}

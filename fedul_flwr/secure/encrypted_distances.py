@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, below
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.complaints import COMPLAINT
+from fedul_flwr.secure.complaints import complain
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
@@ -103,7 +103,7 @@ def respond(
     try:
         remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
     except PeerError as error:  # this propagation has ended: nothing of it is needed any more
-        return {}, {COMPLAINT: np.array(error.peer, np.int64)}
+        return complain(error)
     return {**remembered, STEP: np.array(step + 1, np.int64)}, reply
 
 

@@ -20,7 +20,8 @@ import numpy as np
 
 from fedul_flwr.data.standardize import Moments
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.complaints import COMPLAINT, exclude
+from fedul_flwr.secure.channels import is_sealed
+from fedul_flwr.secure.complaints import COMPLAINT, check_complaint, complain, exclude, subjects
 from fedul_flwr.secure.identities import Identities, Purpose
 from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES
@@ -123,7 +124,7 @@ def answer_sum(
             return _shares(remembered, message, own, fewest, run, identities)
         return {}, {PART: masked(part(), _keys(remembered, message, own, fewest), own)}
     except PeerError as error:
-        return {}, {COMPLAINT: np.array(error.peer, np.int64)}
+        return complain(error)
 
 
 def _shares(
@@ -221,18 +222,12 @@ class MomentServer:
             check_key(origin, answer)
             names = {PUBLIC, SIGNATURES}
         elif COMPLAINT in answer:
-            subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
-            if subject == client or subject not in self._answers:
-                raise BadMessageError(f"{origin} a complaint that is none.")
+            check_complaint(origin, client, answer, self._answers)
             names = {COMPLAINT}
         elif self._step == SHARES:
             names = {f"{TO}{peer}" for peer in self._left if peer != client}
             for name in sorted(names):
-                sealed = answer.get(name)
-                if (
-                    sealed is None or sealed.dtype != np.uint8
-                    or sealed.ndim != 1 or len(sealed) < FEWEST_SEALED
-                ):  # fmt: skip
+                if not is_sealed(answer.get(name), FEWEST_SEALED):
                     raise BadMessageError(f"{origin} no message to client {name[len(TO) :]}.")
         else:
             checked_array(origin, answer, PART, np.uint32, (2 * self._width, DIGITS))
@@ -253,7 +248,7 @@ class MomentServer:
         UserError
             If a client that was asked for its sums does not send them.
         """
-        about = {c: int(found[COMPLAINT]) for c, found in answers.items() if COMPLAINT in found}
+        about = subjects(answers)
         if self._step == PARTS:
             silent = [client for client in self._left if client not in answers]
             if about or silent:

@@ -18,6 +18,7 @@ import fedul_flwr as ff
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.propagation.codes import SEED_BYTES, projections
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PRIORS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
@@ -91,6 +92,132 @@ def test_given_fedul_then_its_page_has_the_products_weights() -> None:
         model.load_state_dict(page.federated_averaging(updates))
     for name, weight in model.state_dict().items():
         torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
+
+
+def points_of(client: int) -> tuple[np.ndarray, np.ndarray]:
+    """40 points of three classes, 10 of them with a label."""
+    rng = np.random.default_rng(10 + client)
+    y = rng.integers(0, 3, 40)
+    x = (rng.normal(0, 1, (40, 4)) + 2 * np.eye(3, 4)[y]).astype(np.float32)
+    return x, np.where(rng.permutation(40) < 10, y, -1)
+
+
+def seeded_draws(client: int, number: int) -> np.random.Generator:
+    """As :func:`local_draws`, with torch's generator from that seed, which makes strong views."""
+    torch.manual_seed(int(stream(0, "local", number, client).integers(2**63)))
+    return local_draws(client, number)
+
+
+def test_given_fedmatch_then_its_page_has_the_products_weights() -> None:
+    def client(context: Context) -> ff.FedMatchClient:
+        return ff.FedMatchClient(*points_of(int(context.node_config["partition-id"])))
+
+    page = example("fedmatch_from_scratch")
+    torch.manual_seed(0)
+    model = network((4,), 3)
+    # Points are sure and unsure, changes and psi above and below; helpers come in round 2.
+    fedmatch = {
+        **{"threshold": 0.4, "consistency_weight": 0.5, "helper_interval": 2},
+        **{"difference_threshold": 1e-3, "psi_cutoff": 0.02},
+    }
+    strategy = ff.FedMatch(
+        FedAvg(),
+        model=network,
+        input_shape=(4,),
+        classes=3,
+        settings={
+            **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.02},
+            **{"ssl": {"unlabeled_batch_size": 12}, "fedmatch": fedmatch},
+        },
+    )
+    sigma = {name: weight.clone() for name, weight in model.state_dict().items()}
+    product = run(strategy, ff.make_client_app(client), model, clients=4)
+
+    clients = []
+    for position in range(4):
+        x, y = points_of(position)
+        arrived = stream(0, "streaming", position).permutation(np.flatnonzero(y < 0))
+        arrays = x[y >= 0], y[y >= 0], x[arrived]
+        clients.append(tuple(torch.from_numpy(array) for array in arrays))
+    noise = torch.from_numpy(stream(0, "noise").standard_normal((1, 4))).float()
+    constants = page.Constants(
+        **{"E": 2, "B_S": 4, "B_U": 12, "lambda_ICCS": 0.5, "tau": 0.4, "H": 2},
+        **{"helper_interval": 2, "difference": 1e-3, "cutoff": 0.02},
+    )
+
+    def f(weights: Any, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, weights, (inputs,))
+
+    first = [sigma, {name: 0.2 * weight for name, weight in sigma.items()}]
+    *_, (sigma, psi) = page.run_server(
+        f, first, clients, page.strong_view, noise, seeded_draws, 2, constants
+    )
+    for name, weight in page.theta(sigma, psi, constants.cutoff).items():
+        torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
+
+
+def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weights() -> None:
+    def client(context: Context) -> ff.XCLPClient:
+        return ff.XCLPClient(*points_of(int(context.node_config["partition-id"])))
+
+    page = example("xclp_from_scratch")
+    torch.manual_seed(0)
+    model = network((4,), 3)
+    # Of 70 neighbors some are not similar at all.
+    graph = {"k": 70, "num_bits": 512, "alpha": 0.95, "power": 1.0, "class_scaling": False}
+    strategy = ff.XCLP(
+        FedAvg(),
+        model=network,
+        input_shape=(4,),
+        classes=3,
+        settings={
+            **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.1},
+            "semi": {"labels_only_rounds": 1, "relative_confidence": False},
+            "xclp": {**graph, "secure": "plaintext"},
+        },
+    )
+    first = {name: weight.clone() for name, weight in model.state_dict().items()}
+    product = run(strategy, ff.make_client_app(client), model, clients=3)
+
+    model.load_state_dict(first)
+    x, y = zip(*(points_of(position) for position in range(3)), strict=True)
+    seed = stream(0, "codes").bytes(SEED_BYTES)
+    P = np.concatenate(list(projections(seed, 7, 512))).T
+    y_hat, w = y, [(labels >= 0).astype(float) for labels in y]
+    for number in (1, 2):
+        if number == 2:
+            V = [model[:-1](torch.from_numpy(points)).detach().numpy() for points in x]
+            y_hat, w = page.xclp(V, y, 3, P, np.random.default_rng(5), k=70, alpha=0.95)
+            found = ff.label_propagation(np.concatenate(V), np.concatenate(y), seed=seed, **graph)
+            np.testing.assert_array_equal(found.labels, np.concatenate(y_hat))
+            np.testing.assert_allclose(found.confidence, np.concatenate(w), rtol=0, atol=1e-6)
+        updates = []
+        for position in range(3):
+            local = network((4,), 3)
+            local.load_state_dict(model.state_dict())
+            page.train_client(
+                *(local, torch.from_numpy(x[position]), y[position], y_hat[position], w[position]),
+                local_draws(position, number),
+                **{"epochs": 2, "batch_size": 4, "learning_rate": 0.1},
+            )
+            updates.append(local.state_dict())
+        model.load_state_dict(
+            {name: torch.stack([update[name] for update in updates]).mean(0) for name in first}
+        )
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0})],
+)
+def test_given_digits_then_a_page_runs_as_it_is(
+    name: str, options: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = example(f"{name}_from_scratch").main(rounds=1, **options)
+    assert error < 0.7  # 0.9 by chance
+    assert capsys.readouterr().out.startswith(f"round 1: test error {error:.1%}")
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(EXAMPLES.glob("*_scratch.py"))])

@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
-    COMPLAINT,
     CONFIRM,
     OFFER,
     REVEAL,

@@ -7,7 +7,7 @@ message does not reveal which. The sender answers with one point R = r G for all
 
 The receiver's choices are hidden computationally, like discrete logarithms, not perfectly: the
 scalars of RFC 7748 reach half of the group, and whoever could recognize this half would learn the
-choices. Scalars are multiples of 8, so components of small order in a peer's points have no effect.
+choices. Points and shared secrets are libsodium's, in constant time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from nacl.bindings import (
+    crypto_core_ed25519_add,
+    crypto_core_ed25519_is_valid_point,
+    crypto_core_ed25519_sub,
+    crypto_scalarmult,
+    crypto_scalarmult_ed25519_base,
+    crypto_sign_ed25519_pk_to_curve25519,
+)
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming.edwards import (
-    Point,
-    add,
-    compress,
-    decompress,
-    hashed_point,
-    negative,
-    to_montgomery,
-)
 from fedul_flwr.secure.randomness import KEY_BYTES, Entropy, fresh
+
+POINT_BYTES = 32
+"""A point of edwards25519: y, little-endian, and the lowest bit of x as the highest of all."""
+
+_CANDIDATES = 256
 
 
 def choose(context: bytes, choices: Bytes, entropy: Entropy) -> tuple[Bytes, Bytes]:
@@ -44,12 +46,12 @@ def choose(context: bytes, choices: Bytes, entropy: Entropy) -> tuple[Bytes, Byt
     -------
     uint8 ``(k, 32)`` seeds of private keys, to keep, and ``(k, 32)`` PK_0, to send.
     """
-    common = hashed_point(context)
+    common = common_point(context)
     seeds = fresh(KEY_BYTES * len(choices), entropy).reshape(-1, KEY_BYTES)
-    known = [_public_point(seed.tobytes()) for seed in seeds]
+    chosen = [crypto_scalarmult_ed25519_base(_scalar(seed.tobytes())) for seed in seeds]
     # Compute both, so that the time does not depend on the choice.
-    others = [compress(add(common, negative(decompress(point)))) for point in known]
-    return seeds, np.where(choices[:, np.newaxis] == 1, _array(others), _array(known))
+    others = [crypto_core_ed25519_sub(common, point) for point in chosen]
+    return seeds, np.where(choices[:, np.newaxis] == 1, _array(others), _array(chosen))
 
 
 def sender_keys(context: bytes, points: Bytes, entropy: Entropy) -> tuple[Bytes, Bytes]:
@@ -67,16 +69,18 @@ def sender_keys(context: bytes, points: Bytes, entropy: Entropy) -> tuple[Bytes,
     Raises
     ------
     ValueError
-        If a point is not on the curve, or PK_0 or PK_1 is of small order.
+        If PK_0 or PK_1 is not of prime order, or not encoded as RFC 8032 has it.
     """
-    common = hashed_point(context)
-    seed = entropy(KEY_BYTES)
-    private, message = _private(seed), _public_point(seed)
+    common = common_point(context)
+    scalar = _scalar(entropy(KEY_BYTES))
+    message = crypto_scalarmult_ed25519_base(scalar)
     keys = np.empty((2, len(points), KEY_BYTES), dtype=np.uint8)
     for index, row in enumerate(points):
-        first = decompress(row.tobytes())
-        for choice, point in enumerate((first, add(common, negative(first)))):
-            key = _key(context, index, message, row, _shared(private, point))
+        first = row.tobytes()
+        # PK_1 is computed once PK_0 is checked.
+        secrets = _shared(scalar, first), _shared(scalar, crypto_core_ed25519_sub(common, first))
+        for choice, secret in enumerate(secrets):
+            key = _key(context, index, message, row, secret)
             keys[choice, index] = np.frombuffer(key, dtype=np.uint8)
     return np.frombuffer(message, dtype=np.uint8), keys
 
@@ -97,31 +101,40 @@ def receiver_keys(context: bytes, seeds: Bytes, points: Bytes, message: Bytes) -
     Raises
     ------
     ValueError
-        If R is not on the curve, or of small order.
+        If R is not of prime order, or not encoded as RFC 8032 has it.
     """
     sent = message.tobytes()
-    point = decompress(sent)
     return _array(
         [
-            _key(context, index, sent, row, _shared(_private(seed.tobytes()), point))
+            _key(context, index, sent, row, _shared(_scalar(seed.tobytes()), sent))
             for index, (seed, row) in enumerate(zip(seeds, points, strict=True))
         ]
     )
 
 
-def _public_point(seed: bytes) -> bytes:
-    """Ed25519's public key: the full point of a private key, as X25519 omits its sign."""
-    return Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+def common_point(context: bytes) -> bytes:
+    """C: a point of prime order with unknown discrete logarithm, by try and increment, times 8."""
+    for counter in range(_CANDIDATES):
+        point = hashlib.shake_128(context + counter.to_bytes(8, "little")).digest(POINT_BYTES)
+        try:
+            for _ in range(3):
+                point = crypto_core_ed25519_add(point, point)
+        except RuntimeError:  # about every second candidate is not on the curve
+            continue
+        return point
+    raise AssertionError("no candidate is a point, as once in 2^256 times")
 
 
-def _private(seed: bytes) -> X25519PrivateKey:
-    """The same private key for Diffie-Hellman: its scalar (RFC 8032, 5.1.5)."""
-    return X25519PrivateKey.from_private_bytes(hashlib.sha512(seed).digest()[:KEY_BYTES])
+def _scalar(seed: bytes) -> bytes:
+    """Ed25519's private scalar (RFC 8032, 5.1.5), which libsodium clamps where it multiplies."""
+    return hashlib.sha512(seed).digest()[:KEY_BYTES]
 
 
-def _shared(private: X25519PrivateKey, point: Point) -> bytes:
-    """The u coordinate of their product; ``ValueError`` for a point of small order."""
-    return private.exchange(X25519PublicKey.from_public_bytes(to_montgomery(point)))
+def _shared(scalar: bytes, point: bytes) -> bytes:
+    """The u coordinate of their product; ``ValueError`` for a point that is not of prime order."""
+    if not crypto_core_ed25519_is_valid_point(point):
+        raise ValueError("not a point of prime order on edwards25519")
+    return crypto_scalarmult(scalar, crypto_sign_ed25519_pk_to_curve25519(point))
 
 
 def _key(context: bytes, index: int, message: bytes, point: Bytes, shared: bytes) -> bytes:

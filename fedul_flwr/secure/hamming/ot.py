@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.base_ot import choose, receiver_keys, sender_keys
-from fedul_flwr.secure.hamming.edwards import POINT_BYTES
+from fedul_flwr.secure.hamming.base_ot import POINT_BYTES, choose, receiver_keys, sender_keys
 from fedul_flwr.secure.hamming.extension import (
     ROW_BYTES,
     SECURITY_BITS,
@@ -222,5 +221,5 @@ def _points_checked(origin: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise UserError(
-            f"{origin} a point off edwards25519 or of small order; it must be of large order on it."
+            f"{origin} a point that gives no secret; it must be of prime order on edwards25519."
         ) from error

@@ -8,18 +8,24 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming.base_ot import choose, receiver_keys, sender_keys
-from fedul_flwr.secure.hamming.edwards import (
-    POINT_BYTES,
-    P,
-    add,
-    compress,
-    decompress,
-    hashed_point,
-    negative,
-)
-from tests.secure.hamming.test_edwards import BASE, clamped, small_order_points, times
+from fedul_flwr.secure.hamming import base_ot
+from fedul_flwr.secure.hamming.base_ot import choose, common_point, receiver_keys, sender_keys
 from tests.support.hamming.pairs import seeded
+from tests.support.hamming.reference_ot import (
+    BASE,
+    ORDER,
+    P,
+    Point,
+    add,
+    affine,
+    compressed,
+    decompressed,
+    montgomery,
+    negative,
+    scalar,
+    small_order_points,
+    times,
+)
 
 CONTEXT = b"a context"
 
@@ -29,7 +35,34 @@ def array(point: bytes) -> Bytes:
 
 
 def hashed(number: int) -> Bytes:
-    return array(compress(hashed_point(bytes([number]))))
+    return array(common_point(bytes([number])))
+
+
+def point(data: bytes) -> Point:
+    found = decompressed(data)
+    assert found is not None
+    return found
+
+
+def other(first: bytes) -> Point:
+    """PK_1 = C - PK_0."""
+    return add(point(common_point(CONTEXT)), negative(point(first)))
+
+
+def outside_the_group() -> list[bytes]:
+    """Bytes that are no point, another encoding of one, and points that are not of prime order."""
+    small = small_order_points()
+    large = point(common_point(b"large"))
+    again = [P + y for y in range(19) if decompressed(y.to_bytes(32, "little"))]
+    assert 5 < len(again) < 15  # half of 19
+    return [
+        (2).to_bytes(32, "little"),
+        bytes([255]) * 32,
+        *((1 + 2**255).to_bytes(32, "little"), (P - 1 + 2**255).to_bytes(32, "little")),
+        *(number.to_bytes(32, "little") for number in again),
+        *map(compressed, small),
+        *(compressed(add(large, torsion)) for torsion in small[1:]),
+    ]
 
 
 @pytest.mark.parametrize("pattern", ["zeros", "ones", "random", "none"])
@@ -54,10 +87,8 @@ def test_public_keys_of_a_pair_add_up_to_the_common_point() -> None:
     choices = np.array([0, 1], np.uint8)
     seeds, points = choose(CONTEXT, choices, seeded(0))
     for choice, seed, row in zip(choices, seeds, points, strict=True):
-        first = decompress(row.tobytes())
-        pair = (first, add(hashed_point(CONTEXT), negative(first)))
-        scalar = clamped(hashlib.sha512(seed.tobytes()).digest()[:32])
-        assert pair[choice] == times(scalar, BASE)
+        pair = (row.tobytes(), compressed(other(row.tobytes())))
+        assert pair[choice] == compressed(times(scalar(seed.tobytes()), BASE))
 
 
 def test_pairs_have_no_public_key_in_common() -> None:
@@ -66,22 +97,19 @@ def test_pairs_have_no_public_key_in_common() -> None:
     choices = np.random.default_rng(0).integers(0, 2, 24).astype(np.uint8)
     seeds, points = choose(CONTEXT, choices, seeded(0))
     assert len({seed.tobytes() for seed in seeds}) == 24
-    common = hashed_point(CONTEXT)
     firsts = [row.tobytes() for row in points]
-    seconds = [compress(add(common, negative(decompress(first)))) for first in firsts]
+    seconds = [compressed(other(first)) for first in firsts]
     assert len({*firsts, *seconds}) == 48
 
 
 def test_a_key_is_the_hash_of_all_that_was_said_and_the_shared_secret() -> None:
     seeds, points = choose(CONTEXT, np.zeros(2, np.uint8), seeded(0))
     message, keys = sender_keys(CONTEXT, points, seeded(1))
-    point = decompress(message.tobytes())
     for index in (0, 1):
         # r PK_0 = k R, and its u is (1 + y) / (1 - y).
-        product = times(clamped(hashlib.sha512(seeds[index].tobytes()).digest()[:32]), point)
-        shared = (1 + product.y) * pow(1 - product.y, -1, P) % P
+        product = times(scalar(seeds[index].tobytes()), point(message.tobytes()))
         said = CONTEXT + bytes([index, 0, 0, 0, 0, 0, 0, 0]) + message.tobytes()
-        data = said + points[index].tobytes() + shared.to_bytes(32, "little")
+        data = said + points[index].tobytes() + montgomery(product)
         assert keys[0, index].tobytes() == hashlib.shake_128(data).digest(32)
 
 
@@ -109,28 +137,66 @@ def test_private_keys_are_from_the_entropy_that_is_given() -> None:
         assert (a != b).any(axis=1).all()
 
 
-@pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("kind", ["off", "small", "common"])
-def test_the_sender_refuses_points_without_a_secret(kind: str, place: int) -> None:
-    common = hashed_point(CONTEXT)
-    bad = {
-        "off": [array((2).to_bytes(32, "little"))],
-        "small": [array(compress(point)) for point in small_order_points()],
-        # PK_1 is what is left of C: of small order itself.
-        "common": [array(compress(add(common, point))) for point in small_order_points()],
-    }[kind]
-    for point in bad:
+@pytest.mark.parametrize("position", [0, 1])
+def test_given_a_point_outside_the_group_then_the_sender_refuses(position: int) -> None:
+    for bad in outside_the_group():
         points = np.stack([hashed(7), hashed(8)])
         sender_keys(CONTEXT, points, seeded(0))
-        points[place] = point
-        with pytest.raises(ValueError):  # noqa: PT011 - of Python or of the library
+        points[position] = array(bad)
+        with pytest.raises(ValueError, match=r"^not a point of prime order on edwards25519$"):
             sender_keys(CONTEXT, points, seeded(0))
 
 
-def test_the_receiver_refuses_points_without_a_secret() -> None:
+def test_given_the_common_point_then_the_sender_refuses_as_nothing_is_left_for_the_other() -> None:
+    with pytest.raises(ValueError, match=r"^not a point of prime order on edwards25519$"):
+        sender_keys(CONTEXT, array(common_point(CONTEXT))[np.newaxis], seeded(0))
+
+
+def test_given_a_point_outside_the_group_then_the_receiver_refuses() -> None:
     seeds, points = choose(CONTEXT, np.ones(1, np.uint8), seeded(0))
     receiver_keys(CONTEXT, seeds, points, hashed(7))
-    off = [array((2).to_bytes(POINT_BYTES, "little")), array(bytes([255]) * POINT_BYTES)]
-    for message in [*off, *(array(compress(point)) for point in small_order_points())]:
-        with pytest.raises(ValueError):  # noqa: PT011 - of Python or of the library
-            receiver_keys(CONTEXT, seeds, points, message)
+    for bad in outside_the_group():
+        with pytest.raises(ValueError, match=r"^not a point of prime order on edwards25519$"):
+            receiver_keys(CONTEXT, seeds, points, array(bad))
+
+
+def test_given_the_same_bytes_then_the_same_common_point_of_prime_order() -> None:
+    points = [common_point(bytes([number])) for number in range(4)]
+    assert len(set(points)) == 4
+    assert [common_point(bytes([number])) for number in range(4)] == points
+    for each in points:
+        assert affine(times(ORDER, point(each))) == (0, 1)
+        assert affine(point(each)) != (0, 1)
+
+
+def test_given_a_context_then_the_common_point_is_8_times_the_first_candidate_on_the_curve() -> (
+    None
+):
+    tries = []
+    for number in range(12):
+        data = bytes([number])
+        for counter in range(20):
+            candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(32)
+            if (found := decompressed(candidate)) is not None:
+                assert common_point(data) == compressed(times(8, found))
+                tries.append(counter)
+                break
+    # Every second candidate is a point: of 12 inputs, some take the first and some a later one.
+    assert len(tries) == 12
+    assert min(tries) == 0 < max(tries)
+
+
+def test_given_a_hash_without_any_point_then_the_search_for_the_common_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def refuse(one: bytes, other: bytes) -> bytes:
+        assert one == other
+        asked.append(one)
+        raise RuntimeError
+
+    monkeypatch.setattr(base_ot, "crypto_core_ed25519_add", refuse)
+    with pytest.raises(AssertionError, match="no candidate is a point"):
+        common_point(b"data")
+    assert len(set(asked)) == 256

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.edwards import compress
 from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, POINT, POINTS, SUMS
 from fedul_flwr.secure.hamming.pairwise import Party
-from tests.secure.hamming.test_edwards import small_order_points
 from tests.support.hamming.pairs import SESSION, STEPS, Played, changed, play, random_codes
+from tests.support.hamming.reference_ot import P, compressed, small_order_points
 
 CODES = {3: random_codes(2, 16), 9: random_codes(3, 16)}
 OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)
-SMALL_ORDER = [np.frombuffer(compress(point), np.uint8) for point in small_order_points()]
+SMALL_ORDER = [np.frombuffer(compressed(point), np.uint8) for point in small_order_points()]
+NOT_CANONICAL = np.frombuffer((P + 3).to_bytes(32, "little"), np.uint8)
 
 MALFORMED = [
     ("offer", POINTS, np.zeros((127, 32), np.uint8), "uint8 (127, 32) as 'points'"),
@@ -72,11 +72,11 @@ def test_refuses_another_form(step: str, name: str, array: Any, was: str) -> Non
     assert refusal(step, name, array) == f"{was}; it must be {FORMS[name]}."
 
 
-@pytest.mark.parametrize("bad", [OFF_CURVE, *SMALL_ORDER])
+@pytest.mark.parametrize("bad", [OFF_CURVE, NOT_CANONICAL, *SMALL_ORDER])
 def test_refuses_points_without_a_secret_and_tells_no_value(bad: Bytes) -> None:
     points = np.array(played().turns["prepare"][3].to_peers[9][POINTS])
     points[100] = bad
-    expected = "a point off edwards25519 or of small order; it must be of large order on it."
+    expected = "a point that gives no secret; it must be of prime order on edwards25519."
     assert refusal("offer", POINTS, points) == expected
     assert refusal("answer", POINT, bad) == expected
 

@@ -89,6 +89,19 @@ def scalar(seed: bytes) -> int:
 _BASE = decompressed(bytes([0x58]) + bytes([0x66]) * 31)
 assert _BASE is not None
 BASE: Point = _BASE
+ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
+def small_order_points() -> list[Point]:
+    """All eight: multiples of one of order 8, which is ORDER times a point of order 8 * ORDER."""
+    for number in range(2, 100):
+        found = decompressed(number.to_bytes(32, "little"))
+        if found is None:
+            continue
+        small = times(ORDER, found)
+        if affine(times(4, small)) != (0, 1):
+            return [times(multiple, small) for multiple in range(8)]
+    raise AssertionError("no point of order 8")
 
 
 def bits_of(data: bytes) -> Bits:
