@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import e, exp, log, log2, pi, sqrt
 
-from fedul_flwr.secure.hamming.ring import CBD_BITS, N
+from fedul_flwr.secure.hamming.rlwe import CBD_BITS, N
 
 
 @dataclass(frozen=True)

@@ -36,8 +36,8 @@ from fedul_flwr.propagation.phases import (
 )
 from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.identities import read_identities
+from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:

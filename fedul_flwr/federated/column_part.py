@@ -14,9 +14,8 @@ from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure.column_sums import PART, answer_sum, exact_sums
 from fedul_flwr.secure.identities import read_identities
-from fedul_flwr.secure.moment_sums import PART, answer_sum
 from fedul_flwr.secure.session import FEWEST
 
 STORED = "column-sum"

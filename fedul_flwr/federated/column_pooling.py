@@ -28,7 +28,7 @@ from fedul_flwr.federated.column_part import fewest_in_sum
 from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, NUM_POINTS
 from fedul_flwr.federated.nodes import Registration
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry
-from fedul_flwr.secure.moment_sums import MomentServer
+from fedul_flwr.secure.column_sums import MomentServer
 from fedul_flwr.secure.similarity import ExcludedClientsError
 
 UNPROTECTED = (

@@ -26,8 +26,8 @@ from fedul_flwr.federated.messages import (
     SETUP,
 )
 from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS
-from fedul_flwr.secure.complaints import COMPLAINT
-from fedul_flwr.secure.moment_sums import PART
+from fedul_flwr.secure.column_sums import PART
+from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
 
 EVALUATE, TRAIN = "evaluate", "train"

@@ -38,8 +38,7 @@ from fedul_flwr.propagation.phases import (
 from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.propagation.solve import normalised_graph
 from fedul_flwr.secure.backends import BACKENDS
-from fedul_flwr.secure.complaints import exclude
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import checked_array, exclude
 from fedul_flwr.secure.rowsums import Words, check_holds, sum_shares, wrong_rows
 from fedul_flwr.secure.similarity import (
     ExcludedClientsError,

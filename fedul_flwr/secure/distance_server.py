@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.packed_codes import check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.channels import FEWEST_BYTES, is_sealed
-from fedul_flwr.secure.complaints import COMPLAINT, check_complaint, exclude, subjects
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     COMMITMENT,
@@ -32,10 +30,11 @@ from fedul_flwr.secure.encrypted_distances import (
     TELL,
 )
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import COMPLAINT, check_complaint, checked_array, exclude, subjects
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     FEWEST,
+    FEWEST_BYTES,
     FEWEST_SEALED,
     FROM,
     NONCE,
@@ -43,6 +42,7 @@ from fedul_flwr.secure.session import (
     TO,
     bytes_array,
     check_key,
+    is_sealed,
     pairs_of,
     participants_message,
 )

@@ -1,4 +1,14 @@
-"""A client's side of a session: participants, a key with each of them, and a common seed.
+"""A session of clients: key pairs, channels between two of them, and who is in it.
+
+A public key is one of X25519 (RFC 7748) followed by one of ML-KEM-768 (FIPS 203). Two clients'
+X25519 keys give both a common secret. For ML-KEM the sender of a message makes a capsule, which
+holds a fresh secret that its reader alone can take out. Keys are derived from both: who records
+messages and has a quantum computer one day breaks X25519 alone.
+
+HKDF-SHA256 derives one key per message from the secrets of two clients (RFC 5869, see
+:mod:`fedul_flwr.secure.session`), and AES-256-GCM encrypts. Key and ciphertext are bound to the
+message's place: in another session, round, attempt or step, or between other clients, it cannot be
+decrypted.
 
 All state is arrays, so that each message can be answered by a new process. The server selects the
 participants and forwards their messages. The session's number is a hash of all that the server
@@ -11,23 +21,242 @@ from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.mlkem import (
+    MLKEM768PrivateKey,
+    MLKEM768PublicKey,
+)
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure import channels, key_pairs
-from fedul_flwr.secure.channels import EVERYBODY, FEWEST_BYTES, Place
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, PUBLIC_BYTES
 from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
 from fedul_flwr.secure.similarity import Arrays
+
+PRIVATE_BYTES = KEY_BYTES + 64
+"""Length of a private key: X25519's scalar, and the seed of ML-KEM's."""
+PUBLIC_BYTES = KEY_BYTES + 1184
+CAPSULE_BYTES = 1088
+
+
+class Sealed(NamedTuple):
+    """A capsule, and the secret of 32 bytes in it."""
+
+    capsule: bytes
+    secret: bytes
+
+
+def new_private_key(entropy: Entropy) -> bytes:
+    """A private key, :data:`PRIVATE_BYTES`."""
+    return entropy(PRIVATE_BYTES)
+
+
+def public_key(private: bytes) -> bytes:
+    """The public key, :data:`PUBLIC_BYTES`, of a private one.
+
+    Raises
+    ------
+    UserError
+        If the installed ``cryptography`` has no ML-KEM.
+    """
+    point = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES]).public_key()
+    return point.public_bytes_raw() + _decapsulator(private).public_key().public_bytes_raw()
+
+
+def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
+    """X25519's secret of two clients, 32 bytes.
+
+    Raises
+    ------
+    UserError
+        For a public key that makes the secret predictable, or of another length.
+    """
+    own = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES])
+    try:
+        return own.exchange(X25519PublicKey.from_public_bytes(peer_public[:KEY_BYTES]))
+    except ValueError as error:
+        raise UserError(f"Client {peer} sent a public key that is none of X25519.") from error
+
+
+def encapsulate(peer_public: bytes, peer: int) -> Sealed:
+    """A fresh secret for the owner of a public key.
+
+    Raises
+    ------
+    UserError
+        For a public key that is none, or of another length.
+    """
+    try:
+        key = MLKEM768PublicKey.from_public_bytes(peer_public[KEY_BYTES:])
+    except ValueError as error:
+        raise UserError(f"Client {peer} sent a public key that is none of ML-KEM-768.") from error
+    secret, capsule = key.encapsulate()
+    return Sealed(capsule, secret)
+
+
+def capsule_opener(private: bytes) -> Callable[[bytes], bytes]:
+    """What takes the secret out of a capsule of :data:`CAPSULE_BYTES`; of a changed one, another.
+
+    Raises
+    ------
+    UserError
+        If the installed ``cryptography`` has no ML-KEM.
+    """
+    return _decapsulator(private).decapsulate
+
+
+def is_public_key(public: bytes) -> bool:
+    """Whether secrets can be made with a key: it is a whole one, and not of small order."""
+    try:
+        pair_secret(bytes(PRIVATE_BYTES), public, 0)
+        encapsulate(public, 0)
+    except UserError:
+        return False
+    return True
+
+
+def _decapsulator(private: bytes) -> MLKEM768PrivateKey:
+    try:
+        return MLKEM768PrivateKey.from_seed_bytes(private[KEY_BYTES:])
+    except UnsupportedAlgorithm:
+        raise UserError(
+            "The Python package cryptography has no ML-KEM-768 here, as its OpenSSL is older than "
+            "3.5: install it from PyPI."
+        ) from None
+
+
+NONCE_BYTES, TAG_BYTES = 12, 16
+FEWEST_BYTES = NONCE_BYTES + TAG_BYTES
+"""Length of a sealed message without content."""
+MOST_BYTES = 2**31 - 1
+"""Largest message that the library can encrypt."""
+
+EVERYBODY = -1
+"""Destination of messages that several clients get."""
+
+_DOMAIN = b"fedul-flwr secure 1"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Context of a message, to which its key is bound.
+
+    Attributes
+    ----------
+    session : 32 bytes unique to the session.
+    attempt : number of the attempt at a step that may be repeated.
+    step : name of the step.
+    source, destination : clients; :data:`EVERYBODY` for several. For a key that both need, the
+        lower one first.
+    """
+
+    session: bytes
+    attempt: int
+    step: str
+    source: int
+    destination: int
+
+    def info(self, purpose: str) -> bytes:
+        """Unambiguous encoding as bytes, with lengths first."""
+        parts = [_DOMAIN, purpose.encode(), self.session, self.step.encode()]
+        numbers = struct.pack("<qqq", self.attempt, self.source, self.destination)
+        return b"".join(struct.pack("<q", len(part)) + part for part in parts) + numbers
+
+
+def derive(secret: bytes, info: bytes) -> bytes:
+    """HKDF-SHA256 without salt: 32 bytes."""
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
+
+
+def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes:
+    """Encrypt named arrays for the owner of ``secret``: nonce, ciphertext, tag.
+
+    The nonce is random although each key encrypts one message: if a new process creates the message
+    again, it must not reuse key and nonce.
+
+    Raises
+    ------
+    UserError
+        For more than :data:`MOST_BYTES`, with client and step.
+    """
+    plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    if len(plain) > MOST_BYTES:
+        raise UserError(
+            f"Client {place.source}'s message of step {place.step!r} has {len(plain):,} bytes; "
+            f"at most {MOST_BYTES:,} can be sealed."
+        )
+    nonce = entropy(NONCE_BYTES)
+    cipher = AESGCM(derive(secret, place.info("key")))
+    sealed = np.empty(NONCE_BYTES + len(plain) + TAG_BYTES, dtype=np.uint8)
+    sealed[:NONCE_BYTES] = np.frombuffer(nonce, dtype=np.uint8)
+    cipher.encrypt_into(nonce, plain, place.info("seal"), sealed[NONCE_BYTES:].data)
+    return sealed
+
+
+def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str, NDArray[Any]]:
+    """Decrypt named arrays that were encrypted for this place.
+
+    Raises
+    ------
+    UserError
+        If it is missing, was changed, or belongs to another place, with client and step.
+    """
+    who = _called(place)
+    sealed = checked_seal(sealed, place, FEWEST_BYTES)
+    cipher = AESGCM(derive(secret, place.info("key")))
+    nonce, rest = sealed[:NONCE_BYTES].tobytes(), np.ascontiguousarray(sealed[NONCE_BYTES:])
+    try:
+        return load(cipher.decrypt(nonce, rest.data, place.info("seal")))
+    except InvalidTag as error:
+        raise UserError(f"{who} does not open: it was changed, or belongs elsewhere.") from error
+    except (SafetensorError, KeyError):  # a type that numpy does not have is a KeyError
+        # Without the cause, which quotes the decrypted content.
+        raise UserError(f"{who} holds no arrays.") from None
+
+
+def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Bytes:
+    """A sealed message, after a check of its form.
+
+    Raises
+    ------
+    UserError
+        If it is missing, or no array of ``fewest`` bytes or more, with client and step.
+    """
+    if sealed is None:
+        raise UserError(f"{_called(place)} is missing.")
+    if not is_sealed(sealed, fewest):
+        raise UserError(f"{_called(place)} is no sealed message.")
+    return sealed
+
+
+def is_sealed(message: NDArray[Any] | None, fewest: int) -> TypeGuard[Bytes]:
+    """Whether a message has the form of a sealed one: ``fewest`` bytes or more in one row."""
+    return (
+        message is not None
+        and message.dtype == np.uint8
+        and message.ndim == 1
+        and len(message) >= fewest
+    )
+
+
+def _called(place: Place) -> str:
+    return f"Client {place.source}'s message of step {place.step!r}"
+
 
 PRIVATE, NONCE, PUBLIC, SIGNATURES = "private-key", "nonce", "public-keys", "signatures"
 PARTICIPANTS, SIZES = "participants", "sizes"
@@ -86,35 +315,35 @@ class Session:
         It begins with a capsule, whose secret the key is derived from, too.
         """
         with messages_from(peer):
-            capsule, fresh = key_pairs.encapsulate(self.public[peer], peer)
+            capsule, fresh = encapsulate(self.public[peer], peer)
         place = self._place(step, self.own, peer)
-        sealed = channels.seal(arrays, self._secret(peer) + fresh, place, entropy)
+        sealed = seal(arrays, self._secret(peer) + fresh, place, entropy)
         return np.concatenate([bytes_array(capsule), sealed])
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to this client only."""
         place = self._place(step, peer, self.own)
         with messages_from(peer):
-            whole = channels.checked_seal(sealed, place, FEWEST_SEALED)
+            whole = checked_seal(sealed, place, FEWEST_SEALED)
             fresh = self._open(whole[:CAPSULE_BYTES].tobytes())
-            return channels.unseal(whole[CAPSULE_BYTES:], self._secret(peer) + fresh, place)
+            return unseal(whole[CAPSULE_BYTES:], self._secret(peer) + fresh, place)
 
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
         """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
         key = entropy(KEY_BYTES)
-        return key, channels.seal(arrays, key, self._place(step, self.own, EVERYBODY), entropy)
+        return key, seal(arrays, key, self._place(step, self.own, EVERYBODY), entropy)
 
     def unseal_for_several(
         self, peer: int, step: str, sealed: NDArray[Any] | None, key: bytes
     ) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to several clients, with the key that it sent them."""
         with messages_from(peer):
-            return channels.unseal(sealed, key, self._place(step, peer, EVERYBODY))
+            return unseal(sealed, key, self._place(step, peer, EVERYBODY))
 
     def mask_share(self, peer: int) -> Bytes:
         """32 bytes that go into the masks with ``peer``, to be sealed for it: always the same."""
         place = self._place("sum", self.own, peer)
-        return bytes_array(channels.derive(self.private, place.info("mask share")))
+        return bytes_array(derive(self.private, place.info("mask share")))
 
     def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
         """State for a masked sum, without the private key.
@@ -141,7 +370,7 @@ class Session:
         shares = {self.own: self.mask_share(peer).tobytes(), peer: share}
         place = Place(self.number, 0, "sum", lower, upper)
         together = self._secret(peer) + shares[lower] + shares[upper]
-        return channels.derive(together, place.info("masks"))
+        return derive(together, place.info("masks"))
 
     def seed(self, shares: Mapping[int, bytes]) -> bytes:
         """The participants' seed, 32 bytes, from the shares of the remaining ones.
@@ -158,7 +387,7 @@ class Session:
                 raise UserError(f"Client {client} sent a share of the seed of another length.")
         place = Place(self.number, 0, "seed", EVERYBODY, EVERYBODY)
         together = b"".join(shares[client] for client in who.tolist())
-        return channels.derive(together, place.info("seed") + who.tobytes())
+        return derive(together, place.info("seed") + who.tobytes())
 
     @classmethod
     def from_arrays(cls, own: int, server_round: int, arrays: Arrays) -> Session:
@@ -186,7 +415,7 @@ class Session:
     def _secret(self, peer: int) -> bytes:
         if peer not in self._secrets:
             with messages_from(peer):
-                found = key_pairs.pair_secret(self.private, self.public[peer], peer)
+                found = pair_secret(self.private, self.public[peer], peer)
             self._secrets[peer] = found
         return self._secrets[peer]
 
@@ -197,7 +426,7 @@ class Session:
 
     @cached_property
     def _open(self) -> Callable[[bytes], bytes]:
-        return key_pairs.capsule_opener(self.private)
+        return capsule_opener(self.private)
 
     def _place(self, step: str, source: int, destination: int) -> Place:
         return Place(self.number, 0, step, source, destination)
@@ -208,8 +437,8 @@ def new_key(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """A client's state at the start of a session, and its answer: a new public key, signed by the
     owner's identity if there is one."""
-    private = key_pairs.new_private_key(os.urandom)
-    public = key_pairs.public_key(private)
+    private = new_private_key(os.urandom)
+    public = public_key(private)
     signature = identities.sign(purpose, public) if identities else UNSIGNED
     kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
     return kept, {PUBLIC: bytes_array(public), SIGNATURES: signature}
@@ -224,7 +453,7 @@ def check_key(origin: str, answer: Arrays) -> None:
         With ``origin``: "Client 3 sent in step 'keys'".
     """
     key = checked_array(origin, answer, PUBLIC, np.uint8, (PUBLIC_BYTES,))
-    if not key_pairs.is_public_key(key.tobytes()):
+    if not is_public_key(key.tobytes()):
         raise BadMessageError(
             f"{origin} a public key of small order or of another form, with which nothing is "
             "secret."
@@ -268,7 +497,7 @@ def attempt_keys(
 def mask_key(root: bytes, attempt: int) -> bytes:
     """A key for one attempt at a sum, from the secret of two clients for all attempts."""
     place = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
-    return channels.derive(root, place.info("mask"))
+    return derive(root, place.info("mask"))
 
 
 def participants_message(
@@ -325,7 +554,7 @@ def join(
     session = Session.from_arrays(own, purpose.server_round, {**told, **kept})
     if len(set(session.public.values())) < len(who):
         raise UserError("The server gave two participants the same public key.")
-    if session.public.get(own) != key_pairs.public_key(private) or session.sizes[own] != num_points:
+    if session.public.get(own) != public_key(private) or session.sizes[own] != num_points:
         raise UserError(f"The server's list of participants has no client {own} as it is.")
     if identities:
         for (client, key), signature in zip(session.public.items(), signatures, strict=True):

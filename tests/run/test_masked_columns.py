@@ -26,8 +26,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.column_part import STORED, answer_column_sum, received_scaling
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
-from fedul_flwr.secure.exact_sums import exact_sums
-from fedul_flwr.secure.wide_sums import masked
+from fedul_flwr.secure.column_sums import exact_sums, masked
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
 from tests.support.identities import identities, write_identity

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure import channels
-from fedul_flwr.secure.channels import (
+from fedul_flwr.secure import session as channels
+from fedul_flwr.secure.session import (
     EVERYBODY,
     NONCE_BYTES,
     Place,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedul_flwr.secure.complaints import exclude
+from fedul_flwr.secure.messages import exclude
 from fedul_flwr.secure.similarity import ExcludedClientsError
 
 FIVE = (0, 1, 2, 3, 4)

@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
@@ -20,6 +19,7 @@ from fedul_flwr.secure.encrypted_distances import (
     REVEAL,
     SHARES,
 )
+from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES
 from fedul_flwr.secure.similarity import ExcludedClientsError
 from tests.support.toy_protocol import BITS, FOUR, Toy, group

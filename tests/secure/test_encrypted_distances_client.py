@@ -10,7 +10,6 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     CONFIRM,
@@ -25,6 +24,7 @@ from fedul_flwr.secure.encrypted_distances import (
     mask_keys,
     respond,
 )
+from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PUBLIC, Session
 from fedul_flwr.secure.similarity import Arrays
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, Toy, group

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure import exact_sums as module
-from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure import column_sums as module
+from fedul_flwr.secure.column_sums import exact_sums
 
 STEP = Fraction(1, 2**320)
 

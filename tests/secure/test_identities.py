@@ -16,7 +16,6 @@ from cryptography.hazmat.primitives.hashes import SHA384
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.secure.complaints import COMPLAINT
 from fedul_flwr.secure.identities import (
     OWNERS_FILE,
     PRIVATE_FILE,
@@ -26,6 +25,7 @@ from fedul_flwr.secure.identities import (
     Purpose,
     read_identities,
 )
+from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PARTICIPANTS, PUBLIC, SIGNATURES, SIZES
 from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError
 from tests.support.identities import identities, owners_list, write_identity

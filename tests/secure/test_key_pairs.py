@@ -9,7 +9,7 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.key_pairs import (
+from fedul_flwr.secure.session import (
     CAPSULE_BYTES,
     PRIVATE_BYTES,
     PUBLIC_BYTES,

@@ -12,13 +12,18 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.standardize import Moments, moments, pooled
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.complaints import COMPLAINT
-from fedul_flwr.secure.exact_sums import exact_sums
+from fedul_flwr.secure.column_sums import (
+    DIGITS,
+    PART,
+    MomentServer,
+    answer_sum,
+    exact_sums,
+    moments_of,
+)
 from fedul_flwr.secure.identities import Identities
-from fedul_flwr.secure.moment_sums import PART, MomentServer, answer_sum, moments_of
+from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import NONCE, PARTICIPANTS, PRIVATE, PUBLIC, SIGNATURES
 from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError, TooFewClientsError
-from fedul_flwr.secure.wide_sums import DIGITS
 from tests.support.identities import identities
 
 SIZES = {0: 7, 3: 1, 4: 20, 9: 13}

@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.channels import EVERYBODY, Place, derive, unseal
 from fedul_flwr.secure.identities import UNSIGNED, Purpose
-from fedul_flwr.secure.key_pairs import CAPSULE_BYTES, capsule_opener, pair_secret, public_key
 from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
+    CAPSULE_BYTES,
+    EVERYBODY,
     MASK_ROOTS,
     NONCE,
     PARTICIPANTS,
@@ -26,13 +26,19 @@ from fedul_flwr.secure.session import (
     PUBLIC,
     SIGNATURES,
     SIZES,
+    Place,
     Session,
     bytes_array,
+    capsule_opener,
+    derive,
     join,
     mask_key,
+    pair_secret,
     pairs_of,
     participants_message,
+    public_key,
     require_enough,
+    unseal,
 )
 
 CLIENTS = [2, 5, 9, 11]

@@ -13,15 +13,21 @@ import pytest
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from flwr.app import ArrayRecord
 
-import fedul_flwr.secure.channels
 import fedul_flwr.secure.rowsums
+import fedul_flwr.secure.session
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
-from fedul_flwr.secure.channels import FEWEST_BYTES, NONCE_BYTES, Place, derive, unseal
-from fedul_flwr.secure.key_pairs import PRIVATE_BYTES
 from fedul_flwr.secure.messages import PeerError, messages_from
+from fedul_flwr.secure.session import (
+    FEWEST_BYTES,
+    NONCE_BYTES,
+    PRIVATE_BYTES,
+    Place,
+    derive,
+    unseal,
+)
 from tests.support.secure_parties import parties
 from tests.support.xclp_parties import Parties
 
@@ -82,14 +88,14 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     found = parties("rlwe", options={"xclp.codes-seed": "secret"})
     played = Watched(found.features, found.labels, found.options)
     played.secrets = set()
-    make = fedul_flwr.secure.channels.derive
+    make = fedul_flwr.secure.session.derive
 
     def noted(secret: bytes, info: bytes) -> bytes:
         key = make(secret, info)
         played.secrets |= {*parts(secret), key}
         return key
 
-    for module in (fedul_flwr.secure.channels, fedul_flwr.secure.rowsums):
+    for module in (fedul_flwr.secure.session, fedul_flwr.secure.rowsums):
         monkeypatch.setattr(module, "derive", noted)
     return played
 

@@ -16,7 +16,7 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.secure import key_pairs
+from fedul_flwr.secure import session as key_pairs
 from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import Session
 from tests.strategies.test_dropouts import (

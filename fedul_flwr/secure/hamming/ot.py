@@ -1,4 +1,21 @@
-"""Distances by oblivious transfer: XCLP's variant of SHADE (Bringer, Chabanne and Patey 2013).
+"""Hamming distances by oblivious transfers: base transfers, their extension, the protocol.
+
+The receiver sends first. With a point C of unknown discrete logarithm, it sends for each pair a
+public key PK_0, where PK_0 + PK_1 = C: it can know the private key of only one of the two, and its
+message does not reveal which. The sender answers with one point R = r G for all pairs (Naor, Pinkas
+2001, section 3.1); keys of a pair are hashes of r PK_0 and r PK_1. Parties are semi-honest.
+
+The receiver's choices are hidden computationally, like discrete logarithms, not perfectly: the
+scalars of RFC 7748 reach half of the group, and whoever could recognize this half would learn the
+choices. Points and shared secrets are libsodium's, in constant time.
+
+The roles of the 128 base transfers are reversed: the party that chooses among m pairs has both keys
+of each base pair, and the other party has one of each, selected by its 128 secret bits s. The
+chooser's matrix T has a column of m bits from the stream of every first key. The other party gets
+Q, whose row h is row h of T, plus s if choice h is 1. Of the pads A and B, hashes of row h of Q and
+of that row plus s, the chooser therefore knows A if choice h is 0, else B. Parties are semi-honest.
+
+Bits are packed as ``np.packbits`` does.
 
 For bit k of a point with code y the evaluator chooses, by y_k, between r + b_k and r + (1 - b_k):
 vectors modulo 2^16 with an entry for each point of the owner, whose bits k are the vector b_k. That
@@ -6,37 +23,267 @@ is r plus the bits that differ. r is chosen by the owner, new for each transfer.
 the evaluator sends T to the server, the owner R, the sum of all r, and T - R are the distances.
 
 For each transfer only one vector is sent: r is chosen such that the other one is not needed
-(:mod:`fedul_flwr.secure.hamming.extension`). Still, one message has 2 n_owner bytes for every bit
+(:mod:`fedul_flwr.secure.hamming.ot`). Still, one message has 2 n_owner bytes for every bit
 of the evaluator: 2 GB for 500 points each and L = 4096. So this protocol is for small codes.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
+from nacl.bindings import (
+    crypto_core_ed25519_add,
+    crypto_core_ed25519_is_valid_point,
+    crypto_core_ed25519_sub,
+    crypto_scalarmult,
+    crypto_scalarmult_ed25519_base,
+    crypto_sign_ed25519_pk_to_curve25519,
+)
 from numpy.typing import NDArray
 
 from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.base_ot import POINT_BYTES, choose, receiver_keys, sender_keys
-from fedul_flwr.secure.hamming.extension import (
-    ROW_BYTES,
-    SECURITY_BITS,
-    Words,
-    columns,
-    hidden_columns,
-    hide_choices,
-    offer_correlated,
-    receive_correlated,
-    rows_of,
-)
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.randomness import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
+
+POINT_BYTES = 32
+"""A point of edwards25519: y, little-endian, and the lowest bit of x as the highest of all."""
+
+_CANDIDATES = 256
+
+
+def choose(context: bytes, choices: Bytes, entropy: Entropy) -> tuple[Bytes, Bytes]:
+    """The receiver's message.
+
+    Parameters
+    ----------
+    context : bytes unique to this run of the two parties, known to both.
+    choices : ``(k,)``, 0 or 1 for each pair.
+    entropy : source of private keys.
+
+    Returns
+    -------
+    uint8 ``(k, 32)`` seeds of private keys, to keep, and ``(k, 32)`` PK_0, to send.
+    """
+    common = common_point(context)
+    seeds = fresh(KEY_BYTES * len(choices), entropy).reshape(-1, KEY_BYTES)
+    chosen = [crypto_scalarmult_ed25519_base(_scalar(seed.tobytes())) for seed in seeds]
+    # Compute both, so that the time does not depend on the choice.
+    others = [crypto_core_ed25519_sub(common, point) for point in chosen]
+    return seeds, np.where(choices[:, np.newaxis] == 1, _array(others), _array(chosen))
+
+
+def sender_keys(context: bytes, points: Bytes, entropy: Entropy) -> tuple[Bytes, Bytes]:
+    """The sender's message and both keys of each pair.
+
+    Parameters
+    ----------
+    context, entropy : as for :func:`choose`; R is a fresh point in every call.
+    points : uint8 ``(k, 32)``, PK_0 of each pair.
+
+    Returns
+    -------
+    uint8 ``(32,)`` R, to send, and ``(2, k, 32)`` keys, unique to this call.
+
+    Raises
+    ------
+    ValueError
+        If PK_0 or PK_1 is not of prime order, or not encoded as RFC 8032 has it.
+    """
+    common = common_point(context)
+    scalar = _scalar(entropy(KEY_BYTES))
+    message = crypto_scalarmult_ed25519_base(scalar)
+    keys = np.empty((2, len(points), KEY_BYTES), dtype=np.uint8)
+    for index, row in enumerate(points):
+        first = row.tobytes()
+        # PK_1 is computed once PK_0 is checked.
+        secrets = _shared(scalar, first), _shared(scalar, crypto_core_ed25519_sub(common, first))
+        for choice, secret in enumerate(secrets):
+            key = _key(context, index, message, row, secret)
+            keys[choice, index] = np.frombuffer(key, dtype=np.uint8)
+    return np.frombuffer(message, dtype=np.uint8), keys
+
+
+def receiver_keys(context: bytes, seeds: Bytes, points: Bytes, message: Bytes) -> Bytes:
+    """The chosen key of each pair.
+
+    Parameters
+    ----------
+    context : as for :func:`choose`.
+    seeds, points : from :func:`choose`.
+    message : uint8 ``(32,)``, R.
+
+    Returns
+    -------
+    uint8 ``(k, 32)``
+
+    Raises
+    ------
+    ValueError
+        If R is not of prime order, or not encoded as RFC 8032 has it.
+    """
+    sent = message.tobytes()
+    return _array(
+        [
+            _key(context, index, sent, row, _shared(_scalar(seed.tobytes()), sent))
+            for index, (seed, row) in enumerate(zip(seeds, points, strict=True))
+        ]
+    )
+
+
+def common_point(context: bytes) -> bytes:
+    """C: a point of prime order with unknown discrete logarithm, by try and increment, times 8."""
+    for counter in range(_CANDIDATES):
+        point = hashlib.shake_128(context + counter.to_bytes(8, "little")).digest(POINT_BYTES)
+        try:
+            for _ in range(3):
+                point = crypto_core_ed25519_add(point, point)
+        except RuntimeError:  # about every second candidate is not on the curve
+            continue
+        return point
+    raise AssertionError("no candidate is a point, as once in 2^256 times")
+
+
+def _scalar(seed: bytes) -> bytes:
+    """Ed25519's private scalar (RFC 8032, 5.1.5), which libsodium clamps where it multiplies."""
+    return hashlib.sha512(seed).digest()[:KEY_BYTES]
+
+
+def _shared(scalar: bytes, point: bytes) -> bytes:
+    """The u coordinate of their product; ``ValueError`` for a point that is not of prime order."""
+    if not crypto_core_ed25519_is_valid_point(point):
+        raise ValueError("not a point of prime order on edwards25519")
+    return crypto_scalarmult(scalar, crypto_sign_ed25519_pk_to_curve25519(point))
+
+
+def _key(context: bytes, index: int, message: bytes, point: Bytes, shared: bytes) -> bytes:
+    position = index.to_bytes(8, "little")
+    hashed = hashlib.shake_128(context + position + message + point.tobytes() + shared)
+    return hashed.digest(KEY_BYTES)
+
+
+def _array(rows: list[bytes]) -> Bytes:
+    """Points or keys, of 32 bytes both, as ``(k, 32)``."""
+    return np.frombuffer(b"".join(rows), dtype=np.uint8).reshape(-1, KEY_BYTES)
+
+
+SECURITY_BITS = 128
+"""Base transfers, kappa of the paper."""
+
+ROW_BYTES = SECURITY_BITS // 8
+
+Words = NDArray[np.uint16]
+
+
+def columns(keys: Bytes, size: int) -> Bytes:
+    """Streams of keys ``(128, 32)``, which must not be used elsewhere: uint8 ``(128, size)``."""
+    return np.stack([keystream(key.tobytes(), size) for key in keys])
+
+
+def hide_choices(keys: Bytes, choices: Bytes) -> Bytes:
+    """The chooser's message U.
+
+    Parameters
+    ----------
+    keys : uint8 ``(2, 128, 32)``, both keys of each base pair, for this call only.
+    choices : uint8 ``(m / 8,)``, packed.
+
+    Returns
+    -------
+    uint8 ``(128, m / 8)``, uniform for a party that knows only one key of each pair.
+    """
+    first, second = (columns(half, len(choices)) for half in keys)
+    return first ^ second ^ choices
+
+
+def hidden_columns(keys: Bytes, secret: Bytes, message: Bytes) -> Bytes:
+    """Columns of Q, for the party with the secret.
+
+    Parameters
+    ----------
+    keys : uint8 ``(128, 32)``, the key of each base pair that ``secret`` selects.
+    secret : uint8 ``(16,)``, s, packed.
+    message : uint8 ``(128, m / 8)``, U.
+
+    Returns
+    -------
+    uint8 ``(128, m / 8)``
+    """
+    chosen = -np.unpackbits(secret)[:, np.newaxis]  # modulo 256: all bits of a byte, or none
+    return columns(keys, message.shape[1]) ^ (message & chosen)
+
+
+def rows_of(some_columns: Bytes) -> Bytes:
+    """Rows of a block of columns: uint8 ``(128, b / 8)`` to ``(b, 16)``."""
+    return np.packbits(np.unpackbits(some_columns, axis=1).T, axis=1)
+
+
+def offer_correlated(
+    context: bytes, first: int, rows: Bytes, secret: Bytes, bits: Words
+) -> tuple[Words, Words]:
+    """A block of correlated transfers: vectors r for r + bits or r + (1 - bits), by the choice.
+
+    r is A - bits, so that choice 0 needs no correction; choice 1 needs r + (1 - bits) - B.
+
+    Parameters
+    ----------
+    context : bytes unique to this extension.
+    first : index of the first of these transfers among all m.
+    rows : uint8 ``(b, 16)``, rows of Q.
+    secret : uint8 ``(16,)``, s, packed.
+    bits : uint16 ``(b, n)``, 0 or 1.
+
+    Returns
+    -------
+    uint16 ``(b, n)`` r, and ``(b, n)`` corrections, to send; both modulo 2^16.
+    """
+    if_zero, if_one = (
+        _pads(context, first, either, bits.shape[1]) for either in (rows, rows ^ secret)
+    )
+    r = if_zero - bits
+    return r, r + (1 - bits) - if_one
+
+
+def receive_correlated(
+    context: bytes, first: int, rows: Bytes, choices: Bytes, corrections: Words
+) -> Words:
+    """The chooser's result: r + bits for choice 0, r + (1 - bits) for choice 1.
+
+    Parameters
+    ----------
+    context, first : as for :func:`offer_correlated`.
+    rows : uint8 ``(b, 16)``, rows of T.
+    choices : ``(b,)``, 0 or 1.
+    corrections : uint16 ``(b, n)``, from :func:`offer_correlated`.
+
+    Returns
+    -------
+    uint16 ``(b, n)``
+    """
+    return _pads(context, first, rows, corrections.shape[1]) + corrections * choices[:, np.newaxis]
+
+
+def _pads(context: bytes, first: int, rows: Bytes, width: int) -> Words:
+    """Hashes of rows, ``(b, width)``: SHAKE128 of context, the transfer's index and the row.
+
+    The hash must be correlation robust (section 3 of the paper).
+    """
+    numbers = np.arange(first, first + len(rows), dtype="<u8")[:, np.newaxis].view(np.uint8)
+    inputs = np.concatenate([numbers, rows], axis=1)
+    data, size = inputs.tobytes(), inputs.shape[1]
+    hashed = b"".join(
+        hashlib.shake_128(context + data[start : start + size]).digest(2 * width)
+        for start in range(0, len(data), size)
+    )
+    return np.frombuffer(hashed, dtype="<u2").astype(np.uint16).reshape(len(rows), width)
+
 
 LARGEST_NUM_BITS = 2**16 - 1
 """Largest L, because distances are sent modulo 2^16."""

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming import base_ot
-from fedul_flwr.secure.hamming.base_ot import choose, common_point, receiver_keys, sender_keys
+from fedul_flwr.secure.hamming import ot as base_ot
+from fedul_flwr.secure.hamming.ot import choose, common_point, receiver_keys, sender_keys
 from tests.support.hamming.pairs import seeded
 from tests.support.hamming.reference_ot import (
     BASE,

@@ -10,8 +10,8 @@ import pytest
 from scipy.stats import chisquare
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming import extension
-from fedul_flwr.secure.hamming.extension import (
+from fedul_flwr.secure.hamming import ot as extension
+from fedul_flwr.secure.hamming.ot import (
     columns,
     hidden_columns,
     hide_choices,

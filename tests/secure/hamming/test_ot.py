@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedul_flwr.secure.hamming import extension, ot
+from fedul_flwr.secure.hamming import ot
 from fedul_flwr.secure.hamming.ot import CORRECTIONS, OT
 from tests.support.hamming.pairs import (
     STEPS,
@@ -77,9 +77,10 @@ def test_the_longest_codes_fill_the_ring() -> None:
 def test_all_is_counted_modulo_2_to_16(monkeypatch: pytest.MonkeyPatch) -> None:
     # In floating point a number below 0 would become a word as each machine likes.
     types = []
+    offer = ot.offer_correlated
 
     def watched(*arguments: Any) -> Any:
-        found = extension.offer_correlated(*arguments)
+        found = offer(*arguments)
         types.extend(array.dtype for array in (arguments[-1], *found))
         return found
 

@@ -10,8 +10,16 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming.extension import _pads, columns, rows_of
-from fedul_flwr.secure.hamming.ot import CHOICES, CORRECTIONS, OT, SUMS, _context
+from fedul_flwr.secure.hamming.ot import (
+    CHOICES,
+    CORRECTIONS,
+    OT,
+    SUMS,
+    _context,
+    _pads,
+    columns,
+    rows_of,
+)
 from fedul_flwr.secure.hamming.pairwise import Party
 from tests.support.hamming.pairs import (
     SESSION,

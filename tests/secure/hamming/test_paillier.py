@@ -16,13 +16,16 @@ from scipy.stats import kstest
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.hamming import paillier
-from fedul_flwr.secure.hamming.paillier import PAILLIER, Paillier, pack, unpack
-from fedul_flwr.secure.hamming.paillier_scheme import (
+from fedul_flwr.secure.hamming.paillier import (
+    PAILLIER,
     Number,
+    Paillier,
     PrivateKey,
     from_bytes,
+    pack,
     signed_products,
     to_bytes,
+    unpack,
 )
 from fedul_flwr.secure.hamming.pairwise import StepResult
 from fedul_flwr.secure.randomness import Entropy

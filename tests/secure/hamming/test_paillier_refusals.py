@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.paillier import Paillier
-from fedul_flwr.secure.hamming.paillier_scheme import to_bytes
+from fedul_flwr.secure.hamming.paillier import Paillier, to_bytes
 from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
 from tests.secure.hamming.test_paillier import EVALUATOR, OWNER, SMALL, pair, private_key
 from tests.support.hamming.pairs import changed, random_codes

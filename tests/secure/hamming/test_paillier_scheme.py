@@ -12,7 +12,7 @@ import pytest
 from gmpy2 import mpz
 from scipy.stats import kstest
 
-from fedul_flwr.secure.hamming.paillier_scheme import (
+from fedul_flwr.secure.hamming.paillier import (
     PrivateKey,
     add_plaintext,
     all_coprime,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, chisquare
 
-from fedul_flwr.secure.hamming.ring import (
+from fedul_flwr.secure.hamming.rlwe import (
     DIGITS,
     N,
     binomial,

@@ -9,11 +9,21 @@ from scipy.stats import chisquare, ks_2samp
 
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming import rlwe, rlwe_scheme
+from fedul_flwr.secure.hamming import rlwe
+from fedul_flwr.secure.hamming import rlwe as rlwe_scheme
 from fedul_flwr.secure.hamming.pairwise import Arrays
-from fedul_flwr.secure.hamming.ring import N, carry, coefficients, public_polynomials, spectrum
-from fedul_flwr.secure.hamming.rlwe import RLWE
-from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Packing, packing
+from fedul_flwr.secure.hamming.rlwe import (
+    DELTA,
+    FLOOD,
+    RLWE,
+    N,
+    Packing,
+    carry,
+    coefficients,
+    packing,
+    public_polynomials,
+    spectrum,
+)
 from tests.support.hamming.pairs import (
     SESSION,
     Played,

@@ -16,10 +16,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy.stats import chisquare
 
-from fedul_flwr.secure.hamming import ring, rlwe, rlwe_scheme
-from fedul_flwr.secure.hamming.ring import CBD_BITS, N, carry
-from fedul_flwr.secure.hamming.rlwe import RLWE
-from fedul_flwr.secure.hamming.rlwe_scheme import DELTA, FLOOD, Offer, Packing, T
+from fedul_flwr.secure.hamming import rlwe
+from fedul_flwr.secure.hamming import rlwe as ring
+from fedul_flwr.secure.hamming import rlwe as rlwe_scheme
+from fedul_flwr.secure.hamming.rlwe import CBD_BITS, DELTA, FLOOD, RLWE, N, Offer, Packing, T, carry
 from tests.support.hamming.pairs import play, random_codes, seeded
 from tests.support.hamming.reference import Ints, inverse, product, public
 

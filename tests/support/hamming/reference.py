@@ -1,6 +1,6 @@
 """Slow, exact arithmetic of the ring, from its definition: for attacks and for known answers.
 
-Nothing of ``fedul_flwr.secure.hamming.ring`` is used but its constants.
+Nothing of ``fedul_flwr.secure.hamming.rlwe`` is used but its constants.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from numpy.typing import NDArray
 
-from fedul_flwr.secure.hamming.ring import DIGITS, N
+from fedul_flwr.secure.hamming.rlwe import DIGITS, N
 
 Ints = NDArray[np.int64]
 Q = 2**96

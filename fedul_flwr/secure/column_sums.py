@@ -1,30 +1,46 @@
-"""Mean and variance of columns over the points of several clients, from one masked sum.
+"""Exact sums of columns over clients, masked: numbers as integers of 640 bits.
+
+Numbers are integers modulo 2^640 that count multiples of 2^-320. Sums of float32 numbers, of their
+squares and of 10^12 such points fit, so that nobody has to tell how large a column is. An integer
+travels as 20 digits of 32 bits, the lowest one first. A mask is added to the whole integer: were
+digits masked one by one, their sums would tell more than the sum. Sums are exact: rounded ones
+would depend on which client has which points, and their last digits could tell something of it.
 
 The server asks for new public keys, tells all participants those of all, passes on what each has
 sealed for each other one for their masks, and gets from each a masked vector: for every column the
 client's sum and its sum of squares. It learns their sums over all clients alone. Keys and masks are
-those of the sums of labels (:mod:`fedul_flwr.secure.session`), the numbers of
-:mod:`fedul_flwr.secure.wide_sums`. A client sends its sums once in a run. A sum without those that
-did not answer would tell their parts as soon as their answers came late: both sums would be known.
-So there is none, and the run has to begin anew. Until then a client that cannot use another one's
-message answers with a complaint about its sender, and the server begins without who is at fault.
+those of the sums of labels (:mod:`fedul_flwr.secure.session`). A client sends its sums once in a
+run. A sum without those that did not answer would tell their parts as soon as their answers came
+late: both sums would be known. So there is none, and the run has to begin anew. Until then a client
+that cannot use another one's message answers with a complaint about its sender, and the server
+begins without who is at fault.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedul_flwr.data.standardize import Moments
+from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure.channels import is_sealed
-from fedul_flwr.secure.complaints import COMPLAINT, check_complaint, complain, exclude, subjects
 from fedul_flwr.secure.identities import Identities, Purpose
-from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
+from fedul_flwr.secure.messages import (
+    COMPLAINT,
+    PeerError,
+    check_complaint,
+    checked_array,
+    complain,
+    exclude,
+    messages_from,
+    subjects,
+)
 from fedul_flwr.secure.randomness import KEY_BYTES
+from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.session import (
     FEWEST,
     FEWEST_SEALED,
@@ -40,13 +56,123 @@ from fedul_flwr.secure.session import (
     attempt_keys,
     bytes_array,
     check_key,
+    is_sealed,
     join,
     new_key,
     participants_message,
     require_enough,
 )
 from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError, TooFewClientsError
-from fedul_flwr.secure.wide_sums import DIGITS, FRACTION_BITS, masked, total
+
+Digits = NDArray[np.uint32]
+"""``(n, DIGITS)``: n integers."""
+
+FRACTION_BITS = 320
+"""Number of fractional bits."""
+
+DIGITS, DIGIT_BITS = 20, 32
+BYTES = DIGITS * DIGIT_BITS // 8
+
+LARGEST = 2 ** (298 + FRACTION_BITS)
+"""Bound on a summand: 2^40 squares of float32 numbers, which are below 2^256, are below it, and
+sums of 2^20 summands below half of the ring."""
+
+
+def masked(numbers: Sequence[int], keys: Mapping[int, bytes], own: int) -> Digits:
+    """A client's summands, hidden by masks that cancel in the sum of all participants.
+
+    Parameters
+    ----------
+    numbers : integers, which count multiples of 2^-320.
+    keys : for each other participant, 32 bytes shared only with it, for this sum only.
+    own : this client's number.
+
+    Raises
+    ------
+    UserError
+        If a number is too large.
+    """
+    if any(abs(number) >= LARGEST for number in numbers):
+        raise UserError("Columns hold numbers beyond float32, or more points than 10^12.")
+    written = b"".join(number.to_bytes(BYTES, "little", signed=True) for number in numbers)
+    digits = np.frombuffer(written, "<u4").reshape(-1, DIGITS)
+    mask = pair_masks(keys, own, digits.shape, "<u4")
+    return _carried(digits + mask)
+
+
+def total(parts: Iterable[Digits]) -> list[int]:
+    """The sum of the participants' numbers, from all that :func:`masked` returned to them."""
+    digits = _carried(np.sum(list(parts), axis=0, dtype=np.uint64))
+    return [int.from_bytes(row.tobytes(), "little", signed=True) for row in digits]
+
+
+def _carried(digits: NDArray[np.uint64]) -> Digits:
+    """Digits below 2^32 of the same integers modulo 2^640.
+
+    Parameters
+    ----------
+    digits : sums and differences of fewer than 2^31 digits, modulo 2^64.
+    """
+    found = np.empty(digits.shape, dtype="<u4")
+    carry = np.zeros(len(digits), dtype=np.int64)
+    for place in range(DIGITS):
+        carry = carry + digits[:, place].view(np.int64)
+        found[:, place] = carry & (2**DIGIT_BITS - 1)
+        carry >>= DIGIT_BITS  # rounds down, so that what is below 0 borrows
+    return found
+
+
+CHUNK = 4096
+"""Rows at a time."""
+
+_DIGITS = 24
+"""Binary digits of a float32 number."""
+_SMALLEST, _SPAN = -148, 277
+"""Exponents e of float32 numbers m 2^e with 0.5 <= |m| < 1: the first one, and how many."""
+
+
+def exact_sums(inputs: Inputs, points: Ints) -> list[int]:
+    """Sums of d columns over rows ``points`` of ``inputs``, then sums of their squares.
+
+    Returns
+    -------
+    ``2 d`` integers: multiples of 2^-320, for :func:`fedul_flwr.secure.column_sums.masked`.
+
+    Raises
+    ------
+    UserError
+        If a number is not finite.
+    """
+    width = inputs.shape[1]
+    # By column and exponent e: sums of the integers M = m 2^24, and of both halves of M².
+    found = np.zeros((3, width * _SPAN), dtype=np.int64)
+    first = _SPAN * np.arange(width) - _SMALLEST
+    for start in range(0, len(points), CHUNK):
+        rows = np.asarray(inputs[points[start : start + CHUNK]], dtype=np.float32)
+        if not np.isfinite(rows).all():
+            raise UserError("A column has numbers that are not finite, and no sum.")
+        parts, exponents = np.frexp(rows.astype(np.float64))
+        whole = parts * 2.0**_DIGITS
+        high = np.floor(whole * whole * 2.0**-_DIGITS)
+        low = whole * whole - high * 2.0**_DIGITS
+        places = (exponents + first).ravel()
+        for kind, numbers in enumerate((whole, high, low)):
+            # Exact: 4,096 integers below 2^24 add up to less than 2^53.
+            found[kind] += np.bincount(places, numbers.ravel(), width * _SPAN).astype(np.int64)
+    # x = M 2^(e - 24), and x² = (high 2^24 + low) 2^(2 e - 48).
+    sums, highs = (_joined(found[k], width, k + 1, FRACTION_BITS - _DIGITS) for k in (0, 1))
+    lows = _joined(found[2], width, 2, FRACTION_BITS - 2 * _DIGITS)
+    return sums + [high + low for high, low in zip(highs, lows, strict=True)]
+
+
+def _joined(totals: NDArray[np.int64], width: int, power: int, shift: int) -> list[int]:
+    """For each column Σ_e total_e 2^(power e + shift)."""
+    joined = [0] * width
+    for place in np.flatnonzero(totals).tolist():
+        column, exponent = place // _SPAN, place % _SPAN + _SMALLEST
+        joined[column] += int(totals[place]) << (power * exponent + shift)
+    return joined
+
 
 PART = "masked-moments"
 """Array of a client's last answer, ``(2 d, DIGITS)``: sums of d columns, then of their squares."""
@@ -69,7 +195,7 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
     Parameters
     ----------
     num_points : number of all points N.
-    sums : of all clients' :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
+    sums : of all clients' :func:`~fedul_flwr.secure.column_sums.exact_sums`.
 
     Raises
     ------
@@ -106,7 +232,7 @@ def answer_sum(
     Parameters
     ----------
     own : the client's number.
-    part : computes its :func:`~fedul_flwr.secure.exact_sums.exact_sums`.
+    part : computes its :func:`~fedul_flwr.secure.column_sums.exact_sums`.
     fewest : fewest participants with which it answers.
     run : Flower's id of the run.
     identities : who the owners are; ``None`` if nobody has said so.
