@@ -3,8 +3,8 @@
 Clients get the paths of two files, ``given.npz`` and the images. ``truth.npz`` is for the
 simulation only: true labels, and the rows that the server keeps.
 
-A line for each point, four words: the name of its image, its class, the client that holds it or
-``server``, and 1 if its label is given, else 0::
+The XCLP authors' split files have a line for each point, four words: the name of its image, its
+class, the client that holds it or ``server``, and 1 if its label is given, else 0::
 
     14365_airplane.png airplane 95 0
 

@@ -1,7 +1,7 @@
 """Checks of clients' replies: an invalid one is dropped, and its client counts as failed.
 
-Each raises a :class:`~fedul_flwr.errors.BadMessageError` that says what is wrong; the caller adds
-the client.
+Each check raises a :class:`~fedul_flwr.errors.BadMessageError` that says what is wrong; the caller
+adds the client.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Local training of all methods: batches, loss, optimizer step, corrections of the gradient.
 
-Constructing an ``Optimizer`` imports torch's compiler, which takes four seconds and 150 MB; on a
-device every message starts a new process.
+Optimizers are ours: constructing torch's ``Optimizer`` imports torch's compiler, which takes four
+seconds and 150 MB; on a device every message starts a new process.
 
 A step goes along g + l1·sign(w) + mu·(w − w_global) + (c − c_i): the gradient g of the loss, the
 L1 penalty, FedProx's proximal term (Li et al. 2020) and SCAFFOLD's correction (Karimireddy et al.

@@ -1,29 +1,32 @@
 """Hamming distances by oblivious transfers: base transfers, their extension, the protocol.
 
-The receiver sends first. With a point C of unknown discrete logarithm, it sends for each pair a
-public key PK_0, where PK_0 + PK_1 = C: it can know the private key of only one of the two, and its
-message does not reveal which. The sender answers with one point R = r G for all pairs (Naor, Pinkas
-2001, section 3.1); keys of a pair are hashes of r PK_0 and r PK_1. Parties are semi-honest.
+**Base transfers.** The receiver sends first. With a point C of unknown discrete logarithm, it sends
+for each pair a public key PK_0, where PK_0 + PK_1 = C: it can know the private key of only one of
+the two, and its message does not reveal which. The sender answers with one point R = r G for all
+pairs (Naor, Pinkas 2001, section 3.1); keys of a pair are hashes of r PK_0 and r PK_1. Parties are
+semi-honest.
 
 The receiver's choices are hidden computationally, like discrete logarithms, not perfectly: the
 scalars of RFC 7748 reach half of the group, and whoever could recognize this half would learn the
 choices. Points and shared secrets are libsodium's, in constant time.
 
-The roles of the 128 base transfers are reversed: the party that chooses among m pairs has both keys
-of each base pair, and the other party has one of each, selected by its 128 secret bits s. The
-chooser's matrix T has a column of m bits from the stream of every first key. The other party gets
-Q, whose row h is row h of T, plus s if choice h is 1. Of the pads A and B, hashes of row h of Q and
-of that row plus s, the chooser therefore knows A if choice h is 0, else B. Parties are semi-honest.
+**Extension.** The roles of the 128 base transfers are reversed: the party that chooses among m
+pairs has both keys of each base pair, and the other party has one of each, selected by its 128
+secret bits s. The chooser's matrix T has a column of m bits from the stream of every first key. The
+other party gets Q, whose row h is row h of T, plus s if choice h is 1. Of the pads A and B, hashes
+of row h of Q and of that row plus s, the chooser therefore knows A if choice h is 0, else B.
+Parties are semi-honest.
 
 Bits are packed as ``np.packbits`` does.
 
-For bit k of a point with code y the evaluator chooses, by y_k, between r + b_k and r + (1 - b_k):
-vectors modulo 2^16 with an entry for each point of the owner, whose bits k are the vector b_k. That
-is r plus the bits that differ. r is chosen by the owner, new for each transfer. With sums over k,
-the evaluator sends T to the server, the owner R, the sum of all r, and T - R are the distances.
+**Distances.** For bit k of a point with code y the evaluator chooses, by y_k, between r + b_k and r
++ (1 - b_k): vectors modulo 2^16 with an entry for each point of the owner, whose bits k are the
+vector b_k. That is r plus the bits that differ. r is chosen by the owner, new for each transfer.
+With sums over k, the evaluator sends T to the server, the owner R, the sum of all r, and T - R are
+the distances.
 
-For each transfer only one vector is sent: r is chosen such that the other one is not needed
-(:mod:`fedul_flwr.secure.hamming.ot`). Still, one message has 2 n_owner bytes for every bit
+For each transfer only one vector is sent: r is chosen such that the other one is not needed.
+Still, one message has 2 n_owner bytes for every bit
 of the evaluator: 2 GB for 500 points each and L = 4096. So this protocol is for small codes.
 """
 

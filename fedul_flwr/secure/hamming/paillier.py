@@ -1,7 +1,8 @@
 """Hamming distances by Paillier's encryption.
 
-P. Paillier, "Public-key cryptosystems based on composite degree residuosity classes", EUROCRYPT
-1999, section 4, with base g = 1 + n. The public key is n = p q. A plaintext m in Z_n becomes
+**Encryption.** P. Paillier, "Public-key cryptosystems based on composite degree residuosity
+classes", EUROCRYPT 1999, section 4, with base g = 1 + n. The public key is n = p q. A plaintext m
+in Z_n becomes
 
     c = (1 + m n) r^n mod n²
 
@@ -9,8 +10,8 @@ for r uniform among the residues coprime to n, so that the product of ciphertext
 of their plaintexts. Powers with secret exponents use GMP's ``mpz_powm_sec``. All other functions of
 GMP and Python are not constant-time.
 
-The owner encrypts its bits b with its own key. From the ciphertexts and its bits y the evaluator
-computes an encryption of
+**Distances.** The owner encrypts its bits b with its own key. From the ciphertexts and its bits y
+the evaluator computes an encryption of
 
     h = sum_k y_k + sum_k b_k (1 - 2 y_k)    plus a mask,
 
