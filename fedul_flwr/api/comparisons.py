@@ -11,7 +11,6 @@ from fedul_flwr.api.given_data import naming_data, number_of_clients
 from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, shown
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
@@ -119,7 +118,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
         run = read_run(folder)
         if not trust_modules:
             require_trusted_modules(folder, run.settings, "use trust_modules=True")
-        config = parse_flat(current_names(run.settings, stored=True))
+        config = parse_flat(run.settings)
         clients = int((run.summary or {}).get("num_clients") or clients)
         results.append(TrialResult(Trial(name, seed, folder, config, {}), "finished", run))
     seeds = tuple(sorted({result.trial.seed for result in results}))

@@ -11,7 +11,7 @@ import numpy as np
 from fedul_flwr.api.given_data import CLIENT, dataset_of
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.overrides import flatten
-from fedul_flwr.config.renamed import current_names
+from fedul_flwr.config.renamed import with_rounds
 from fedul_flwr.errors import UserError
 
 
@@ -27,7 +27,7 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
     UserError
         For a value that no setting can have.
     """
-    return current_names(flatten(_plain(keywords)))
+    return with_rounds(flatten(_plain(keywords)))
 
 
 def settings_of_call(

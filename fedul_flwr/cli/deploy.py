@@ -101,9 +101,6 @@ def check(
     input_shape: Annotated[
         str, typer.Option(metavar="HxWxC", help="Shape of the server's images.")
     ] = "",
-    image_shape: Annotated[  # its name in the version before
-        str, typer.Option(hidden=True)
-    ] = "",
 ) -> None:
     """Check on an owner's machine whether its data fit a run, and what would be sent."""
     from fedul_flwr.config.overrides import parse_overrides
@@ -111,9 +108,7 @@ def check(
 
     try:
         overrides = parse_overrides(run_config or [])
-        for line in check_owner(
-            node_config, overrides, Path.cwd(), class_names, input_shape or image_shape
-        ):
+        for line in check_owner(node_config, overrides, Path.cwd(), class_names, input_shape):
             typer.echo(line)
     except UserError as error:
         typer.echo(f"{error.refusal}: {error}", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -87,10 +87,6 @@ def pack(
 
 def export(
     run: FinishedRun,
-    form: Annotated[
-        Literal["onnx", "torchscript"],
-        typer.Option("--format", help="onnx needs pip install 'fedul-flwr[export]'."),
-    ] = "onnx",
     output: Annotated[
         Path | None,
         typer.Option(
@@ -99,7 +95,10 @@ def export(
     ] = None,
     trust_modules: TrustModules = False,
 ) -> None:
-    """Write a trained model as ONNX or TorchScript: from points to class probabilities."""
+    """Write a trained model as ONNX, from points to class probabilities.
+
+    It needs pip install 'fedul-flwr[export]'.
+    """
     from fedul_flwr.results.export import export as write
 
-    typer.echo(f"Exported: {write(run, form, output, trust_modules=trust_modules)}")
+    typer.echo(f"Exported: {write(run, output, trust_modules=trust_modules)}")

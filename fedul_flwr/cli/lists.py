@@ -57,7 +57,6 @@ def settings(
     from fedul_flwr.config.base import unknown_key
     from fedul_flwr.config.document import describe, every_setting, introduction
     from fedul_flwr.config.methods import METHODS
-    from fedul_flwr.config.renamed import RENAMED_KEYS
     from fedul_flwr.config.run_config import all_sections
     from fedul_flwr.config.shared import SharedSettings
 
@@ -71,7 +70,6 @@ def settings(
         _say("")
         _say("fedul-flwr settings NAME or TABLE says more. Set them with -c 'NAME=VALUE …'.")
         return
-    name = RENAMED_KEYS.get(name, name)
     if name in tables:
         _say(introduction(tables[name]))
         for note in describe(tables[name]):

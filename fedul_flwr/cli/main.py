@@ -135,7 +135,7 @@ app.command(
 app.command(
     **with_examples(
         "fedul-flwr export runs/first",
-        "fedul-flwr export runs/first --format torchscript -o digits.torchscript",
+        "fedul-flwr export runs/first -o digits.onnx",
     )
 )(export)
 

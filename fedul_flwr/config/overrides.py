@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.renamed import current_names
+from fedul_flwr.config.renamed import with_rounds
 from fedul_flwr.config.user_files import read_text, reason, user_path
 from fedul_flwr.errors import UserError
 
@@ -50,7 +50,7 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
                 )
             settings |= flatten(_parse_pair(*pair.groups()))
             position = pair.end()
-    return current_names(settings)
+    return with_rounds(settings)
 
 
 def _parse_pair(key: str, value: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSetti
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.own_modules import name_again, require_trusted_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
-from fedul_flwr.config.renamed import current_names
+from fedul_flwr.config.renamed import current_names, with_rounds
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import PRETRAINED
@@ -101,7 +101,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     UserError
         For an unknown key, a wrong type, a value out of range, or a key without effect in this run.
     """
-    flat = _with_own_table(current_names(flat))
+    flat = _with_own_table(with_rounds(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
@@ -175,7 +175,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         With the setting that is unknown, not allowed or cannot change, or the directory without a
         run to resume.
     """
-    defaults, overrides = default_flat(), _with_own_table(current_names(overrides))
+    defaults, overrides = default_flat(), _with_own_table(with_rounds(overrides))
     for key in overrides:
         if key not in defaults:
             raise unknown_key(key, defaults)
@@ -200,7 +200,7 @@ def _resume(
             f'{directory / "config.json"} is damaged: it needs the object "settings". Restore it, '
             "or begin anew in another output."
         )
-    saved = current_names(saved, stored=True)
+    saved = current_names(saved)
     require_trusted_modules(directory, saved, name_again(saved), overrides)
     saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
     given = dict(overrides)

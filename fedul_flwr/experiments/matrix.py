@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten
-from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial_plan import Overrides
@@ -186,7 +185,7 @@ def flat_settings(place: str, own: Any, *others: str) -> dict[str, Scalar]:
         raise UserError(f"Key {place} = {own!r} must be a table of settings.")
     known = {*default_flat(), *others}
     try:
-        flat = current_names(flatten(own))
+        flat = flatten(own)
         for key in flat:
             if key not in known:
                 raise unknown_key(key, known)

@@ -258,8 +258,7 @@ def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[Change]
                     key.removeprefix(prefix): value
                     for key, value in settings.items()
                     if key.startswith(START_PREFIX) == bool(prefix)
-                },
-                stored=True,
+                }
             )
             for settings in (then, now)
         )

@@ -13,7 +13,6 @@ from pydantic import Field
 
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
-from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.config.training_settings import OF_SCHEDULES
 from fedul_flwr.errors import UserError
@@ -160,7 +159,7 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
                         f"Key first.{name} = {at} must be a position from 0 to "
                         f"{len(space[name]) - 1}, that of an option of space.{name}."
                     )
-        settings = current_names(flatten(found.settings))
+        settings = flatten(found.settings)
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
         text, file = str(error), files[-1]
@@ -169,7 +168,7 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
 
 
 def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
-    flat = current_names(flatten(option))
+    flat = flatten(option)
     share = flat.get(ROUNDS, 1.0)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
         raise UserError(f"Key space.{name}: {ROUNDS} = {share!r} must be a share in (0, 1].")

@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
-from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.run_config import (
     PLACE_SETTINGS,
     RunConfig,
@@ -83,13 +82,13 @@ def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
             )
     if not content:
         raise UserError(f"{path} has no table; each table is a run.")
-    return {name: current_names(flatten(table)) for name, table in content.items()}
+    return {name: flatten(table) for name, table in content.items()}
 
 
 def method_runs(text: str) -> dict[str, dict[str, Scalar]]:
     """A run with default settings for each method of a list such as ``fedul,supervised``."""
     names = _distinct(_parts(text), "--methods")
-    return {name: current_names({"method": name}) for name in names}
+    return {name: {"method": name} for name in names}
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

@@ -6,9 +6,7 @@ import importlib.util
 import json
 import logging
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -20,8 +18,6 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.results.predict import UNKNOWN_SCALING, Predictor, load_model
 
-Format = Literal["onnx", "torchscript"]
-SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torchscript": ".torchscript"}
 INPUT, OUTPUT = "points", "probabilities"
 """Names of the ONNX model's input and output."""
 CLASSES = "class-names"
@@ -74,42 +70,36 @@ class WholeModel(nn.Module):
         return probabilities
 
 
-def export(
-    run: str | Path, form: Format, output: Path | None = None, *, trust_modules: bool = False
-) -> Path:
-    """Write the best model of a run as one file, and check that it predicts the same.
+def export(run: str | Path, output: Path | None = None, *, trust_modules: bool = False) -> Path:
+    """Write the best model of a run as an ONNX file, and check that it predicts the same.
 
     Parameters
     ----------
     run : output directory of a run.
-    form : ``onnx``, which needs the packages of the extra ``export``, or ``torchscript``.
-    output : file to write; by default ``model.onnx`` or ``model.torchscript`` in ``run``.
+    output : file to write; by default ``model.onnx`` in ``run``.
     trust_modules : as for :func:`~fedul_flwr.results.predict.load_model`.
 
     Raises
     ------
     UserError
-        If the run has no model, what it does before its model cannot be exported, packages are
-        missing, or the written model predicts otherwise.
+        If the run has no model, what it does before its model cannot be exported, packages of the
+        extra ``export`` are missing, or the written model predicts otherwise.
     """
-    if form == "onnx":
-        missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-        if missing:
-            raise UserError(
-                f"--format onnx needs {', '.join(missing)}: pip install 'fedul-flwr[export]'."
-            )
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(f"An export needs {', '.join(missing)}: pip install 'fedul-flwr[export]'.")
     predictor = load_model(run, trust_modules=trust_modules)
     _refuse(predictor)
-    place = output or Path(run) / f"model{SUFFIXES[form]}"
+    place = output or Path(run) / "model.onnx"
     if place.is_dir():
         raise UserError(f"Cannot write {place}: it is a directory.")
     predictor.model.cpu()
     points = _examples(predictor)
-    content, answers = _WRITERS[form](WholeModel(predictor).eval(), points, predictor.class_names)
+    content, answers = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
     difference = np.abs(answers - predictor.predict_proba(points)).max()
     if not difference <= _TOLERANCE:
         raise UserError(
-            f"The {form} model differs from the run's by {difference:.2g} in a probability, so "
+            f"The exported model differs from the run's by {difference:.2g} in a probability, so "
             "that it was not written."
         )
     write_atomically(place, content)
@@ -138,23 +128,10 @@ def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:
     return rows.astype(np.float32)
 
 
-def _torchscript(
-    model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]
-) -> tuple[bytes, NDArray[np.float32]]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TorchScript is deprecated, and asserts are constants
-        trace: Callable[..., torch.jit.ScriptModule] = torch.jit.trace
-        traced = trace(model, torch.from_numpy(points[:2]))
-    extra = {CLASSES: json.dumps(classes)}
-    buffer: bytes = traced.save_to_buffer(_extra_files=extra)
-    with torch.inference_mode():
-        answers: Tensor = traced(torch.from_numpy(points))
-    return buffer, answers.numpy()
-
-
 def _onnx(
     model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]
 ) -> tuple[bytes, NDArray[np.float32]]:
+    """The file's content, and what the exported model says of the points."""
     import onnxruntime
 
     several = {"points": {0: torch.export.Dim("n")}}
@@ -177,10 +154,3 @@ def _onnx(
     content: bytes = found.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, session.run([OUTPUT], {INPUT: points})[0]
-
-
-Write = Callable[
-    [WholeModel, NDArray[np.generic], tuple[str, ...]], tuple[bytes, NDArray[np.float32]]
-]
-_WRITERS: dict[Format, Write] = {"onnx": _onnx, "torchscript": _torchscript}
-"""Each returns the file's content, and what the exported model says of the points."""

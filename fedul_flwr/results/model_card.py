@@ -48,7 +48,7 @@ def model_card(directory: Path) -> str:
         f"# Model card: {_plain(name)}",
         "",
         f"The model is `{BEST_MODEL}` beside this file. `fedul-flwr predict` uses it, and "
-        "`fedul-flwr export` writes it as ONNX or TorchScript.",
+        "`fedul-flwr export` writes it as ONNX.",
         "",
         *_table(_model(data, summary)),
         "",

@@ -69,13 +69,8 @@ def test_given_a_number_then_its_bounds_and_methods_are_shown() -> None:
     assert text.endswith("  Methods: fedul-mix\n")
 
 
-@pytest.mark.parametrize(
-    ("given", "key"), [("num-sets", "fedul.num-sets"), ("image-shape", "input-shape")]
-)
-def test_given_a_name_without_its_table_or_an_old_one_then_it_is_found(
-    given: str, key: str
-) -> None:
-    assert said("settings", given).startswith(f"{key}\n")
+def test_given_a_name_without_its_table_then_it_is_found() -> None:
+    assert said("settings", "num-sets").startswith("fedul.num-sets\n")
 
 
 def test_given_a_table_then_all_of_its_settings_are_shown() -> None:

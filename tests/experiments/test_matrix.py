@@ -95,11 +95,6 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
     assert list(found["MNIST M=20"].rows["quick"]) == ["FedPL"]
 
 
-def test_given_a_setting_of_the_version_before_then_columns_have_the_current_one() -> None:
-    found = columns(CONTENT.replace("{ num-rounds = 3 }", "{ semi.surest = 0.5 }"))
-    assert found["MNIST M=10"].settings["quick"]["semi.top-fraction"] == 0.5
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

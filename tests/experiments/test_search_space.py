@@ -189,16 +189,6 @@ def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_pat
     assert list(read_search(search_files(experiments, "mini/table-1")).space) == ["b"]
 
 
-def test_given_a_setting_of_the_version_before_then_the_option_has_the_current_one(
-    tmp_path: Path,
-) -> None:
-    file = tmp_path / "search.toml"
-    file.write_text("[settings]\nsemi.surest = 0.5\n[space]\na = [{}, { semi.surest = 0.25 }]\n")
-    found = read_search([file])
-    assert found.settings == {"semi.top-fraction": 0.5}
-    assert found.space == {"a": [{}, {"semi.top-fraction": 0.25}]}
-
-
 @pytest.mark.parametrize(
     ("text", "words"),
     [

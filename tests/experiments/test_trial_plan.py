@@ -85,16 +85,6 @@ def test_given_a_list_of_methods_then_each_is_a_run() -> None:
         method_runs(",")
 
 
-def test_given_names_of_the_version_before_then_runs_have_the_current_ones(tmp_path: Path) -> None:
-    file = tmp_path / "runs.toml"
-    file.write_text('[A]\nmethod = "perclient-lp"\n[B]\nmethod = "xclp"\nsemi.surest = 0.5\n')
-    assert read_runs(file) == {
-        "A": {"method": "local-lp"},
-        "B": {"method": "xclp", "semi.top-fraction": 0.5},
-    }
-    assert method_runs("network-labels") == {"network-labels": {"method": "pseudo-label"}}
-
-
 def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
     assert parse_seeds("4, 0") == (4, 0)
     for text in ("", "a", "1.5", "-1"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
@@ -25,7 +23,6 @@ from tests.support.runs import train
 from tests.support.synthetic_results import write_json
 
 CLASSES = ["zero", "one", "two"]
-Answer = Callable[[Path, np.ndarray[Any, Any]], np.ndarray[Any, Any]]
 
 
 def write_run(place: Path, name: str, shape: tuple[int, ...], **settings: object) -> Path:
@@ -45,25 +42,16 @@ def by_onnx(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(found)
 
 
-def by_torchscript(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    found: np.ndarray[Any, Any] = torch.jit.load(file)(torch.from_numpy(points)).detach().numpy()
-    return found
-
-
-FORMATS = [("onnx", by_onnx), ("torchscript", by_torchscript)]
-
-
-@pytest.mark.parametrize(("form", "answer"), FORMATS)
 @pytest.mark.parametrize(
     ("name", "shape"),
     [("mlp", (8, 8, 1)), ("cnn-small", (8, 10, 3)), ("cnn13-quarter", (12, 12, 1)), ("mlp", (5,))],
 )
 def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
-    form: exporting.Format, answer: Answer, name: str, shape: tuple[int, ...], tmp_path: Path
+    name: str, shape: tuple[int, ...], tmp_path: Path
 ) -> None:
     run = write_run(tmp_path / "run", name, shape)
-    file = export(run, form)
-    assert file == run / f"model.{form}"
+    file = export(run)
+    assert file == run / "model.onnx"
     generator = np.random.default_rng(5)
     for count in (1, 2, 11):
         if len(shape) > 1:
@@ -71,14 +59,13 @@ def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
         else:
             points = generator.standard_normal((count, *shape)).astype(np.float32)
         expected = load_model(run).predict_proba(points)
-        found = answer(file, points)
+        found = by_onnx(file, points)
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert found.argmax(axis=1).tolist() == expected.argmax(axis=1).tolist()
 
 
-@pytest.mark.parametrize(("form", "answer"), FORMATS)
 def test_given_a_temperature_then_it_divides_the_logits(
-    form: exporting.Format, answer: Answer, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     points = np.random.default_rng(1).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
@@ -89,12 +76,11 @@ def test_given_a_temperature_then_it_divides_the_logits(
     save_arrays(run / "model.safetensors", arrays, {"temperature": 2.0})
     # softmax(z / 2) is proportional to the square root of softmax(z).
     expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(answer(export(run, form), points), expected, atol=1e-5)
+    np.testing.assert_allclose(by_onnx(export(run), points), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("form", "answer"), FORMATS)
 def test_given_standardized_vectors_then_raw_vectors_go_in(
-    form: exporting.Format, answer: Answer, settings: Callable[..., Any]
+    settings: Callable[..., Any],
 ) -> None:
     plan = {"dataset": "wine", "model": "mlp", "num_rounds": 1, "method": "supervised"}
     run = train(settings(**plan), 2)
@@ -103,30 +89,26 @@ def test_given_standardized_vectors_then_raw_vectors_go_in(
     points = np.array(load_source("wine").test.inputs)
     assert np.abs(points).max() > 100  # proline: not standardized
     expected = load_model(run).predict_proba(points)
-    np.testing.assert_allclose(answer(export(run, form), points), expected, atol=1e-5)
+    np.testing.assert_allclose(by_onnx(export(run), points), expected, atol=1e-5)
 
 
 def test_given_an_exported_model_then_it_names_its_classes(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     onnx = pytest.importorskip("onnx")
-    [entry] = onnx.load(export(run, "onnx")).metadata_props
+    [entry] = onnx.load(export(run)).metadata_props
     assert (entry.key, json.loads(entry.value)) == ("class-names", CLASSES)
-    extra = {"class-names": ""}
-    content = io.BytesIO(export(run, "torchscript").read_bytes())
-    torch.jit.load(content, _extra_files=extra)
-    assert json.loads(extra["class-names"]) == CLASSES
 
 
 def test_given_features_or_own_means_then_a_sentence_refuses(tmp_path: Path) -> None:
     own = write_run(tmp_path / "own", "mlp", (5,), standardize="owner")
     with pytest.raises(UserError, match=r"standardize = 'owner'.*the server had no points"):
-        export(own, "torchscript")
+        export(own)
     features = "tests.results.test_export:mean"
     on_features = write_run(tmp_path / "on", "mlp", (8, 8, 1), features=features)
     save_file(build_model("mlp", (1,), 3).state_dict(), on_features / "model.safetensors")
     with pytest.raises(UserError, match="A model on features cannot be exported"):
-        export(on_features, "torchscript", trust_modules=True)
-    assert not list(tmp_path.rglob("*.torchscript"))
+        export(on_features, trust_modules=True)
+    assert not list(tmp_path.rglob("*.onnx"))
 
 
 def mean(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -139,10 +121,10 @@ def test_given_a_model_that_comes_out_differently_then_nothing_is_written(
 ) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     wrong = lambda model, points, classes: (b"x", np.full((len(points), 3), 1 / 3))  # noqa: E731
-    monkeypatch.setitem(exporting._WRITERS, "torchscript", wrong)
+    monkeypatch.setattr(exporting, "_onnx", wrong)
     with pytest.raises(UserError, match="differs from the run's by"):
-        export(run, "torchscript")
-    assert not (run / "model.torchscript").exists()
+        export(run)
+    assert not (run / "model.onnx").exists()
 
 
 def test_given_missing_packages_then_the_extra_is_named(
@@ -150,13 +132,12 @@ def test_given_missing_packages_then_the_extra_is_named(
 ) -> None:
     monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnxruntime: pip install 'fedul-flwr\[export\]'"):
-        export(tmp_path, "onnx")
+        export(tmp_path)
 
 
 def test_given_the_command_then_it_writes_where_it_is_told(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
-    file = tmp_path / "mine.pt"
-    options = ["--format", "torchscript", "-o", str(file)]
-    result = CliRunner().invoke(app, ["export", str(run), *options])
+    file = tmp_path / "mine.onnx"
+    result = CliRunner().invoke(app, ["export", str(run), "-o", str(file)])
     assert (result.exit_code, result.stdout) == (0, f"Exported: {file}\n")
-    assert by_torchscript(file, np.zeros((1, 8, 8, 1), np.uint8)).shape == (1, 3)
+    assert by_onnx(file, np.zeros((1, 8, 8, 1), np.uint8)).shape == (1, 3)

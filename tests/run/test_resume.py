@@ -178,7 +178,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "deep metrics": (
         lambda d: lines(d, lambda found: ["[" * 100_000, *found]),
-        "line 1: not valid JSON (nested too deeply)",
+        "line 1: not valid JSON (nested too deeply",
     ),
     "metrics without round 1": (
         lambda d: lines(d, lambda found: found[1:]),

@@ -180,7 +180,7 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise UserError(f'{path} needs the objects "settings" and "data".')
     if "image_shape" in data:  # its name in the version before
         data = {**data, "input_shape": data["image_shape"]}
-    return current_names(settings, stored=True), data
+    return current_names(settings), data
 
 
 def saved_model(directory: Path, settings: Mapping[str, Any]) -> str:
