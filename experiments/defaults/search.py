@@ -89,7 +89,6 @@ RULES: dict[str, Rule] = {
     "cosine, 40 steps": _of(40),
     "cosine, 40 steps, 20 epochs": _of(40, 20),
     "cosine, 100 steps, 20 epochs": _of(100, 20),
-    "cosine, 200 steps, 30 epochs": _of(200, 30),
     "mlp, 0.005, 40 steps": _of(40, learning_rate=5e-3),
     "mlp, 0.01, 40 steps": _of(40, learning_rate=1e-2),
     "cnn2, affine": _network("cnn2", "affine"),

@@ -184,11 +184,16 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
     import pyarrow as pa  # type: ignore[import-untyped]
     from pyarrow import csv as arrow_csv
 
-    header = _header(body, mark)
+    is_spaced = _has_spaced_quotes(body, mark)
+    records = _records(body, mark, is_spaced)
+    try:
+        header = [unicodedata.normalize("NFC", cell.strip()) for cell in next(records)[1]]
+    except csv.Error:
+        raise _MisfitError(mark, 1, 1, 0) from None
     keys = [str(place) for place in range(len(header))]
     longest = min(4 * max(map(len, body.split("\n"))), _LONGEST_CELL)
     try:
-        if _has_spaced_quotes(body, mark):
+        if is_spaced:
             raise pa.ArrowInvalid  # cells in quotes after a space, which Arrow leaves in the quotes
         cells = arrow_csv.read_csv(
             pa.BufferReader(data),
@@ -201,19 +206,11 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
             ),
         )
     except pa.ArrowInvalid:
-        cells = _ragged(body, header, mark)
+        cells = _ragged(records, header, mark)
     while header and not header[-1] and cells.column(len(header) - 1).null_count == len(cells):
         header = header[:-1]  # a separator at the end of every row
         cells = cells.select(range(len(header)))
     return header, cells
-
-
-def _header(body: str, mark: str) -> list[str]:
-    try:
-        header = next(_records(body, mark))[1]
-        return [unicodedata.normalize("NFC", cell.strip()) for cell in header]
-    except csv.Error:
-        raise _MisfitError(mark, 1, 1, 0) from None
 
 
 def _has_spaced_quotes(body: str, mark: str) -> bool:
@@ -222,11 +219,20 @@ def _has_spaced_quotes(body: str, mark: str) -> bool:
     return re.search(rf'{sign} +"(?!["\n{sign}])', body) is not None
 
 
-def _records(body: str, mark: str) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are not empty, each with the line where it begins."""
+def _records(
+    body: str, mark: str, is_spaced: bool | None = None
+) -> Iterator[tuple[int, list[str]]]:
+    """Rows that are not empty, each with the line where it begins.
+
+    Parameters
+    ----------
+    is_spaced : :func:`_has_spaced_quotes`, if the caller has it.
+    """
+    if is_spaced is None:
+        is_spaced = _has_spaced_quotes(body, mark)
     csv.field_size_limit(_LONGEST_CELL)
     file, line = io.StringIO(body, newline=""), 1
-    reader = csv.reader(file, delimiter=mark, skipinitialspace=_has_spaced_quotes(body, mark))
+    reader = csv.reader(file, delimiter=mark, skipinitialspace=is_spaced)
     for row in reader:
         if row and (len(row) > 1 or not row[0].isspace()):
             yield line, row
@@ -248,7 +254,8 @@ def _refuse_swallowed_rows(path: Path, body: str, mark: str, skipped: int) -> No
             )
 
 
-def _ragged(body: str, header: list[str], mark: str) -> Any:
+def _ragged(records: Iterator[tuple[int, list[str]]], header: list[str], mark: str) -> Any:
+    """Table of the rows below the header."""
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -256,8 +263,6 @@ def _ragged(body: str, header: list[str], mark: str) -> Any:
     missing = {*arrow_csv.ConvertOptions().null_values}
     columns: list[list[str | None]] = [[] for _ in header]
     odd: list[tuple[int, int]] = []
-    records = _records(body, mark)
-    next(records)
     rows = 0
     for line, row in records:
         rows += 1

@@ -306,9 +306,6 @@ def _run_trials(task: RowSearch, say: Say) -> list[Record]:
         sampler=optuna.samplers.RandomSampler(seed=task.seed),  # all trials are enqueued
         pruner=pruner,
     )
-    for file in task.directory.glob(f"*/{RECORD}"):
-        if json.loads(file.read_text())["state"] == "failed":
-            file.unlink()
     records: list[Record] = []
     for position, candidate in enumerate(task.candidates()):
         if sum(record["state"] != "diverged" for record in records) == search.trials:
@@ -316,40 +313,42 @@ def _run_trials(task: RowSearch, say: Say) -> list[Record]:
         if len(records) == 2 * search.trials:
             break
         run = _Run(task, candidate, position)
-        is_new = run.ended() is None
+        is_new = run.record is None
         study.enqueue_trial(dict(candidate.options))
         study.optimize(run, n_trials=1, catch=(Exception,))
-        record = run.ended()
-        assert record is not None, "a trial that ends has a record"
-        records.append(record)
+        assert run.record is not None, "a trial that ends has a record"
+        records.append(run.record)
         if is_new:
-            say(f"{task.title}: trial {position + 1} of {search.trials}, {_text(record, task)}")
+            say(f"{task.title}: trial {position + 1} of {search.trials}, {_text(run.record, task)}")
     return records
 
 
 class _Run:
-    """The objective of one trial: runs of one candidate with each seed of the search."""
+    """The objective of one trial: runs of one candidate with each seed of the search.
+
+    Attributes
+    ----------
+    record : how the trial ended; None if it has not, or has failed in an earlier call.
+    """
 
     def __init__(self, task: RowSearch, candidate: Candidate, position: int) -> None:
         self.task, self.candidate, self.position = task, candidate, position
         self.directory = task.directory / f"trial-{position:02d}"
-
-    def ended(self) -> Record | None:
-        """How the trial ended; None if it has not."""
         file = self.directory / RECORD
-        return json.loads(file.read_text()) if file.exists() else None
+        record = json.loads(file.read_text()) if file.exists() else {"state": "failed"}
+        self.record: Record | None = None if record["state"] == "failed" else record
 
     def __call__(self, trial: OptunaTrial) -> float:
         import optuna
 
         for name in self.candidate.options:
             trial.suggest_categorical(name, self.task.search.labels(name))
-        record = self.ended()
-        if record is None:
-            record = self._run(trial)
+        if self.record is None:
+            self.record = self._run(trial)
         else:
-            for step, value in record["reports"].items():
+            for step, value in self.record["reports"].items():
                 self._report(trial, int(step), value)
+        record = self.record
         if record["state"] == "failed":
             raise RuntimeError(record["reason"])
         if record["state"] != "complete":
