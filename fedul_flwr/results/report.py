@@ -110,17 +110,22 @@ def _page(runs: Sequence[Run]) -> str:
     for run, drawn in zip(runs, figures, strict=True):
         save_plots(drawn, run.directory / "plots")
     labels = distinct_labels(runs)
-    settings = settings_rows(runs)
+    several = len(runs) > 1
+    settings, of_note = settings_rows(runs, labels if several else ["value"])
+    rows = summaries(runs)
     return _render(
         "report.html.template.md",
-        title=labels[0] if len(runs) == 1 else f"{len(runs)} runs",
+        title=f"{len(runs)} runs" if several else labels[0],
         labels=labels,
-        summaries=summaries(runs),
+        summaries=[{"run": label} | row for label, row in zip(labels, rows, strict=True)]
+        if several
+        else rows,
         trains=any(run.trains for run in runs),
         labels_points=not all(run.trains for run in runs),
         over_rounds=_pictures(_over_rounds(runs, figures)),
         settings=settings,
-        told=[row for row in settings if (row.differs if len(runs) > 1 else row.changed)],
+        told=[settings[row] for row in of_note],
+        differing=of_note if several else [],
         sections=[
             tables_of(run) | {"figures": _pictures(_own(drawn))}
             for run, drawn in zip(runs, figures, strict=True)

@@ -29,17 +29,16 @@ class Comparison:
     Attributes
     ----------
     name : name of its directory.
-    head, rows : the table as printed; the first cell of a row is the run's name.
-    marked : for each row, whether the run is among the best.
+    rows : the table as printed, by column names; the first cell of a row is the run's name.
+    best : rows of the runs that are among the best.
     notes : sentences below the table, in two groups: its meaning, and its conditions.
     trials : one row per trial, by column names.
     picture : PNG; None if it is missing.
     """
 
     name: str
-    head: list[str]
-    rows: list[list[str]]
-    marked: list[bool]
+    rows: list[dict[str, str]]
+    best: list[int]
     notes: tuple[list[str], list[str]]
     trials: list[dict[str, str]]
     picture: bytes | None
@@ -79,9 +78,8 @@ def read_comparison(directory: Path) -> Comparison:
     head, _, *rows = map(_split, lines)
     return Comparison(
         name=directory.resolve().name,
-        head=[_plain(cell) for cell in head],
-        rows=[[_plain(cell) for cell in row] for row in rows],
-        marked=[any(cell.startswith("**") for cell in row) for row in rows],
+        rows=[dict(zip(map(_plain, head), map(_plain, row), strict=False)) for row in rows],
+        best=[at for at, row in enumerate(rows) if any(cell.startswith("**") for cell in row)],
         notes=(_notes(above), _notes(below)),
         trials=trials,
         picture=png,

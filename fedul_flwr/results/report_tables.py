@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fedul_flwr.config.methods import METHOD_NOTES
@@ -27,22 +26,6 @@ _CHOSEN = {
     "last": "because it is the last",
 }
 _HEADINGS = {True: "error, best round (%)", False: "error of labels (%)"}
-
-
-@dataclass(frozen=True)
-class SettingRow:
-    """One row of the table of settings: its value in every run, in the order of the runs.
-
-    Attributes
-    ----------
-    differs : whether values differ between the runs that have the setting.
-    changed : whether any run has another value than the default.
-    """
-
-    name: str
-    values: tuple[str, ...]
-    differs: bool
-    changed: bool
 
 
 def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
@@ -124,26 +107,31 @@ def _traffic(run: Run, key: str) -> str:
     return NONE if total is None else format_bytes(total)
 
 
-def settings_rows(runs: Sequence[Run]) -> list[SettingRow]:
-    """All settings of any run: shared ones first, then the table of each method."""
-    defaults = default_flat()
+def settings_rows(
+    runs: Sequence[Run], columns: Sequence[str]
+) -> tuple[list[dict[str, str]], list[int]]:
+    """All settings of any run, shared ones first, with a column of values for each run.
+
+    Returns
+    -------
+    The rows, and the positions of those of note: of one run what is not the default, of several
+    what differs between the runs that have the setting.
+    """
+    defaults, rows, of_note = default_flat(), [], []
     names = {name for run in runs for name in run.settings}
-    return [
-        _setting(name, [run.settings for run in runs], defaults)
-        for name in sorted(names, key=lambda name: ("." in name, name))
-    ]
-
-
-def _setting(
-    name: str, settings: Sequence[Mapping[str, Any]], defaults: Mapping[str, Any]
-) -> SettingRow:
-    values = tuple(_text(known[name]) if name in known else NONE for known in settings)
-    # A table that a method does not have does not count as a difference.
-    shown = set(values) - ({NONE} if "." in name else set())
-    default = _text(defaults[name]) if name in defaults else None
-    of_note = name not in PLACE_SETTINGS
-    changed = name not in RESOLVED_SETTINGS and any(value != default for value in shown)
-    return SettingRow(name, values, of_note and len(shown) > 1, of_note and changed)
+    for row, name in enumerate(sorted(names, key=lambda name: ("." in name, name))):
+        values = [_text(run.settings[name]) if name in run.settings else NONE for run in runs]
+        rows.append({"setting": name, **dict(zip(columns, values, strict=True))})
+        # A table that a method does not have does not count as a difference.
+        shown = set(values) - ({NONE} if "." in name else set())
+        if len(runs) == 1:
+            default = _text(defaults[name]) if name in defaults else None
+            is_of_note = name not in RESOLVED_SETTINGS and values[0] != default
+        else:
+            is_of_note = len(shown) > 1
+        if is_of_note and name not in PLACE_SETTINGS:
+            of_note.append(row)
+    return rows, of_note
 
 
 def tables_of(run: Run) -> dict[str, Any]:
@@ -271,13 +259,13 @@ def _filled(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     ]
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    rows = []
+def _flat(values: dict[str, Any], prefix: str = "") -> list[dict[str, str]]:
+    rows: list[dict[str, str]] = []
     for name, value in values.items():
         if isinstance(value, dict):
             rows += _flat(value, f"{prefix}{name}.")
         else:
-            rows.append((f"{prefix}{name}", _text(value)))
+            rows.append({"name": f"{prefix}{name}", "value": _text(value)})
     return rows
 
 

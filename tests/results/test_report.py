@@ -331,9 +331,8 @@ def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
 @TEXT
 def test_settings_that_were_changed(tmp_path: Path) -> None:
     directory = write_run(tmp_path, rounds=30, sets=20, momentum=0.9, output="/x", selection="last")
-    changed = [
-        [row.name, *row.values] for row in settings_rows([read_run(directory)]) if row.changed
-    ]
+    rows, of_note = settings_rows([read_run(directory)], ["value"])
+    changed = [[*rows[row].values()] for row in of_note]
     # Not the place of results, nor what the run chose by itself; the defaults are in settings/.
     own = [["model", "mlp"], ["momentum", "0.9"], ["fedul.num-sets", "20"]]
     assert changed == own
