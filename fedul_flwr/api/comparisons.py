@@ -74,11 +74,6 @@ class Comparison:
         return html
 
 
-def is_comparison(directory: Path) -> bool:
-    """Whether a directory has the files of a comparison."""
-    return all((directory / name).is_file() for name in _FILES)
-
-
 def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparison:
     """Open the directory of a comparison; trials that are not finished have no result.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import html
 import shutil
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -200,17 +199,15 @@ class Result(TrainedModel):
 
 def facts_table(facts: Mapping[str, str]) -> str:
     """A small table for notebooks."""
-    lines = (
-        f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
-        f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
-        for name, value in facts.items()
-    )
-    return f"<table>{''.join(lines)}</table>"
+    import pandas as pd
+
+    with pd.option_context("display.max_colwidth", None):
+        return pd.Series(facts).to_frame().to_html(header=False, border=0)
 
 
 def shown(figure: Figure) -> Figure:
     """``figure``, which notebooks show as a picture, also if pyplot is not in use."""
-    from fedul_flwr.results.plots import draw_png
+    from fedul_flwr.results.figure_style import draw
 
-    figure._repr_png_ = partial(draw_png, figure)  # type: ignore[attr-defined]
+    figure._repr_png_ = lambda: draw(figure, "png")  # type: ignore[attr-defined]
     return figure

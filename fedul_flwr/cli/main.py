@@ -170,7 +170,7 @@ def cache(
 ) -> None:
     """Show where decoded data are kept between runs, and how much; delete them."""
     from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
-    from fedul_flwr.results.plots import format_bytes
+    from fedul_flwr.results.printed_summary import format_bytes
 
     found = clear_cache() if clear else measure_cache()
     amount = f"{found.entries} data sets and splits, {format_bytes(found.num_bytes)}"

@@ -11,8 +11,7 @@ from fedul_flwr.experiments.ranking import LEVEL, Estimate, Ranking, rank
 from fedul_flwr.experiments.text_table import print_table
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.results.plots import format_bytes
-from fedul_flwr.results.printed_summary import duration
+from fedul_flwr.results.printed_summary import duration, format_bytes
 
 MEASURES = {
     "balanced-accuracy": ("balanced (%)", "balanced_accuracy", 2),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 
 from fedul_flwr.data.csv_cells import write_cell
@@ -42,11 +40,7 @@ def markdown_text(text: str) -> str:
 
 def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
     """One or more lines by column as CSV; None is an empty field."""
-    first, *others = lines
-    out = io.StringIO()
-    writer = csv.DictWriter(out, first, lineterminator="\n")
-    writer.writeheader()
-    for line in (first, *others):
-        cells = line.items()
-        writer.writerow({k: write_cell(v) if isinstance(v, str) else v for k, v in cells})
-    return out.getvalue()
+    import pandas as pd
+
+    rows = [{k: write_cell(v) if isinstance(v, str) else v for k, v in x.items()} for x in lines]
+    return pd.DataFrame(rows, dtype=object).to_csv(index=False, lineterminator="\n")

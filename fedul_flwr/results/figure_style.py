@@ -61,18 +61,19 @@ def save(figure: Figure, path: Path) -> Path:
 
 def draw_formats(figure: Figure) -> dict[str, bytes]:
     """``figure`` as the content of a file by its suffix, one of :data:`FORMATS`."""
-    drawn = {"png": _draw(figure, "png")}
+    drawn = {"png": draw(figure, "png")}
     figure.set_layout_engine("none")  # it is laid out: drawing again is faster
-    return drawn | {"pdf": _draw(figure, "pdf"), "svg": draw_svg(figure)}
+    return drawn | {"pdf": draw(figure, "pdf"), "svg": draw_svg(figure)}
 
 
 def draw_svg(figure: Figure) -> bytes:
     """``figure`` as the content of an SVG file, reproducible, with text as paths."""
     with rc_context({"svg.hashsalt": "fedul-flwr", "svg.fonttype": "path"}):
-        return _draw(figure, "svg", metadata={"Date": None})
+        return draw(figure, "svg", metadata={"Date": None})
 
 
-def _draw(figure: Figure, form: str, **options: Any) -> bytes:
+def draw(figure: Figure, form: str, **options: Any) -> bytes:
+    """``figure`` as the content of a file, such as ``"png"``."""
     picture = io.BytesIO()
     # Text of a PDF in TrueType fonts, which journals and editors of drawings take.
     with rc_context({"pdf.fonttype": 42}):

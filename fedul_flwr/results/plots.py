@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from fedul_flwr.results.client_accuracy import client_accuracies, client_accurac
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
-    DPI,
     FORMATS,
     HIGHLIGHT,
     INK,
@@ -36,26 +34,7 @@ from fedul_flwr.results.figure_style import (
 from fedul_flwr.results.label_plots import label_figures
 from fedul_flwr.results.measure_plots import measure_figures
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
-from fedul_flwr.results.traffic_figure import format_bytes, has_time_traffic, time_traffic_figure
-
-__all__ = [
-    "DPI",
-    "draw_plots",
-    "draw_png",
-    "error_figure",
-    "format_bytes",
-    "has_error",
-    "has_loss",
-    "has_priors",
-    "has_pseudo_labels",
-    "has_time_traffic",
-    "loss_figure",
-    "priors_figure",
-    "pseudo_labels_figure",
-    "run_figures",
-    "save_plots",
-    "time_traffic_figure",
-]
+from fedul_flwr.results.traffic_figure import has_time_traffic, time_traffic_figure
 
 _STAR: Mapping[str, Any] = {
     "marker": "*",
@@ -130,13 +109,6 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
         return [save(figure, directory / f"{name}.png") for name, figure in figures.items()]
     except OSError as error:
         raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error
-
-
-def draw_png(figure: Figure) -> bytes:
-    """``figure`` as the content of a PNG file."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png", dpi=DPI)
-    return picture.getvalue()
 
 
 def has_error(run: Run) -> bool:

@@ -244,6 +244,21 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+def format_bytes(count: float) -> str:
+    """``count`` bytes with three digits and a decimal unit, e.g. ``12.3 MB``."""
+    scale, unit = byte_unit(count)
+    value = count / scale
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+
+
+def byte_unit(count: float) -> tuple[float, str]:
+    """The largest decimal unit of which ``count`` bytes are one or more, and its bytes."""
+    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= scale:
+            return scale, unit
+    return 1.0, "bytes"
+
+
 def print_comparison(outputs: Mapping[str, Path], seconds: float) -> None:
     """Print a table of the demo's finished runs.
 

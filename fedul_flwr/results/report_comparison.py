@@ -45,8 +45,8 @@ class Comparison:
 
 
 def is_comparison(directory: Path) -> bool:
-    """Whether the directory was written by ``fedul-flwr compare``."""
-    return (directory / _TABLE).is_file() and (directory / _TRIALS).is_file()
+    """Whether the directory has the files of a comparison."""
+    return all((directory / name).is_file() for name in (_TABLE, _TRIALS))
 
 
 def read_comparison(directory: Path) -> Comparison:

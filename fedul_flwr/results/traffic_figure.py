@@ -21,6 +21,7 @@ from fedul_flwr.results.figure_style import (
     set_title,
     style,
 )
+from fedul_flwr.results.printed_summary import byte_unit, format_bytes
 
 OTHER = "other"
 """Part of the traffic that is not arrays."""
@@ -67,7 +68,7 @@ def _draw_time(axes: Axes, run: Run) -> None:
 def _draw_traffic(axes: Axes, run: Run) -> None:
     """Both directions in one panel."""
     up, down = _by_round(run, "bytes_up"), _by_round(run, "bytes_down")
-    scale, unit = _byte_unit(max([*up.values(), *down.values()], default=0.0))
+    scale, unit = byte_unit(max([*up.values(), *down.values()], default=0.0))
     up_name = f"clients to server ({format_bytes(sum(up.values()))} in total)"
     down_name = f"server to clients ({format_bytes(sum(down.values()))} in total)"
     _stack(
@@ -85,7 +86,7 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
     names = dict.fromkeys(name for parts in ways.values() for name in parts if name != OTHER)
     colours = dict(zip(names, cycle(_PART_COLOURS), strict=False)) | {OTHER: GREY}
     totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
-    scale, unit = _byte_unit(max(totals, default=0.0))
+    scale, unit = byte_unit(max(totals, default=0.0))
     for axes, (way, parts) in zip(panels, ways.items(), strict=True):
         shown = [
             (
@@ -137,20 +138,6 @@ def _by_round(run: Run, key: str) -> dict[int, float]:
 
 def _divided(series: Mapping[int, float], scale: float) -> dict[int, float]:
     return {step: count / scale for step, count in series.items()}
-
-
-def format_bytes(count: float) -> str:
-    """``count`` bytes with three digits and a decimal unit, e.g. ``12.3 MB``."""
-    scale, unit = _byte_unit(count)
-    value = count / scale
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
-
-
-def _byte_unit(count: float) -> tuple[float, str]:
-    for scale, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= scale:
-            return scale, unit
-    return 1.0, "bytes"
 
 
 def _stack(

@@ -52,7 +52,7 @@ def test_given_arrays_then_a_run_learns_them_and_its_result_has_all(result: ff.R
     assert result.metrics["test_error"].iloc[-1] == result.summary["test_error"]
     assert result.class_names == tuple(map(str, range(10)))
     assert "method fedul" in repr(result)
-    assert f"<td style='text-align:left'>{result.directory}</td>" in result._repr_html_()
+    assert f"<td>{result.directory}</td>" in result._repr_html_()
 
 
 def test_given_points_in_another_form_then_predictions_are_those_of_the_model(
