@@ -13,7 +13,7 @@ import numpy as np
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key, open_array
 from fedul_flwr.data.class_labels import class_of_cell
-from fedul_flwr.data.decode import Images, join_blocks
+from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import (
     IMAGE_SUFFIXES,
     composed,
@@ -23,7 +23,6 @@ from fedul_flwr.data.formats import (
     list_images,
 )
 from fedul_flwr.data.local_files import (
-    as_points,
     copy_notes,
     data_files,
     decoded_copy,
@@ -140,48 +139,26 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
     return folders
 
 
-def load_points(
-    path: str | Path, input_shape: InputShape | None = None, table: TableOptions = NO_OPTIONS
-) -> tuple[list[str], Inputs]:
-    """Load points without labels, for prediction.
+def open_points(
+    path: str | Path,
+    input_shape: InputShape,
+    table: TableOptions = NO_OPTIONS,
+    id_column: str = "",
+) -> tuple[list[str], Images | Table | Texts]:
+    """Open points for prediction, before they are decoded or encoded.
 
     Parameters
     ----------
     path : an image file, a folder of images (with its sub-folders), a ``.parquet`` or ``.npz``; for
         vectors a ``.parquet``, ``.npz`` or ``.csv``.
-    input_shape : shape of the model's inputs, to which images are converted; None is for images and
-        keeps their size, which must then be the same for all, with 3 channels if any has color.
+    input_shape : shape of the model's inputs.
     table : rules for tables of features.
+    id_column : the column of a table that has the points' names.
 
     Returns
     -------
-    names : file names relative to ``path``, sorted, or row numbers from 0.
-    inputs : ``n`` images or vectors.
-
-    Raises
-    ------
-    UserError
-        If the path does not exist, has no points, or one that cannot be read.
-    """
-    names, found = open_points(path, input_shape, table)
-    if input_shape is None:
-        assert not isinstance(found, Table | Texts)
-        input_shape = found.survey().shape(found.where)
-    (points,) = as_points([found], input_shape, table)
-    return names, join_blocks(points, input_shape)
-
-
-def open_points(
-    path: str | Path,
-    input_shape: InputShape | None = None,
-    table: TableOptions = NO_OPTIONS,
-    id_column: str = "",
-) -> tuple[list[str], Images | Table | Texts]:
-    """The same points before they are decoded or encoded, and their names.
-
-    Parameters
-    ----------
-    id_column : the column of a table that has their names; without it they are numbers of rows.
+    Names of the points, by default file names relative to ``path``, sorted, or numbers of rows from
+    0; and the points.
 
     Raises
     ------

@@ -19,13 +19,8 @@ from fedul_flwr.data.class_priors import estimate_prior, uniform_prior
 from fedul_flwr.data.class_scores import checked_labels, checked_scores, shares_of_rows
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.data.packed_codes import blocks
-from fedul_flwr.data.types import UNLABELED, Bytes, Floats, Ints
+from fedul_flwr.data.types import UNLABELED, Floats, Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.neighbours import (
-    Distances,
-    neighbours_by_code,
-    neighbours_by_distance,
-)
 
 NUM_NEIGHBOURS = 10
 """k of the paper, appendix A.2."""
@@ -68,28 +63,6 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
     root = np.sqrt(np.bincount(graph.row, graph.data, minlength=graph.shape[0]))
     normalised = graph.data / (root[graph.row] * root[graph.col])
     return sparse.csr_array((normalised, (graph.row, graph.col)), shape=graph.shape)
-
-
-def graph_from_codes(
-    codes: Bytes, k: int = NUM_NEIGHBOURS, power: float = POWER
-) -> sparse.csr_array:
-    """Normalized graph ``(n, n)`` of points from their codes.
-
-    See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_code` and
-    :func:`normalised_graph`.
-    """
-    return normalised_graph(neighbours_by_code(codes, k), power)
-
-
-def graph_from_distances(
-    distances: Distances, num_bits: int, k: int = NUM_NEIGHBOURS, power: float = POWER
-) -> sparse.csr_array:
-    """Normalized graph ``(n, n)`` of points from their Hamming distances H only.
-
-    See :func:`~fedul_flwr.propagation.neighbours.neighbours_by_distance` and
-    :func:`normalised_graph`.
-    """
-    return normalised_graph(neighbours_by_distance(distances, num_bits, k), power)
 
 
 SHARPNESS = 6.0

@@ -14,10 +14,10 @@ import pytest
 
 from fedul_flwr.data.column_cells import Cells, codes, infer_column, numbers
 from fedul_flwr.data.columns import Column, Columns, parse_columns
-from fedul_flwr.data.local_data import load_points
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import Table, TableOptions, encode, fit
 from fedul_flwr.errors import UserError
+from tests.support.points import load_points
 
 
 def cells(values: Any) -> Cells:

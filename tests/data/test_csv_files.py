@@ -12,10 +12,11 @@ import pytest
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.csv_files import open_csv, read_csv_rows
 from fedul_flwr.data.csv_numbers import plain_numbers
-from fedul_flwr.data.local_data import load_partly_labeled, load_points, load_unlabeled_sets
+from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import UserError
+from tests.support.points import load_points
 
 PLAIN = (
     '"Größe\n(cm)",dose,note,label\n170.5,1234.5,"mild, or not",ill\n'

@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.data import decode, formats
-from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
+from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.errors import UserError
 from tests.data.conftest import pixels, png, write_parquet, write_png
+from tests.support.points import load_points
 
 NAMES = ("cat", "dog")
 SHAPE = (4, 4, 1)
@@ -179,19 +180,17 @@ def test_images_of_a_folder_by_relative_name(tmp_path: Path) -> None:
     write_png(tmp_path / "b.png", images[1])
     write_png(tmp_path / "a" / "z.png", images[0])
     write_png(tmp_path / "c" / "d" / "a.png", images[2])
-    names, found = load_points(tmp_path)
+    names, found = load_points(tmp_path, (4, 5, 1))
     assert names == ["a/z.png", "b.png", "c/d/a.png"]
     np.testing.assert_array_equal(found[..., 0], images)
     write_png(tmp_path / "d.png", pixels(1, 9, 9, 3)[0])
-    with pytest.raises(UserError, match="holds images of different sizes"):
-        load_points(tmp_path)
     assert load_points(tmp_path, (4, 5, 3))[1].shape == (4, 4, 5, 3)
 
 
 def test_one_image_file(tmp_path: Path) -> None:
     image = pixels(1, 4, 5, 3)
     write_png(tmp_path / "x.PNG", image[0])
-    names, found = load_points(str(tmp_path / "x.PNG"))
+    names, found = load_points(str(tmp_path / "x.PNG"), (4, 5, 3))
     assert names == ["x.PNG"]
     np.testing.assert_array_equal(found, image)
     assert load_points(tmp_path / "x.PNG", (2, 2, 1))[1].shape == (1, 2, 2, 1)
@@ -202,7 +201,7 @@ def test_tables_by_row_number(tmp_path: Path) -> None:
     write_parquet(tmp_path / "x.parquet", [png(image) for image in images])
     np.savez(tmp_path / "x.npz", images=images)
     for name in ("x.parquet", "x.npz"):
-        names, found = load_points(tmp_path / name)
+        names, found = load_points(tmp_path / name, (3, 3, 1))
         assert names == [str(row) for row in range(300)]
         np.testing.assert_array_equal(found[..., 0], images)
 
@@ -210,7 +209,7 @@ def test_tables_by_row_number(tmp_path: Path) -> None:
 def test_images_that_are_refused(tmp_path: Path) -> None:
     def check(name: str, message: str) -> None:
         with pytest.raises(UserError, match=message):
-            load_points(tmp_path / name)
+            load_points(tmp_path / name, (3, 3, 1))
 
     check("none", "none does not exist; give an image, a folder of images")
     (tmp_path / "empty").mkdir()

@@ -12,9 +12,10 @@ import pytest
 
 from fedul_flwr.data import formats
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.local_data import load_partly_labeled, load_points, load_unlabeled_sets
+from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import OwnDataError
+from tests.support.points import load_points
 
 NAMES = ("well", "ill")
 COLUMNS = Columns((Column("age"), Column("sex", ("f", "m"))))

@@ -10,7 +10,14 @@ import pytest
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.solve import graph_from_codes, one_hot, propagate, reweigh_by_prior
+from fedul_flwr.propagation.neighbours import neighbours_by_code
+from fedul_flwr.propagation.solve import (
+    NUM_NEIGHBOURS,
+    normalised_graph,
+    one_hot,
+    propagate,
+    reweigh_by_prior,
+)
 from tests.propagation.conftest import SEED, Floats
 
 pytestmark = pytest.mark.realdata
@@ -35,9 +42,10 @@ def accuracies(images: Floats, classes: np.ndarray, num_classes: int, seed: int)
     chosen = rng.choice(len(points), len(points) // 20, replace=False)
     labels[chosen] = truth[chosen]
     unlabeled = labels == -1
-    given, codes = one_hot(labels, 10), encode(features, SEED, 2048)
-    text = propagate(graph_from_codes(codes, power=1), given, class_scaling=False)
-    scores = propagate(graph_from_codes(codes), given)
+    given = one_hot(labels, 10)
+    neighbours = neighbours_by_code(encode(features, SEED, 2048), NUM_NEIGHBOURS)
+    text = propagate(normalised_graph(neighbours, power=1), given, class_scaling=False)
+    scores = propagate(normalised_graph(neighbours), given)
     own_priors = scores.copy()
     for client in range(NUM_CLIENTS):
         mine = np.flatnonzero(unlabeled & (np.arange(len(points)) // POINTS == client))

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import fedul_flwr as ff
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.data.local_data import load_points
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.export import export
 from fedul_flwr.results.prediction_file import write_predictions
+from tests.support.points import load_points
 
 ROW = st.fixed_dictionaries(
     {

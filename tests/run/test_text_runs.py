@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.data.local_data import load_points, load_unlabeled_sets
+from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.texts import MAX_BYTES
@@ -28,6 +28,7 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.prediction_file import write_predictions
 from fedul_flwr.run.from_model import with_model
 from tests.support.deploy_checks import WHERE, ready
+from tests.support.points import load_points
 from tests.support.runs import metrics, summary, train
 
 Settings = Callable[..., RunConfig]

@@ -18,7 +18,8 @@ from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode, hamming
-from fedul_flwr.propagation.solve import graph_from_codes, one_hot
+from fedul_flwr.propagation.neighbours import neighbours_by_code
+from fedul_flwr.propagation.solve import NUM_NEIGHBOURS, normalised_graph, one_hot
 from tests.propagation.conftest import Floats, clusters, dense_inverse
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 
@@ -83,7 +84,8 @@ def test_equals_the_dense_inverse_of_2000_points() -> None:
     labels = np.where(np.arange(2000) % 20 == 0, classes, -1)
     parties = Parties(**split(features, labels, [500, 300, 700, 500]))
     given = one_hot(labels, 5)
-    inverse = dense_inverse(graph_from_codes(encode(features, SEED, BITS)))
+    codes = encode(features, SEED, BITS)
+    inverse = dense_inverse(normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS)))
     expected = labels_from_scores(inverse @ (given / given.sum(axis=0)))
     assert_agree(together(parties.propagate()), expected, labels < 0)
 

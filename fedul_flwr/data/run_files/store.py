@@ -73,7 +73,7 @@ class RunDirectory:
 
     def write_json(self, name: str, content: Any, *, indent: int | None = 2) -> None:
         """Replace JSON file ``name``; without ``indent`` it has one line."""
-        self._replace(name, json.dumps(content, indent=indent) + "\n")
+        self.write_text(name, json.dumps(content, indent=indent) + "\n")
 
     def read_json(self, name: str) -> dict[str, Any]:
         """The object in JSON file ``name``; UserError if it is missing or damaged."""
@@ -84,11 +84,11 @@ class RunDirectory:
 
     def write_error(self, text: str) -> None:
         """Write the sentence that says why the run ended."""
-        self._replace(ERROR, text + "\n")
+        self.write_text(ERROR, text + "\n")
 
     def write_text(self, name: str, text: str) -> None:
         """Replace text file ``name``."""
-        self._replace(name, text)
+        write_atomically(self.path / name, text)
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         """Add a round's line to ``metrics.jsonl``."""
@@ -100,7 +100,7 @@ class RunDirectory:
 
     def keep_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Replace ``metrics.jsonl`` by ``lines``."""
-        self._replace(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+        self.write_text(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
 
     def save_model(self, name: str, arrays: NamedArrays, about: Mapping[str, Any]) -> None:
         """Replace model ``name``; its header gets ``about`` as JSON."""
@@ -189,6 +189,3 @@ class RunDirectory:
         """Delete clients' state of an earlier attempt, and the server's copies."""
         shutil.rmtree(self.clients, ignore_errors=True)
         shutil.rmtree(self.held, ignore_errors=True)
-
-    def _replace(self, name: str, text: str) -> None:
-        write_atomically(self.path / name, text)
