@@ -1,16 +1,18 @@
-"""The commands ``fedul-flwr run`` and ``fedul-flwr demo``."""
+"""The commands ``fedul-flwr run``, simulated or among owners' machines, and ``fedul-flwr demo``."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedul_flwr.cli.federation import Federation, run_on_federation
 from fedul_flwr.cli.options import (
+    EXPERIMENTS,
     MOST_CLIENTS,
     ClientCpus,
     ClientGpus,
@@ -22,12 +24,25 @@ from fedul_flwr.cli.options import (
     RunConfigs,
     Verbose,
     refuse_given,
+    resumable,
 )
-from fedul_flwr.cli.searched_run import searched
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.simulate import number_of_clients, run_here, simulate
+from fedul_flwr.errors import UserError
 
+if TYPE_CHECKING:
+    from fedul_flwr.config.base import Scalar
+    from fedul_flwr.config.run_config import RunConfig
+
+Federation = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Run on owners' machines instead: a SuperLink that Flower's configuration names "
+        "(docs/deployment.md).",
+    ),
+]
 _DEMO_DIRECTORY = Path("runs/demo")
 _DEMO_SELECTION = {"fedul": "heldout", "supervised": "validation"}
 """Methods of the demo, and the criterion of each one's best round. FedUL uses its own loss on
@@ -88,14 +103,14 @@ def run(
             "--tune": tune,
         }
         refuse_given(of_simulations, "with --federation: leave it out")
-        run_on_federation(federation, overrides, verbose)
+        _run_on_federation(federation, overrides, verbose)
         return
     if tune is not None:
         refuse_given({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
-        overrides |= searched(config, overrides, clients, tune)
+        overrides |= _searched(config, overrides, clients, tune)
         config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
@@ -114,6 +129,81 @@ def run(
     from fedul_flwr.results.printed_summary import print_summary
 
     print_summary(place)
+
+
+def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -> None:
+    """Run among the SuperNodes of SuperLink ``name``, and print the summary.
+
+    Parameters
+    ----------
+    overrides : flat settings.
+    verbose : whether to show the run's log.
+
+    Raises
+    ------
+    UserError
+        If the run fails, or Flower refuses it.
+    """
+    from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.engine.deployed import run_deployed
+    from fedul_flwr.engine.simulate import plan_rounds
+    from fedul_flwr.results.printed_summary import print_summary
+
+    config = resolve(overrides, base_dir=Path.cwd())
+    if config.resume and "num-rounds" in overrides:
+        config = plan_rounds(config, int(overrides["num-rounds"]))
+    named = bool(config.resume or overrides.get("output"))
+    typer.echo(f"Asking SuperLink {name} …")
+    place = run_deployed(config, name, verbose, named=named)
+    if place is None:
+        typer.echo(f"Finished. The results are on the SuperLink's machine, in {config.output}.")
+    else:
+        print_summary(place)
+
+
+def _searched(
+    config: RunConfig, overrides: Mapping[str, Scalar], num_clients: int, trials: int
+) -> dict[str, Scalar]:
+    """Settings that a search by validation labels chooses, as ``fedul-flwr tune`` makes it.
+
+    The search splits the data with the next seed, so that the run is none that it saw. The same
+    call goes on with a search that was stopped.
+
+    Parameters
+    ----------
+    config : settings of the run.
+    overrides : those of them that the user has set.
+    trials : number of trials; the first has the run's own settings.
+
+    Raises
+    ------
+    UserError
+        If Optuna is missing, a setting is refused, or no trial was complete.
+    """
+    from fedul_flwr.engine.flower_logs import flower_logs
+    from fedul_flwr.experiments.search import plan_searches, require_optuna
+    from fedul_flwr.experiments.search_file import read_searches, run_searches
+    from fedul_flwr.experiments.search_space import FILE, read_search
+    from fedul_flwr.experiments.trial_plan import make_plan
+
+    require_optuna()
+    row = config.method
+    output = overrides.get("output")
+    place = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
+    shared = {key: overrides[key] for key in overrides if key not in ("output", "seed")}
+    plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, place)
+    search = read_search([EXPERIMENTS / FILE], trials)
+    tasks = plan_searches([plan], [row], search, "validation", place)
+    file, command = place / "search.json", f"fedul-flwr run --tune {trials}"
+    with resumable(), flower_logs(logging.ERROR):
+        run_searches(tasks, file, row, 1, typer.echo, lambda _: command)
+    chosen = read_searches(file)[row, ""]["chosen"]
+    if chosen is None:
+        raise UserError(f"--tune {trials}: no trial was complete; {file} says why.")
+    found: dict[str, Scalar] = dict(chosen["settings"])
+    values = ", ".join(f"{key} {value}" for key, value in found.items())
+    typer.echo(f"Chosen by the search: {values or 'the settings as they were'} ({file}).")
+    return found
 
 
 def demo(

@@ -14,7 +14,6 @@ from matplotlib.ticker import MaxNLocator
 from fedul_flwr.data.run_files.best_round import CRITERION
 from fedul_flwr.data.run_files.records import Run, distinct_labels
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.client_accuracy import client_accuracies, client_accuracy_figure
 from fedul_flwr.results.figure_style import (
     COLOURS,
     DASHES,
@@ -31,8 +30,12 @@ from fedul_flwr.results.figure_style import (
     set_title,
     style,
 )
-from fedul_flwr.results.label_plots import label_figures
-from fedul_flwr.results.measure_plots import measure_figures
+from fedul_flwr.results.measure_plots import (
+    client_accuracies,
+    client_accuracy_figure,
+    label_figures,
+    measure_figures,
+)
 from fedul_flwr.results.priors_figure import has_priors, priors_figure
 from fedul_flwr.results.traffic_figure import has_time_traffic, time_traffic_figure
 

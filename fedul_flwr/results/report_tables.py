@@ -12,7 +12,7 @@ from fedul_flwr.data.run_files.incidents import incidents, incidents_in_words
 from fedul_flwr.data.run_files.label_names import scored_sources, source_in_words
 from fedul_flwr.data.run_files.records import Client, Run, number
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.client_accuracy import client_accuracies
+from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.printed_summary import duration, format_bytes, prior_fit_in_words
 from fedul_flwr.results.report_measures import NONE, class_rows, measure_cells, measure_rows
 

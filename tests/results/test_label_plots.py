@@ -10,7 +10,7 @@ from PIL import Image
 
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.label_plots import (
+from fedul_flwr.results.measure_plots import (
     accuracy_figure,
     clients_figure,
     coverage_figure,

@@ -14,8 +14,8 @@ from PIL import Image
 
 from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.client_accuracy import client_accuracies
 from fedul_flwr.results.figure_style import one_line
+from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.plots import draw_plots, error_figure, loss_figure, run_figures
 from fedul_flwr.results.printed_summary import format_bytes
 from fedul_flwr.results.priors_figure import priors_figure
