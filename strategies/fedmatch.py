@@ -50,7 +50,7 @@ UNFIT_BASES = ("scaffold", "fednova", "local")
 """Bases that depend on local training, and so need a whole model."""
 
 
-class FedMatch(LabelPlaceStrategy):
+class FedMatchStrategy(LabelPlaceStrategy):
     """Combines sigma and psi separately, by a base that treats each value independently.
 
     Flower's rounds pass on the evaluated model theta; its parts are stored here.

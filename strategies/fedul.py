@@ -17,7 +17,7 @@ from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 
 
-class FedUL(MethodStrategy):
+class FedULStrategy(MethodStrategy):
     """Federation of unsupervised learning around any base strategy.
 
     The base combines updates as usual, because a client's transition makes its surrogate task train

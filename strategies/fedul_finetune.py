@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from flwr.app import ArrayRecord
 
-from fedul_flwr.strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedULStrategy
 
 
-class FedULFinetune(FedUL):
+class FedULFinetune(FedULStrategy):
     """FedUL whose aggregated model the server fine-tunes before it is broadcast again."""
 
     trains_at_server = True

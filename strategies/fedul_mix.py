@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import FedULMixSettings
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedULStrategy
 
 INDEPENDENT = "independent/"
 """Prefix of f' in a resumed run's state."""
 
 
-class FedULMix(FedUL):
+class FedULMix(FedULStrategy):
     """FedUL with f ← (1 − lambda)·f + lambda·f′ after every aggregation; f′ learns from labels."""
 
     trains_at_server = True

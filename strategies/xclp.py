@@ -38,7 +38,7 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.similarity import TooFewClientsError
 
 
-class XCLP(MethodStrategy):
+class XCLPStrategy(MethodStrategy):
     """Propagates labels across the clients of a round before they train.
 
     Two phases precede the training message, which has the result of the second one.

@@ -238,7 +238,7 @@ METHODS: dict[str, Method] = {
     for method in (
         Method(
             name="fedul",
-            strategy="fedul_flwr.strategies.fedul:FedUL",
+            strategy="fedul_flwr.strategies.fedul:FedULStrategy",
             client="fedul_flwr.client_apps.fedul:FedULClient",
             disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
             settings=(FedULSettings, DPSettings),
@@ -260,7 +260,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="fedul-consistency",
-            strategy="fedul_flwr.strategies.fedul:FedUL",
+            strategy="fedul_flwr.strategies.fedul:FedULStrategy",
             client="fedul_flwr.client_apps.fedul_consistency:FedULConsistencyClient",
             disclosures="fedul_flwr.client_apps.fedul_consistency:DISCLOSURES",
             settings=(FedULSettings, FedULConsistencySettings, DPSettings),
@@ -306,7 +306,7 @@ METHODS: dict[str, Method] = {
         # Clients with labels for some points: XCLP and its rivals.
         Method(
             name="xclp",
-            strategy="fedul_flwr.strategies.xclp:XCLP",
+            strategy="fedul_flwr.strategies.xclp:XCLPStrategy",
             client="fedul_flwr.client_apps.xclp:XCLPClient",
             disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
             settings=(LabelSettings, CrossClientSettings, XCLPSettings),
@@ -363,7 +363,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="fedmatch",
-            strategy="fedul_flwr.strategies.fedmatch:FedMatch",
+            strategy="fedul_flwr.strategies.fedmatch:FedMatchStrategy",
             client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
             disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
             settings=(

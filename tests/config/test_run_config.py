@@ -546,7 +546,10 @@ def test_a_method_of_ones_own_makes_a_round_trip(own: Own) -> None:
         (".relative:OWN", "must be 'package.module:name'."),
         ("a-b:OWN", "must be 'package.module:name'."),
         # One spelling, which works outside a checkout too.
-        ("strategies.fedul:FedUL", "its name is 'fedul_flwr.strategies.fedul:FedUL', everywhere."),
+        (
+            "strategies.fedul:FedULStrategy",
+            "its name is 'fedul_flwr.strategies.fedul:FedULStrategy', everywhere.",
+        ),
     ],
 )
 def test_bad_references_of_methods(own: Own, reference: str, message: str) -> None:

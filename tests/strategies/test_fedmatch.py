@@ -39,7 +39,7 @@ from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.run.evaluation import Recorder
-from fedul_flwr.strategies.fedmatch import PARTS, FedMatch
+from fedul_flwr.strategies.fedmatch import PARTS, FedMatchStrategy
 from tests.support.fedmatch_exchanges import (
     LC,
     LS,
@@ -296,7 +296,7 @@ def test_given_labels_at_the_server_then_it_trains_by_the_plan_of_the_round(
         return train_disjoint(*given)
 
     monkeypatch.setattr("fedul_flwr.strategies.fedmatch.train_disjoint", spy)
-    monkeypatch.setattr(FedMatch, "rate_factor", 0.5)  # as `plateau` would set it
+    monkeypatch.setattr(FedMatchStrategy, "rate_factor", 0.5)  # as `plateau` would set it
     plan = {**LS, "num_rounds": 2, "learning_rate_schedule": "cosine"}
     train(settings(**plan, **{"server.learning-rate": 0.04}), 2)
     # Half of 0.04, and in the second of two rounds half of that.
@@ -360,7 +360,7 @@ def test_steps_that_overshoot_sigma_are_refused(
     """λ_L2 = 10: with a step of 0.1 psi lands as far behind sigma as it was before it."""
 
     def check(rate: float, **options: Any) -> None:
-        FedMatch.validate(
+        FedMatchStrategy.validate(
             settings(**{**LC, "learning_rate": rate, "momentum": momentum, **options})
         )
 
@@ -375,7 +375,7 @@ def test_steps_that_overshoot_sigma_are_refused(
     check(limit, **{"fedmatch.l2-weight": 0.0})
     check(9.0, **{"fedmatch.decomposition": False})
     # What follows from the size of the data is not known yet.
-    FedMatch.validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
+    FedMatchStrategy.validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
 
 
 @pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi", "krum"])

@@ -15,7 +15,7 @@ from fedul_flwr.federated.messages import HELPERS, to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.disjoint import PSI, SIGMA, flatten
-from fedul_flwr.strategies.fedmatch import FedMatch
+from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import LC, LS, Exchange, watched
 from tests.support.runs import last_model, metrics, train
 
@@ -51,9 +51,9 @@ def helpers_values(exchanges: list[Exchange], client: int) -> float:
     return max(found)
 
 
-def server(config: RunConfig) -> FedMatch:
+def server(config: RunConfig) -> FedMatchStrategy:
     setup = Content(values={"class-names": ["a", "b", "c"], "model-shape": [8, 8, 1]})
-    return FedMatch(config, FedAvg(), {}, setup)
+    return FedMatchStrategy(config, FedAvg(), {}, setup)
 
 
 @pytest.mark.usefixtures("identity")

@@ -19,7 +19,7 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.registry import ClientReport
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedULStrategy
 from tests.strategies.test_fedul import answers_to_prepare
 from tests.support.runs import (
     assert_same_run,
@@ -135,10 +135,10 @@ def test_sets_survive_a_resume(settings: Settings) -> None:
 # What the server makes of class masses, by hand
 
 
-def hearing(settings: Settings, **options: Any) -> FedUL:
+def hearing(settings: Settings, **options: Any) -> FedULStrategy:
     """FedUL's server side before it has heard a client; two classes."""
     config = settings(**QUICK, **{"test_prior": "sets", **options})
-    return FedUL(config, FedAvg(), {}, Content(values={"class-names": ["a", "b"]}))
+    return FedULStrategy(config, FedAvg(), {}, Content(values={"class-names": ["a", "b"]}))
 
 
 def checked(reason: str = "", **more: Any) -> Content:

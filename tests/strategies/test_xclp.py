@@ -31,7 +31,7 @@ from fedul_flwr.propagation.server import (
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from fedul_flwr.strategies import xclp, xclp_predict
-from fedul_flwr.strategies.xclp import XCLP
+from fedul_flwr.strategies.xclp import XCLPStrategy
 from fedul_flwr.strategies.xclp_predict import XCLPPredict
 
 Settings = Callable[..., RunConfig]
@@ -106,7 +106,7 @@ TRAIN: dict[str, Any] = {"method": "xclp", "semi.labels-only-rounds": 1, "seed":
 def test_given_rounds_of_each_stage_then_the_second_ones_propagate(
     server: Server, propagation: type[Propagation]
 ) -> None:
-    strategy, sent = server(XCLP, **TRAIN)
+    strategy, sent = server(XCLPStrategy, **TRAIN)
     strategy._rows = {}
     assert strategy.before_train(1, ArrayRecord(), GRID) == CLIENTS[:2]  # who has labels
     assert propagation.made == []
@@ -127,7 +127,7 @@ def test_given_too_few_clients_then_all_that_were_chosen_train_on_labels_alone(
     server: Server, propagation: type[Propagation], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
-    strategy, sent = server(XCLP, **TRAIN)
+    strategy, sent = server(XCLPStrategy, **TRAIN)
     strategy._rows = {}
     propagation.fails = TooFewClientsError("2 clients are too few.", [1, 2])
     labeled = [CLIENTS[0], CLIENTS[1]]
@@ -150,7 +150,7 @@ def test_given_too_few_clients_then_all_that_were_chosen_train_on_labels_alone(
 def test_each_client_gets_its_own_rows_and_they_count_as_traffic(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    strategy, _ = server(XCLP, **TRAIN)
+    strategy, _ = server(XCLPStrategy, **TRAIN)
     strategy.rounds.begin(RoundRecord(round=5))
     rows: Mapping[ClientRef, Content] = {
         client: Content({"rows": np.full(3 + client.partition_id, 1.0)}) for client in CLIENTS[:3]

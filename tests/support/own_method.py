@@ -6,7 +6,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.methods import Method
-from fedul_flwr.strategies.fedul import FedUL
+from fedul_flwr.strategies.fedul import FedULStrategy
 
 SEEN: list[float] = []
 
@@ -17,7 +17,7 @@ class MirrorSettings(Settings):
     """What it is."""
 
 
-class Mirror(FedUL):
+class Mirror(FedULStrategy):
     def on_clients_changed(self, answers: object) -> None:
         SEEN.append(self.settings[MirrorSettings].factor)
 
