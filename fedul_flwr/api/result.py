@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,5 +209,5 @@ def shown(figure: Figure) -> Figure:
     """``figure``, which notebooks show as a picture, also if pyplot is not in use."""
     from fedul_flwr.results.figure_style import draw
 
-    figure._repr_png_ = lambda: draw(figure, "png")  # type: ignore[attr-defined]
+    figure._repr_png_ = partial(draw, figure, "png")  # type: ignore[attr-defined]
     return figure

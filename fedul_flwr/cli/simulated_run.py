@@ -110,7 +110,7 @@ def run(
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
-        overrides |= _searched(config, overrides, clients, tune)
+        overrides |= _search_settings(config, overrides, clients, tune)
         config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
@@ -161,7 +161,7 @@ def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -
         print_summary(place)
 
 
-def _searched(
+def _search_settings(
     config: RunConfig, overrides: Mapping[str, Scalar], num_clients: int, trials: int
 ) -> dict[str, Scalar]:
     """Settings that a search by validation labels chooses, as ``fedul-flwr tune`` makes it.

@@ -19,6 +19,7 @@ import torch
 from sklearn.datasets import load_digits, load_wine
 
 import fedul_flwr as ff
+from fedul_flwr.api.result import facts_table
 from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
 from fedul_flwr.engine import simulate as engines
@@ -53,6 +54,12 @@ def test_given_arrays_then_a_run_learns_them_and_its_result_has_all(result: ff.R
     assert result.class_names == tuple(map(str, range(10)))
     assert "method fedul" in repr(result)
     assert f"<td>{result.directory}</td>" in result._repr_html_()
+
+
+def test_given_names_with_tags_then_a_notebook_shows_them_whole_as_text() -> None:
+    shown = facts_table({"<b>": "<script>" + "x" * 200})
+    assert f"<td>&lt;script&gt;{'x' * 200}</td>" in shown
+    assert "<b>" not in shown
 
 
 def test_given_points_in_another_form_then_predictions_are_those_of_the_model(
