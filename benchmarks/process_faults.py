@@ -25,8 +25,8 @@ from pathlib import Path
 import psutil
 
 from benchmarks.flower_runs import FORK, is_client
-from fedul_flwr.data.run_files.run_lock import refuse_held
-from fedul_flwr.engine.process_tree import MARK, PREFIX
+from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME, refuse_held
+from fedul_flwr.engine.process_tree import PREFIX
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
@@ -167,7 +167,7 @@ def marked() -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             environment = process.environ()
-            mark = environment.get(MARK, "")
+            mark = environment.get(SUPERLINK_HOME, "")
             if FORK in " ".join(process.cmdline()):
                 mark = environment.get("TMPDIR", "")
             if mark.startswith(tempfile.gettempdir()) and process.status() != "zombie":

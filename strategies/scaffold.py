@@ -16,7 +16,7 @@ from fedul_flwr.data.content import Content, numbers
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import CONFIG, to_record
 from fedul_flwr.federated.registry import ClientRef
-from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS, USED_ROUND
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, USED_ROUND
 
 
 class Scaffold(FedAvg):

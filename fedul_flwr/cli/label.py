@@ -22,7 +22,6 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import simulate
 from fedul_flwr.errors import UserError
-from fedul_flwr.run.from_model import with_model
 
 _METHOD = "xclp-predict"
 
@@ -55,6 +54,8 @@ def label(
     if output is not None:
         overrides["output"] = str(output)
     if model is not None:
+        from fedul_flwr.run.from_model import with_model
+
         overrides = with_model(overrides, user_path(model))
     config = resolve(overrides, base_dir=Path.cwd())
     place = simulate(

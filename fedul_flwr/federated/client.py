@@ -35,8 +35,8 @@ from fedul_flwr.federated.column_part import (
     plain_moments,
     received_scaling,
 )
-from fedul_flwr.learning.plan import training_stage
-from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS, kept_rounds
+from fedul_flwr.learning.schedules import training_stage
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
 
 if TYPE_CHECKING:
     from torch import nn

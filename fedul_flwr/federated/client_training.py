@@ -31,15 +31,10 @@ from fedul_flwr.learning.pseudo_label_task import (
     pseudo_label_task,
     weighted_points,
 )
-from fedul_flwr.learning.scaffold import (
-    CONTROL,
-    USED_ROUND,
-    confirmed,
-    proposal,
-    train_with_variates,
-)
+from fedul_flwr.learning.scaffold import train_with_variates
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.learning.task import LocalTask, Records, Round
+from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed, proposal
 
 
 def train_task(

@@ -25,7 +25,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     SETUP,
 )
-from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
 from fedul_flwr.secure.column_sums import PART
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import torch
 
-from fedul_flwr.config.method_settings import StageSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.learning.schedules import cosine
@@ -81,19 +80,3 @@ def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
     if settings.learning_rate_schedule != "cosine":
         return 1.0
     return cosine(round_of_stage, settings.learning_rate_rounds or rounds)
-
-
-def training_stage(settings: RunConfig, number: int) -> tuple[int, int]:
-    """Number of a round within its stage, from 1, and the stage's length in rounds.
-
-    A method with table ``semi`` has two stages, others have one.
-
-    Parameters
-    ----------
-    number : the round's number in the run, from 1.
-    """
-    rounds = settings.num_rounds
-    if StageSettings.table not in settings.sections:
-        return number, rounds
-    first = min(settings[StageSettings].labels_only_rounds, rounds)
-    return (number, first) if number <= first else (number - first, rounds - first)

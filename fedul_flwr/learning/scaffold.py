@@ -1,9 +1,4 @@
-"""SCAFFOLD (Karimireddy et al. 2020): local steps corrected by variates, and agreement on these.
-
-A client updates c_i whenever it trains, and cannot know whether its reply arrives. So it stores
-two: the c_i from the start of the round, and the proposed new one. The next message tells which of
-them is part of the server's c, the mean of all c_i.
-"""
+"""SCAFFOLD's local training (Karimireddy et al. 2020, algorithm 1): steps corrected by variates."""
 
 from __future__ import annotations
 
@@ -14,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul_flwr.data.types import below
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import (
@@ -26,71 +19,7 @@ from fedul_flwr.learning.local import (
     train_local,
 )
 from fedul_flwr.learning.plan import LocalPlan
-
-CONTROL = "control"
-"""Name of a record: the server's variate in a message to a client, the change of c_i in the reply.
-Also the name under which a client stores its own."""
-
-USED_ROUND = "variate-round"
-"""Value for a client: the round in which the server last used its update; 0 for none."""
-KEPT_ROUNDS = "variate-rounds"
-"""Value for the server: the rounds whose variates a client has; see :func:`kept_rounds`."""
-
-CONFIRMED, PROPOSED = "confirmed", "proposed"
-"""A client's two stored variates: from the start of its last round, and proposed in that round,
-each with the number of its round."""
-
-Variate = Mapping[str, NDArray[np.generic]]
-"""An array for every trainable weight, by its name."""
-
-
-def kept_rounds(kept: Variate) -> list[int]:
-    """Rounds of the variates in ``kept``, which :func:`proposal` returned; [] if it is empty."""
-    return [int(kept[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in kept]
-
-
-def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
-    """c_i as it is part of the server's c; empty where it is zero.
-
-    Parameters
-    ----------
-    kept : the client's stored arrays, from :func:`proposal`; empty before its first round.
-    used_round : the round in which the server last used an update of this client; 0 for none.
-
-    Raises
-    ------
-    UserError
-        If the client has no variate of that round.
-    """
-    if used_round == 0:
-        return {}
-    for kind in (PROPOSED, CONFIRMED):
-        if _round(kind) in kept and int(kept[_round(kind)]) == used_round:
-            return below(f"{kind}/", kept)
-    raise UserError(f"A client has no SCAFFOLD variate of round {used_round} any more.")
-
-
-def proposal(
-    own: Variate, used_round: int, renewed: Variate, server_round: int
-) -> dict[str, NDArray[np.generic]]:
-    """Arrays to store after a round: ``renewed``, and ``own`` in case the server misses that.
-
-    Parameters
-    ----------
-    own : c_i at the start of the round, confirmed by the server as that of ``used_round``; empty
-        if it is zero.
-    renewed : the new c_i, of round ``server_round``.
-    """
-    kept = _kept(PROPOSED, renewed, server_round)
-    return kept | _kept(CONFIRMED, own, used_round) if own else kept
-
-
-def _kept(kind: str, variate: Variate, number: int) -> dict[str, NDArray[np.generic]]:
-    return {_round(kind): np.array(number), **{f"{kind}/{n}": a for n, a in variate.items()}}
-
-
-def _round(kind: str) -> str:
-    return f"{kind}-round"
+from fedul_flwr.learning.variates import Variate
 
 
 def train_with_variates(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from fedul_flwr.config.method_settings import StageSettings
+from fedul_flwr.config.run_config import RunConfig
+
 
 def ramp_up(server_round: int, rounds: int) -> float:
     """exp(−5·(1 − t)²) for t = ``server_round`` / ``rounds``, 1 from round ``rounds`` on.
@@ -83,3 +86,19 @@ def signal_threshold(name: str, server_round: int, rounds: int, num_classes: int
             share = 1.0
     # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.
     return 1.0 - (1.0 - share) * (1.0 - 1.0 / num_classes)
+
+
+def training_stage(settings: RunConfig, number: int) -> tuple[int, int]:
+    """Number of a round within its stage, from 1, and the stage's length in rounds.
+
+    A method with table ``semi`` has two stages, others have one.
+
+    Parameters
+    ----------
+    number : the round's number in the run, from 1.
+    """
+    rounds = settings.num_rounds
+    if StageSettings.table not in settings.sections:
+        return number, rounds
+    first = min(settings[StageSettings].labels_only_rounds, rounds)
+    return (number, first) if number <= first else (number - first, rounds - first)

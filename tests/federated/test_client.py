@@ -24,7 +24,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.scaffold import CONTROL, KEPT_ROUNDS, proposal
+from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, proposal
 from fedul_flwr.models import build_model
 from tests.support.simulated_clients import simulated_client
 

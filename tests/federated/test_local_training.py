@@ -24,8 +24,8 @@ from fedul_flwr.federated.client_training import arrived, staged_points, train_t
 from fedul_flwr.learning.local import LocalResult
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-from fedul_flwr.learning.scaffold import CONTROL, USED_ROUND, confirmed
 from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed
 
 Settings = Callable[..., RunConfig]
 PLAN = LocalPlan(local_epochs=1, batch_size=0)

@@ -43,7 +43,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.registry import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.scaffold import KEPT_ROUNDS
+from fedul_flwr.learning.variates import KEPT_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
 from fedul_flwr.strategies.scaffold import Scaffold
 

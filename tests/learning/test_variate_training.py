@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.scaffold import Variate, train_with_variates
+from fedul_flwr.learning.scaffold import train_with_variates
+from fedul_flwr.learning.variates import Variate
 
 PLAN = LocalPlan(optimizer="sgd", learning_rate=0.1, precision="float64")
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.scaffold import confirmed, kept_rounds, proposal
+from fedul_flwr.learning.variates import confirmed, kept_rounds, proposal
 
 
 def variate(value: float) -> dict[str, np.ndarray]:
