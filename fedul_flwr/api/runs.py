@@ -135,7 +135,7 @@ def load(path: str | Path, *, trust_modules: bool = False) -> Any:
         If it is none of these.
     """
     from fedul_flwr.api.comparisons import load_comparison
-    from fedul_flwr.results.report_comparison import is_comparison
+    from fedul_flwr.results.report import is_comparison
 
     place = user_path(path)
     if place.is_file():

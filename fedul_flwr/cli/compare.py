@@ -29,7 +29,7 @@ from fedul_flwr.errors import UserError
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
     from fedul_flwr.engine.flower_simulation import LocalSuperLink
-    from fedul_flwr.experiments.run_trials import Simulate
+    from fedul_flwr.experiments.trial import Simulate
 
 
 def compare(

@@ -56,7 +56,7 @@ def predict(
     trust_modules: TrustModules = False,
 ) -> None:
     """Predict the classes of images or of a table's rows with a trained model."""
-    from fedul_flwr.results.prediction_file import write_predictions
+    from fedul_flwr.results.predict import write_predictions
 
     path = write_predictions(
         model,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.experiments.matrix import Size
+    from fedul_flwr.experiments.table_file import Size
     from fedul_flwr.experiments.table_runs import Reproduction
     from fedul_flwr.experiments.trial import Key
     from fedul_flwr.experiments.trial_plan import Plan
@@ -216,9 +216,8 @@ def _warn(device: str) -> None:
 
 
 def _list(experiments: Path, results: Path) -> None:
-    from fedul_flwr.experiments.matrix import SIZES
     from fedul_flwr.experiments.result_file import ResultFile, age
-    from fedul_flwr.experiments.table_file import read_table, table_names
+    from fedul_flwr.experiments.table_file import SIZES, read_table, table_names
 
     for name in table_names(experiments):
         table = read_table(experiments, name)

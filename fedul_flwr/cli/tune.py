@@ -30,8 +30,8 @@ from fedul_flwr.cli.options import (
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
-    from fedul_flwr.experiments.matrix import Size
     from fedul_flwr.experiments.search import RowSearch
+    from fedul_flwr.experiments.table_file import Size
     from fedul_flwr.experiments.trial_plan import Plan
 
 

@@ -42,6 +42,11 @@ class Address:
         return self
 
     @property
+    def is_ip(self) -> bool:
+        """Whether the host is an IP address, not a name; templates ask."""
+        return _is_ip(self.host)
+
+    @property
     def is_loopback(self) -> bool:
         """Whether this IP address can only be reached from the machine itself."""
         return ip_address(self.host).is_loopback

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from fedul_flwr.data.safe_files import make_folder, write_atomically
-from fedul_flwr.experiments.compare_table import MEASURES, Row, headings, make_rows, notes, texts
-from fedul_flwr.experiments.run_trials import Say, Simulate, run_trials
-from fedul_flwr.experiments.text_table import csv_text, markdown_table, markdown_text
-from fedul_flwr.experiments.trial import TrialResult, check_unchanged
+from fedul_flwr.experiments.compare_table import (
+    MEASURES,
+    Row,
+    csv_text,
+    headings,
+    make_rows,
+    markdown_table,
+    markdown_text,
+    notes,
+    texts,
+)
+from fedul_flwr.experiments.trial import Say, Simulate, TrialResult, check_unchanged, run_trials
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.figure_style import draw_formats

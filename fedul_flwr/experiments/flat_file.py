@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.table_file import START_FROM, Table, pick
+from fedul_flwr.experiments.table_file import START_FROM, Size, Table, pick
 from fedul_flwr.experiments.table_plan import START, is_run, start_settings, start_table
 from fedul_flwr.experiments.trial_plan import Overrides, apply
 

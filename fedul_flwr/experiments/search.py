@@ -32,10 +32,17 @@ from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.flower_logs import flower_logs
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.criterion import Criterion, Name, is_diverged, make_criterion
-from fedul_flwr.experiments.run_trials import Say
-from fedul_flwr.experiments.search_space import Candidate, SearchSettings, candidates, label
-from fedul_flwr.experiments.trial import Trial, digest, one_line, prepare_directory
+from fedul_flwr.experiments.search_space import (
+    Candidate,
+    Criterion,
+    Name,
+    SearchSettings,
+    candidates,
+    is_diverged,
+    label,
+    make_criterion,
+)
+from fedul_flwr.experiments.trial import Say, Trial, digest, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
 
 if TYPE_CHECKING:

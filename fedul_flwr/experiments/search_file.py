@@ -18,11 +18,10 @@ from fedul_flwr.experiments.result_file import (
     read_records,
     write_records,
 )
-from fedul_flwr.experiments.run_trials import Say
 from fedul_flwr.experiments.search import RowSearch, best_of, ended_searches
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import Trial, changes_text, digest
+from fedul_flwr.experiments.trial import Say, Trial, changes_text, digest
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
 from fedul_flwr.experiments.user_content import changed_content
 

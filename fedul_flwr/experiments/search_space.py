@@ -1,23 +1,124 @@
-"""The settings that a search tries: ``search.toml``, and the points drawn from its space."""
+"""The settings that a search tries, and the measure that chooses among them."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
 from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.overrides import flatten, read_toml
-from fedul_flwr.config.run_config import default_flat
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, default_flat
 from fedul_flwr.config.training_settings import OF_SCHEDULES
+from fedul_flwr.data.run_files.best_round import Line, best_line, criterion_value
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import table_file
 from fedul_flwr.experiments.trial_plan import Overrides
+
+Name = Literal["validation", "balanced", "heldout"]
+
+_LOSSES = ("loss", "surrogate_loss", "heldout_loss", "validation_loss")
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """The measure by which trials are compared.
+
+    Attributes
+    ----------
+    name : ``validation`` is the error on the server's labeled validation points in percent, for
+        methods like FedUL under the class priors that they train for, and ``balanced`` its mean
+        over classes; ``heldout`` is the loss on the clients'
+        held-out unlabeled sets.
+    selection : criterion by which a run chooses its round: one of ``name``, or ``last``.
+    """
+
+    name: Name
+    selection: str
+
+    def text(self, value: float) -> str:
+        """A value for messages."""
+        if self.name == "validation":
+            return f"validation error {value:.2f} %"
+        if self.name == "balanced":
+            return f"balanced validation error {value:.2f} %"
+        return f"held-out loss {value:.4f}"
+
+    def settings(self) -> dict[str, Scalar]:
+        """Settings of every trial: it takes the measure, and it does not measure the test error."""
+        measured = "heldout" if self.name == "heldout" else self.selection
+        return {"selection": measured, "measure-test-error": False}
+
+    def measures(self, line: Line) -> bool:
+        """Whether a line of ``metrics.jsonl`` has the measure."""
+        return criterion_value(line, self.name) is not None
+
+    def kept(self, lines: Sequence[Line]) -> tuple[int, float] | None:
+        """The round that a run keeps of the rounds so far, and the measure in it.
+
+        It is None if no round was measured. Of equal rounds a run keeps the first.
+        """
+        measured = [line for line in lines if self.measures(line)]
+        best = best_line(measured, self.selection)
+        value = None if best is None else criterion_value(best, self.name)
+        return None if best is None or value is None else (int(best["round"]), value)
+
+
+def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
+    """Make the criterion ``name`` for a row.
+
+    A run that keeps its last round is measured in its last round. With ``heldout`` other runs
+    choose their round by the held-out loss, so that the choice uses no label; with ``balanced``
+    runs that would choose it by validation error do so by the balanced one.
+
+    Parameters
+    ----------
+    own : settings of the row.
+    trial : settings of the row with those that the search sets for all of its trials.
+
+    Raises
+    ------
+    UserError
+        If a trial cannot take the measure, or the method does not train.
+    """
+    from fedul_flwr.run.settle import choose_selection
+
+    method = find_method(own.method)
+    if not method.trains:
+        raise UserError(f"Method {own.method!r} does not train, so it has no settings to search.")
+    can_hold_out = load_reference(method.strategy, "method").can_hold_out
+    if name != "heldout" and not _validates(trial):
+        raise UserError(
+            "There are no validation points: set validation-fraction above 0 in the experiment, or "
+            "in [settings] of the search, which applies to its trials alone."
+        )
+    if name == "heldout" and not can_hold_out:
+        raise UserError(
+            f"Method {own.method!r} has no held-out loss: search it with --criterion validation."
+        )
+    chosen = choose_selection(own, can_hold_out, has_validation=_validates(own))
+    by_validation = name == "balanced" and chosen == "validation"
+    replaced = by_validation or (name == "heldout" and chosen != "last")
+    return Criterion(name, name if replaced else chosen)
+
+
+def _validates(config: RunConfig) -> bool:
+    return config.validation_fraction > 0 and config.dataset != "none"
+
+
+def is_diverged(line: Line) -> bool:
+    """Whether a loss of a round is infinite or NaN."""
+    values = [line.get(key) for key in _LOSSES]
+    return any(isinstance(value, float) and not math.isfinite(value) for value in values)
+
 
 FILE = "search.toml"
 ROUNDS = "rounds"

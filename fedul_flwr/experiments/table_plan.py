@@ -10,8 +10,7 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.config.training_settings import PRETRAINED
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.table_file import START_FROM, Table, read_table
+from fedul_flwr.experiments.table_file import START_FROM, Size, Table, read_table
 from fedul_flwr.experiments.trial import Trial
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, apply, make_plan, slug
 

@@ -14,10 +14,18 @@ from fedul_flwr.data.run_files.run_lock import refuse_held
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.result_file import ResultFile, differences, edited
-from fedul_flwr.experiments.run_trials import Save, Say, run_trials
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
-from fedul_flwr.experiments.trial import Trial, TrialResult, identity, prepare_directory, read_trial
+from fedul_flwr.experiments.trial import (
+    Save,
+    Say,
+    Trial,
+    TrialResult,
+    identity,
+    prepare_directory,
+    read_trial,
+    run_trials,
+)
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.user_content import changed_content
 

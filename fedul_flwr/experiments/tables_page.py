@@ -11,7 +11,7 @@ from typing import Any
 from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import SIZES, Size
+from fedul_flwr.experiments.compare_table import markdown_table, markdown_text
 from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.paper_table import Line, Results, lines, mean_curves
 from fedul_flwr.experiments.result_file import ResultFile
@@ -20,9 +20,8 @@ from fedul_flwr.experiments.search_file import (
     trial_counts,
     tuned_rows,
 )
-from fedul_flwr.experiments.table_file import Table, read_table, table_names
+from fedul_flwr.experiments.table_file import SIZES, Size, Table, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.text_table import markdown_table, markdown_text
 from fedul_flwr.experiments.trial import Key
 
 PAGE = Path("docs/tables.md")

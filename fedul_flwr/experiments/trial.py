@@ -1,13 +1,15 @@
-"""A trial: one run of a row with one seed, and the state of its directory."""
+"""A trial: one run of a row with one seed, and trials one after the other."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal
 
 from fedul_flwr.config.base import AUTO, Scalar
@@ -23,12 +25,13 @@ from fedul_flwr.config.run_config import (
 from fedul_flwr.config.suited import SUITED
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import Run, number, read_config, read_run
-from fedul_flwr.data.run_files.run_lock import refuse_held
+from fedul_flwr.data.run_files.run_lock import HeldError, refuse_held
 from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.user_content import FILE, changed_content
+from fedul_flwr.results.printed_summary import duration, percent
 
 Status = Literal["finished", "failed", "interrupted", "to do"]
 Key = tuple[str, str, int]
@@ -277,3 +280,69 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
         clients = len(run.federation.clients)
     if clients not in (None, trial.settings[CLIENTS]):
         yield CLIENTS, clients, trial.settings[CLIENTS]
+
+
+Simulate = Callable[[RunConfig, str], None]
+"""Runs a configuration under a title, and raises an error if the run fails."""
+Say = Callable[[str], None]
+"""Prints a line."""
+Save = Callable[[Sequence[TrialResult]], None]
+"""Saves the state of all trials."""
+
+
+def run_trials(
+    trials: Sequence[Trial], simulate: Simulate, say: Say, save: Save
+) -> list[TrialResult]:
+    """Run the trials that are not finished, whatever settings the finished ones were run with.
+
+    After a trial that fails the others still run.
+
+    Parameters
+    ----------
+    save : called with the state of all trials at the beginning and after each trial.
+
+    Returns
+    -------
+    The state of all trials in their order.
+    """
+    results = {trial.key: read_trial(trial) for trial in trials}
+    done = {key: result for key, result in results.items() if result.status == "finished"}
+    if done:
+        say(f"{len(done)} of {len(trials)} trials are finished already.")
+    seconds = {key: s for key, result in done.items() if (s := result.metric("seconds_total"))}
+    save(list(results.values()))
+    todo = [trial for trial in trials if trial.key not in done]
+    for position, trial in enumerate(todo):
+        title = f"trial {list(results).index(trial.key) + 1} of {len(results)}: {trial.title}"
+        began = time.monotonic()
+        try:
+            refuse_held(trial.directory)
+            remove_reason(trial)
+            write_content(trial)
+            simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
+            result = results[trial.key] = read_trial(trial)
+            # The clock includes what is done once for all trials, such as features.
+            clock = time.monotonic() - began
+            seconds[trial.key] = result.metric("seconds_total") or clock
+            measured = "test error" if trial.trains else "error of labels"
+            say(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
+        except (KeyboardInterrupt, HeldError):
+            results[trial.key] = read_trial(trial)
+            save(list(results.values()))
+            raise
+        except Exception as error:  # the other trials can still run
+            results[trial.key] = TrialResult(trial, "failed", reason=write_reason(trial, error))
+            say(f"{trial.title} failed: {results[trial.key].reason}")
+        save(list(results.values()))
+    return list(results.values())
+
+
+def _time_left(trials: Sequence[Trial], seconds: Mapping[Key, float]) -> str:
+    """Expected time of ``trials``: the mean of their row's known times, or of all known times."""
+    if not seconds:
+        return ""
+    of_row: dict[str, list[float]] = {}
+    for (row, _, _), value in seconds.items():
+        of_row.setdefault(row, []).append(value)
+    expected = sum(fmean(of_row.get(trial.row, seconds.values())) for trial in trials)
+    return f", about {duration(round(expected))} left"

@@ -48,7 +48,7 @@ from fedul_flwr.run.measures import (
     measures,
     prior_error,
 )
-from fedul_flwr.run.run_warnings import (
+from fedul_flwr.run.scores import (
     one_class_warning,
     shares_warning,
     training_warnings,

@@ -21,8 +21,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.run.run_warnings import one_class_warning
-from fedul_flwr.run.scores import score_labels
+from fedul_flwr.run.scores import one_class_warning, score_labels
 from fedul_flwr.run.settle import suit
 from fedul_flwr.run.setup import (
     describe,

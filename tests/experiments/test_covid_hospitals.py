@@ -20,8 +20,7 @@ from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table_file import Size, read_table
 from fedul_flwr.experiments.table_plan import Device, plan_column
 from tests.support.runs import metrics, train
 

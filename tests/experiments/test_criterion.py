@@ -9,7 +9,7 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.criterion import Criterion, is_diverged, make_criterion
+from fedul_flwr.experiments.search_space import Criterion, is_diverged, make_criterion
 
 LINES = [
     {"round": 1, "validation_error": 9.0, "heldout_loss": 0.9, "test_error": 1.0},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fedul_flwr.config.base import Scalar
-from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import Size
 from fedul_flwr.experiments.trial_plan import read_runs
 from tests.support.paper_tables import (
     EXPERIMENTS,

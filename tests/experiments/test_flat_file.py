@@ -9,8 +9,7 @@ import pytest
 
 from fedul_flwr.config.overrides import flatten, parse_overrides
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.table_file import read_table
+from fedul_flwr.experiments.table_file import Size, read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 from fedul_flwr.experiments.trial_plan import Overrides
 from tests.support.digits_table import (

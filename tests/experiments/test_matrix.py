@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.matrix import Column, expand
+from fedul_flwr.experiments.table_file import Column, expand
 
 CONTENT = """
 clients = 5

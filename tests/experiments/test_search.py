@@ -13,9 +13,8 @@ from filelock import FileLock
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.criterion import Criterion
 from fedul_flwr.experiments.search import RowSearch, best_of, run_search
-from fedul_flwr.experiments.search_space import SearchSettings
+from fedul_flwr.experiments.search_space import Criterion, SearchSettings
 from tests.support.fake_training import FakeSearchTraining
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)

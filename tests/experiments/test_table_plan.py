@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.config.base import AUTO
-from fedul_flwr.experiments.matrix import SIZES
 from fedul_flwr.experiments.search_space import read_search, search_files
-from fedul_flwr.experiments.table_file import read_table, table_names
+from fedul_flwr.experiments.table_file import SIZES, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.table_file import Table, read_table
+from fedul_flwr.experiments.table_file import Size, Table, read_table
 from fedul_flwr.experiments.trial_plots import column_figure
 from tests.support.digits_table import FILE, TABLE
 

@@ -12,7 +12,7 @@ from fedul_flwr.data.federated_split import assign_points
 from fedul_flwr.data.label_split import assign_labels_to_clients
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.data.types import PointArrays, Source
-from fedul_flwr.experiments.matrix import Size
+from fedul_flwr.experiments.table_file import Size
 from fedul_flwr.experiments.table_plan import start_settings
 from tests.support.paper_tables import (
     EXPERIMENTS,

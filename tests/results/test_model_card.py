@@ -14,9 +14,7 @@ from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.results import report as report_module
 from fedul_flwr.results.model_card import model_card
-from fedul_flwr.results.report import report
-from fedul_flwr.results.report_measures import measure_rows
-from fedul_flwr.results.report_tables import summaries
+from fedul_flwr.results.report import measure_rows, report, summaries
 from tests.support.runs import summary, train
 
 QUICK = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}

@@ -22,8 +22,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import model_file
 from fedul_flwr.results.model_file import pack
-from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.prediction_file import write_predictions
+from fedul_flwr.results.predict import load_model, write_predictions
 from tests.support.runs import train
 
 COLUMNS = ["age", "sex", "lactate"]

@@ -16,7 +16,7 @@ import fedul_flwr as ff
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.export import export
-from fedul_flwr.results.prediction_file import write_predictions
+from fedul_flwr.results.predict import write_predictions
 from tests.support.points import load_points
 
 ROW = st.fixed_dictionaries(

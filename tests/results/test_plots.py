@@ -19,7 +19,7 @@ from fedul_flwr.results.measure_plots import client_accuracies
 from fedul_flwr.results.plots import draw_plots, error_figure, loss_figure, run_figures
 from fedul_flwr.results.printed_summary import format_bytes
 from fedul_flwr.results.priors_figure import priors_figure
-from fedul_flwr.results.report_tables import tables_of
+from fedul_flwr.results.report import tables_of
 from fedul_flwr.results.traffic_figure import time_traffic_figure
 from tests.support.synthetic_results import write_json, write_run
 

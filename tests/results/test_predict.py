@@ -18,7 +18,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.prediction_file import write_predictions as predict
+from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.synthetic_results import write_json
 
 CLASSES = ("zero", "one, or so", "2")

@@ -16,8 +16,7 @@ import pytest
 from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.errors import UserError
 from fedul_flwr.results import report as report_module
-from fedul_flwr.results.report import report
-from fedul_flwr.results.report_tables import settings_rows, summaries
+from fedul_flwr.results.report import report, settings_rows, summaries
 from fedul_flwr.run.measures import measures, per_class
 from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 

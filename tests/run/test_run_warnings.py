@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.run.run_warnings import (
+from fedul_flwr.run.scores import (
     distance,
     is_far,
     one_class_warning,

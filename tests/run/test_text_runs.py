@@ -24,8 +24,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.texts import MAX_BYTES
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.prediction_file import write_predictions
+from fedul_flwr.results.predict import load_model, write_predictions
 from fedul_flwr.run.from_model import with_model
 from tests.support.deploy_checks import WHERE, ready
 from tests.support.points import load_points

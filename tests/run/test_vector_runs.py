@@ -27,7 +27,7 @@ from fedul_flwr.federated.column_pooling import ColumnPooling, check_moments
 from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, CONFIG, SETUP, phase_of
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.results.prediction_file import write_predictions as predict
+from fedul_flwr.results.predict import write_predictions as predict
 from fedul_flwr.results.report import report
 from tests.support.fake_fleet import Flock
 from tests.support.runs import last_model, metrics, train

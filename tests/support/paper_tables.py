@@ -7,8 +7,7 @@ from pathlib import Path
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.experiments.matrix import Size
-from fedul_flwr.experiments.table_file import Table, read_table, table_names
+from fedul_flwr.experiments.table_file import Size, Table, read_table, table_names
 from fedul_flwr.experiments.trial_plan import Overrides, apply
 
 ROOT = Path(__file__).parents[2]
