@@ -241,7 +241,7 @@ def provenance(environment: Mapping[str, Any], date: datetime) -> dict[str, Any]
 def age(results: Mapping[Key, Result]) -> str:
     """Date and commit of the oldest result: `` since 2026-11-02 (4ab1c09e)``."""
     oldest = min(results.values(), key=lambda one: str(one.get("date")))
-    commit = str(oldest.get("commit") or "commit unknown")[:8]
+    commit = str(oldest["commit"])[:8] if oldest.get("commit") else "commit unknown"
     return f" since {str(oldest.get('date'))[:10]} ({commit})"
 
 

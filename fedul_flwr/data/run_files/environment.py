@@ -57,7 +57,7 @@ def git_commit() -> str | None:
     """
     if COMMIT in os.environ:
         return os.environ[COMMIT] or None
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None  # it may be installed within another project's repository
     return _describe_commit(root)
