@@ -20,6 +20,7 @@ from fedul_flwr.experiments.search_file import (
     trial_counts,
     tuned_rows,
 )
+from fedul_flwr.experiments.search_space import label
 from fedul_flwr.experiments.table_file import SIZES, Size, Table, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_column
 from fedul_flwr.experiments.trial import Key
@@ -148,6 +149,24 @@ class TableResults:
         yield from markdown_table(
             ["column", "row", "chosen by", "trials", "chosen settings"], found
         )
+        yield ""
+        tried: dict[str, list[str]] = {}
+        for (row, column), search in read_searches(file).items():
+            tried.setdefault(_tried(search), []).append(f"{column}, {row}")
+        for text, rows in tried.items():
+            whose = f" for {'; '.join(rows)}" if len(tried) > 1 else ""
+            yield f"Searched{whose}: {text}"
+
+
+def _tried(search: Mapping[str, Any]) -> str:
+    """The space of a search and its number of seeds, in one line."""
+    space = search["search"]["space"]
+    dimensions = "; ".join(
+        f"{name} {', '.join(f'`{label(option)}`' for option in options)}"
+        for name, options in space.items()
+    )
+    seeds = search["search"].get("seeds", 1)
+    return f"{dimensions}. {'One seed' if seeds == 1 else f'{seeds} seeds'} a trial."
 
 
 def markdown(tables: Sequence[TableResults]) -> str:
