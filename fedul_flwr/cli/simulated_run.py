@@ -28,7 +28,7 @@ from fedul_flwr.cli.options import (
 )
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
-from fedul_flwr.engine.simulate import number_of_clients, run_here, simulate
+from fedul_flwr.engine.simulate import number_of_clients, plan_rounds, run_here, simulate
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -146,7 +146,6 @@ def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -
     """
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.deployed import run_deployed
-    from fedul_flwr.engine.simulate import plan_rounds
     from fedul_flwr.results.printed_summary import print_summary
 
     config = resolve(overrides, base_dir=Path.cwd())

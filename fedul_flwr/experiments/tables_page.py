@@ -139,7 +139,9 @@ class TableResults:
         )
         yield ""
         found = []
+        tried: dict[str, list[str]] = {}
         for (row, column), search in read_searches(file).items():
+            tried.setdefault(_tried(search), []).append(f"{column}, {row}")
             chosen = search["chosen"] or {"settings": {}, "value": None}
             value = "–" if chosen["value"] is None else f"{chosen['value']:.4g}"
             settings = ", ".join(f"{key} = {value}" for key, value in chosen["settings"].items())
@@ -150,9 +152,6 @@ class TableResults:
             ["column", "row", "chosen by", "trials", "chosen settings"], found
         )
         yield ""
-        tried: dict[str, list[str]] = {}
-        for (row, column), search in read_searches(file).items():
-            tried.setdefault(_tried(search), []).append(f"{column}, {row}")
         for text, rows in tried.items():
             whose = f" for {'; '.join(rows)}" if len(tried) > 1 else ""
             yield f"Searched{whose}: {text}"

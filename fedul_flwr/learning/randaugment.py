@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning import strong
 from fedul_flwr.learning.augment import rotations, shears, warp
 
 GREATEST_MAGNITUDE = 10
@@ -24,14 +24,14 @@ SHIFT = 150 / 331
 """Largest translation either way, as a share of the image's side."""
 
 _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "autocontrast": lambda images, _: colours.autocontrast(images),
-    "equalize": lambda images, _: colours.equalize(images),
-    "posterize": lambda images, by: colours.posterize(images, 8 - (BITS * by.abs()).round()),
-    "solarize": lambda images, by: colours.solarize(images, colours.LEVELS * (1 - by.abs())),
-    "colour": lambda images, by: colours.saturate(images, 1 + ENHANCEMENT * by),
-    "contrast": lambda images, by: colours.contrast(images, 1 + ENHANCEMENT * by),
-    "brightness": lambda images, by: colours.brighten(images, 1 + ENHANCEMENT * by),
-    "sharpness": lambda images, by: colours.sharpen(images, 1 + ENHANCEMENT * by),
+    "autocontrast": lambda images, _: strong.autocontrast(images),
+    "equalize": lambda images, _: strong.equalize(images),
+    "posterize": lambda images, by: strong.posterize(images, 8 - (BITS * by.abs()).round()),
+    "solarize": lambda images, by: strong.solarize(images, strong.LEVELS * (1 - by.abs())),
+    "colour": lambda images, by: strong.saturate(images, 1 + ENHANCEMENT * by),
+    "contrast": lambda images, by: strong.contrast(images, 1 + ENHANCEMENT * by),
+    "brightness": lambda images, by: strong.brighten(images, 1 + ENHANCEMENT * by),
+    "sharpness": lambda images, by: strong.sharpen(images, 1 + ENHANCEMENT * by),
 }
 """Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths, in the order of their application."""
 _GEOMETRY = ("rotate", "shear-x", "shear-y", "translate-x", "translate-y")
@@ -78,7 +78,7 @@ def randaugment(
             f"magnitudes = {magnitudes} must be two from 0 to {GREATEST_MAGNITUDE} in order."
         )
     drawn, strengths = _draw(inputs, num_operations, least, greatest)
-    half = (colours.LEVELS - 1) / 2
+    half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
     for k, change in enumerate(_COLOURS.values()):
         chosen = drawn[:, k].nonzero().squeeze(1)

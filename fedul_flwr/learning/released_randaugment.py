@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning import strong
 from fedul_flwr.learning.augment import rotations, shears, warp
 
 GREATEST_BOUND = 10
@@ -28,14 +28,14 @@ GREY = 128.0
 """Level of pixels from outside the image in a rotation; for other operations they are black."""
 
 _COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "autocontrast": lambda images, _: colours.autocontrast(images),
+    "autocontrast": lambda images, _: strong.autocontrast(images),
     "equalize": lambda images, _: images,
-    "posterize": lambda images, by: colours.posterize(images, (8 - BITS * by.abs()).round()),
-    "solarize": lambda images, by: colours.solarize(images, colours.LEVELS - DARKEST * by.abs()),
-    "colour": lambda images, by: colours.saturate(images, 1 + COLOUR * by),
-    "contrast": lambda images, by: colours.contrast(images, 1 + CONTRAST * by),
-    "brightness": lambda images, by: colours.brighten(images, 1 + BRIGHTNESS * by),
-    "sharpness": lambda images, by: colours.sharpen(images, 1 + SHARPNESS * by),
+    "posterize": lambda images, by: strong.posterize(images, (8 - BITS * by.abs()).round()),
+    "solarize": lambda images, by: strong.solarize(images, strong.LEVELS - DARKEST * by.abs()),
+    "colour": lambda images, by: strong.saturate(images, 1 + COLOUR * by),
+    "contrast": lambda images, by: strong.contrast(images, 1 + CONTRAST * by),
+    "brightness": lambda images, by: strong.brighten(images, 1 + BRIGHTNESS * by),
+    "sharpness": lambda images, by: strong.sharpen(images, 1 + SHARPNESS * by),
 }
 """Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. In that code equalization does
 nothing."""
@@ -79,7 +79,7 @@ def released_randaugment(
     if not 1 <= least <= greatest <= GREATEST_BOUND:
         raise ValueError(f"bounds = {bounds} must be two from 1 to {GREATEST_BOUND} in order.")
     drawn, strengths = _draw(inputs, num_operations, least, greatest)
-    half = (colours.LEVELS - 1) / 2
+    half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
     for operations, by in zip(drawn.unbind(1), strengths.unbind(1), strict=True):
         for number, change in enumerate(_COLOURS.values()):

@@ -12,8 +12,8 @@ from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.registry import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import AUDIT, CHECKS, COMPARE, LABELED, SENT, SUM
 from fedul_flwr.secure.similarity import ExcludedClientsError, TooFewClientsError
-from tests.support.secure_parties import BITS, FEATURES, LABELS, SIZES, assert_same, parties
-from tests.support.xclp_parties import Parties, split
+from tests.support.secure_parties import assert_same, parties
+from tests.support.xclp_parties import Parties
 
 LIAR = 2
 Lie = Callable[[Content], object]
@@ -31,10 +31,7 @@ class Lying(Parties):
 
 
 def lying(secure: str, **lies: Lie) -> Lying:
-    options = {"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
-    if secure != "plaintext":
-        options |= {"xclp.codes-seed": "run", "xclp.min-labeled-clients": 1}
-    played = Lying(**split(FEATURES, LABELS, SIZES), options=options)
+    played = parties(secure, Lying)
     played.lies = {{"sum": SUM, "audit": AUDIT}[phase]: lie for phase, lie in lies.items()}
     return played
 
@@ -102,11 +99,7 @@ class Excluding(Parties):
 
 
 def excluding(secure: str, *leaving: int) -> Excluding:
-    played = Excluding(
-        **split(FEATURES, LABELS, SIZES),
-        options={"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
-        | {"xclp.codes-seed": "run", "xclp.min-labeled-clients": 1},
-    )
+    played = parties(secure, Excluding)
     played.leaving = leaving
     return played
 

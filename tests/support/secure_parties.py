@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -14,6 +14,8 @@ from fedul_flwr.secure.backends import BACKENDS, secure_backend
 from tests.propagation.conftest import clusters
 from tests.support.toy_protocol import Toy
 from tests.support.xclp_parties import Parties, split
+
+PartiesT = TypeVar("PartiesT", bound=Parties)
 
 BITS = 64
 SIZES = [18, 9, 14, 11]
@@ -40,14 +42,14 @@ def borrowed(monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def parties(secure: str, **more: Any) -> Parties:
+def parties(secure: str, kind: type[PartiesT] = Parties, **more: Any) -> PartiesT:  # type: ignore[assignment]
     """Four clients, three with labels; the seed of their codes is the run's, and any number of
     clients with labels is enough, unless something else is asked for."""
     options = {"xclp.num-bits": BITS, "xclp.k": 5, "xclp.secure": secure}
     if secure != "plaintext":
         options |= {"xclp.codes-seed": "run", "xclp.min-labeled-clients": 1}
     options |= more.pop("options", {})
-    return Parties(**split(FEATURES, LABELS, SIZES), options=options, **more)
+    return kind(**split(FEATURES, LABELS, SIZES), options=options, **more)
 
 
 def assert_same(found: Mapping[int, Propagated], expected: Mapping[int, Propagated]) -> None:
