@@ -11,6 +11,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -72,11 +73,20 @@ def own_depth(folders: tuple[str, ...], base: str) -> dict[str, int]:
     return {name: d for name in sorted(names) if (d := depth(name)) is not None}
 
 
-def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
-    """Our files whose functions run in round 2 of a run in this process."""
+def run_within(overrides: Mapping[str, Any], context: AbstractContextManager[Any]) -> None:
+    """Run two rounds of a method with three clients in this process, within ``context``."""
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.engine.in_process import run_in_process
+
+    with tempfile.TemporaryDirectory() as folder, flower_logs(logging.ERROR):
+        config = resolve({**CONFIG, **overrides, "output": f"{folder}/run"}, Path.cwd())
+        with context:
+            run_in_process(config, 3)
+
+
+def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
+    """Our files whose functions run in round 2 of a run in this process."""
     from fedul_flwr.federated.strategy import MethodStrategy
 
     seen: set[str] = set()
@@ -96,33 +106,30 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
         if code.co_name == "aggregate_train" and event == "return":
             within = False
 
-    with tempfile.TemporaryDirectory() as folder:
-        config = resolve({**CONFIG, **overrides, "output": f"{folder}/run"}, Path.cwd())
+    @contextmanager
+    def watched() -> Iterator[None]:
         sys.setprofile(watch)
         try:
-            with flower_logs(logging.ERROR):
-                run_in_process(config, 3)
+            yield
         finally:
             sys.setprofile(None)
+
+    run_within(overrides, watched())
     return seen
 
 
 def conversions_to_text() -> int:
     """How often a run of two rounds and three clients turns settings into a flat table."""
     from fedul_flwr.config.base import Settings
-    from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.engine.flower_logs import flower_logs
-    from fedul_flwr.engine.in_process import run_in_process
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        patch.object(Settings, "to_flat", autospec=True, side_effect=Settings.to_flat) as calls,
-        flower_logs(logging.ERROR),
-    ):
-        config = resolve({**CONFIG, "output": f"{folder}/run"}, Path.cwd())
-        calls.reset_mock()
-        run_in_process(config, 3)
-        return calls.call_count
+    to_flat, prefixes = Settings.to_flat, []
+
+    def counted(settings: Settings, prefix: str = "") -> dict[str, Any]:
+        prefixes.append(prefix)
+        return to_flat(settings, prefix)
+
+    run_within({}, patch.object(Settings, "to_flat", counted))
+    return len(prefixes)
 
 
 def rows() -> Iterator[tuple[str, object]]:
