@@ -20,6 +20,7 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import GivenLabelClients
 from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.strategy import refuse_turns
 from fedul_flwr.learning.task import LocalTask, Round
 
 
@@ -38,6 +39,7 @@ class GivenLabels(LabelPlaceStrategy):
         super().validate(settings)
         if not cls.learns_at_server(settings):
             return
+        refuse_turns(settings)
         for key, value in (
             ("evaluate", settings.evaluate if settings.evaluate == "local" else None),
             ("max-update-norm", settings.max_update_norm or None),

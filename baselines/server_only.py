@@ -11,19 +11,21 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import MethodStrategy, refuse_turns
 
 
 class ServerOnly(MethodStrategy):
     """The server trains on its labeled set as in bi-objective FedUL; no client takes part."""
 
     trains_at_server = True
+    server_order = "after"
     returns_models = False
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
-        """Also refuse settings about clients' models, as there are none."""
+        """Also refuse settings about clients, as none trains."""
         super().validate(settings)
+        refuse_turns(settings)
         if settings.learning_rate_patience_scope == "client":
             raise UserError(
                 "Setting learning-rate-patience-scope = 'client': no client trains in method "
@@ -47,7 +49,7 @@ class ServerOnly(MethodStrategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """One more round of training at the server."""
         del server_round, replies
-        return self.train_at_server(self.global_arrays), None
+        return self.after_train(self.global_arrays), None
 
     def summary(self) -> None:
         """Log that no base is used."""

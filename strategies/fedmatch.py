@@ -142,11 +142,15 @@ class FedMatchStrategy(LabelPlaceStrategy):
         parts = self.codec.parts
         return to_record(flatten({part: parts[part] for part in self._returned(parts)}))
 
-    def learn_labels(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
-        """Train sigma on the server's labels with psi fixed (algorithm 2, lines 4 to 8)."""
+    def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
+        """Train sigma on the server's labels with psi fixed (algorithm 2, lines 4 to 8).
+
+        The model travels in parts: ``arrays`` are only what it is evaluated as.
+        """
+        del arrays
         assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings[SupervisedPartSettings].supervised_weight
-        plan = self.trainer.plan(server_round, self.rate_factor)
+        plan = self.trainer.plan(round_number, self.rate_factor)
         decomposed = Decomposed(
             place(self.trainer.model, plan.device, plan.precision), self.codec.parts
         )
@@ -156,10 +160,10 @@ class FedMatchStrategy(LabelPlaceStrategy):
             scaled_cross_entropy(weight),
             no_consistency,
             plan,
-            self.trainer.rng(server_round),
+            self.trainer.rng(round_number),
         )
         self.codec.parts = decomposed.dump()
-        return arrays, result.supervised
+        return to_record(self._model(self.codec.parts)), result.supervised
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from flwr.app import ArrayRecord
-
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 
 class FedULFinetune(FedULStrategy):
-    """FedUL whose aggregated model the server fine-tunes before it is broadcast again."""
+    """FedUL whose aggregated model the server fine-tunes before it is broadcast again.
+
+    The server trains after the clients (procedure C, method 1), with ``server.when = "before"``
+    before them: the same but for the first and the last step.
+    """
 
     trains_at_server = True
-
-    def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """Fine-tune the aggregated model (procedure C, method 1)."""
-        return self.train_at_server(model)
+    server_order = "after"

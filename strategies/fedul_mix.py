@@ -22,6 +22,7 @@ class FedULMix(FedULStrategy):
     """FedUL with f ← (1 − lambda)·f + lambda·f′ after every aggregation; f′ learns from labels."""
 
     trains_at_server = True
+    server_order = "after"
     _independent: ArrayRecord | None = None
 
     @property
@@ -29,16 +30,19 @@ class FedULMix(FedULStrategy):
         """Settings in table ``fedul-mix``: lambda, and how f′ starts each round."""
         return self.settings[FedULMixSettings]
 
-    def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """Train f′ and mix it into the aggregated model (procedure C, method 2)."""
-        if self.mixing.independent == "restart":
-            start = model
-        else:  # in the first round f′ starts from the initial global model
-            start = self._independent or self.global_arrays
-        independent = self.train_at_server(start)
+    def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
+        """Train f′ and mix it into ``arrays`` (procedure C, method 2)."""
+        start = arrays
+        if self.mixing.independent == "persistent":
+            start = self._independent or self._first(arrays)
+        independent, loss = super().learn_labels(start, round_number)
         if self.mixing.independent == "persistent":
             self._independent = independent
-        return mix(model, independent, self.mixing.mixing_weight)
+        return mix(arrays, independent, self.mixing.mixing_weight), loss
+
+    def _first(self, arrays: ArrayRecord) -> ArrayRecord:
+        """The initial global model, from which f′ starts in the first round."""
+        return self.global_arrays if self.trains_in_turn(self.settings, "after") else arrays
 
     def state_dict(self) -> Arrays:
         """The base's state, and f′ if it is persistent."""

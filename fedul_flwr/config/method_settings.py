@@ -54,6 +54,11 @@ class ServerTrainingSettings(Settings):
     """Epochs per round."""
     learning_rate: Annotated[float, Field(ge=0)] = 0.0
     """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
+    when: Literal["auto", "before", "after"] = "auto"
+    """When the server trains in a round: `before` the clients, or `after`, from the mean of their
+    models; the model that is evaluated and saved is then the one that it has trained. `auto` is
+    the order of the method's paper: `after` for `fedul-finetune` and `fedul-mix`, `before` for
+    the others."""
 
 
 class FedULMixSettings(Settings):
@@ -298,7 +303,7 @@ class LabelPlaceSettings(Settings):
     table: ClassVar[str] = "scenario"
     labels_at: Literal["clients", "server"] = "clients"
     """Who has labels: the clients for some of their points, or only the server, which then trains
-    on its own labeled set before every round (table `server`)."""
+    on its own labeled set in every round (table `server`)."""
 
 
 class ScenarioSettings(LabelPlaceSettings):

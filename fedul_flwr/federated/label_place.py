@@ -18,15 +18,15 @@ from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
 
 class LabelPlaceStrategy(MethodStrategy):
-    """The base strategy on clients that have labels, or after training on the server's.
+    """The base strategy on clients that have labels, and training on the server's.
 
-    With labels at the server it trains for one round's epochs before every round (FedMatch,
-    algorithm 2). In the authors' code an epoch of pre-training takes the place of the first
-    round's, so that the server has trained for t epochs before clients begin round t there, too.
+    With labels at the server it trains for one round's epochs in every round, by default before
+    the clients (FedMatch, algorithm 2). In the authors' code an epoch of pre-training takes the
+    place of the first round's, so that the server has trained for t epochs before clients begin
+    round t there, too.
     """
 
     policy_class: type[ClientPolicy] = LabeledClients
-    _server_loss: float | None = None
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -46,23 +46,11 @@ class LabelPlaceStrategy(MethodStrategy):
         """Whether labels are at the server."""
         return settings[LabelPlaceSettings].labels_at == "server"
 
-    def learn_labels(self, arrays: ArrayRecord, server_round: int) -> tuple[ArrayRecord, float]:
-        """``arrays`` after a round of training on the server's labels, and the mean loss."""
+    def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
+        """``arrays`` after a round of training on λ_s · CE of the server's labels, and the loss."""
         if self.trainer is None:
             raise RuntimeError(f"{type(self).__name__} needs a trainer")
         weight = self.settings[SupervisedPartSettings].supervised_weight
         return self.trainer.train(
-            arrays, server_round, self.rate_factor, on_logits(scaled_cross_entropy(weight))
+            arrays, round_number, self.rate_factor, on_logits(scaled_cross_entropy(weight))
         )
-
-    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
-        """``arrays`` after the server's training, where it has labels."""
-        if self.learns_at_server(self.settings):
-            arrays, self._server_loss = self.learn_labels(arrays, round_number)
-        return arrays
-
-    def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """The model as it is; adds the server's loss, where it trains, to the round's metrics."""
-        if self._server_loss is not None:
-            self.record.metrics["server-loss"] = self._server_loss
-        return model

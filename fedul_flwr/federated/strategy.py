@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
@@ -91,6 +92,8 @@ class MethodStrategy(Strategy):
     """Whether clients can evaluate on held-out unlabeled data."""
     trains_at_server = False
     """Whether it always trains at the server; see :meth:`learns_at_server`."""
+    server_order = "before"
+    """When it trains there with ``server.when = "auto"``, as its paper has it."""
     takes_test_prior = False
     """Whether its models are trained for given class priors at test time."""
     can_train_alone = True
@@ -98,6 +101,7 @@ class MethodStrategy(Strategy):
     returns_models = True
     """Whether clients return whole models, which ``max-update-norm`` can measure."""
     rate_factor = 1.0
+    _server_loss: float | None = None
 
     def __init__(
         self,
@@ -134,6 +138,13 @@ class MethodStrategy(Strategy):
         """Whether it needs a :class:`ServerTrainer`, and so labeled points at the server."""
         del settings
         return cls.trains_at_server
+
+    @classmethod
+    def trains_in_turn(cls, settings: RunConfig, turn: str) -> bool:
+        """Whether the server trains ``"before"`` the clients of a round, or ``"after"`` them."""
+        chosen = settings[ServerTrainingSettings].when
+        order = cls.server_order if chosen == AUTO else chosen
+        return cls.learns_at_server(settings) and order == turn
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -209,9 +220,16 @@ class MethodStrategy(Strategy):
         del arrays, grid
         return self.sample(round_number)
 
+    def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
+        """``arrays`` after a round of training on the server's labels, and the mean loss."""
+        if self.trainer is None:
+            raise RuntimeError(f"{type(self).__name__} needs a trainer")
+        return self.trainer.train(arrays, round_number, self.rate_factor)
+
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
-        """The model that a round starts from, after training at the server if there is any."""
-        del round_number
+        """The model that a round starts from: the server has trained it if it is to do so now."""
+        if self.trains_in_turn(self.settings, "before"):
+            arrays, self._server_loss = self.learn_labels(arrays, round_number)
         return arrays
 
     def client_config(self) -> dict[str, Value]:
@@ -222,7 +240,11 @@ class MethodStrategy(Strategy):
         """Combine the records of replies that the base does not know, and remove them."""
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
-        """The model of the round, from what the base has combined."""
+        """The model of the round, from what the base has combined; the server may train it."""
+        if self.trains_in_turn(self.settings, "after"):
+            model, self._server_loss = self.learn_labels(model, self.record.round)
+        if self._server_loss is not None:
+            self.record.metrics["server-loss"] = self._server_loss
         return model
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
@@ -257,15 +279,6 @@ class MethodStrategy(Strategy):
             )
         )
         return self.record.round
-
-    def train_at_server(self, arrays: ArrayRecord | None) -> ArrayRecord:
-        """``arrays`` after one round of training on the server's labeled set."""
-        if self.trainer is None or arrays is None:
-            raise RuntimeError(f"{type(self).__name__} needs a trainer and a model")
-        trained, self.record.metrics["server-loss"] = self.trainer.train(
-            arrays, self.record.round, self.rate_factor
-        )
-        return trained
 
     @property
     def global_arrays(self) -> ArrayRecord:
@@ -405,3 +418,13 @@ class MethodStrategy(Strategy):
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:
         return ConfigRecord({**config, **self.client_config(), **self.plateau_config})
+
+
+def refuse_turns(settings: RunConfig) -> None:
+    """Refuse ``server.when`` in a run in which no client trains: there is no before and after."""
+    chosen = settings[ServerTrainingSettings].when
+    if chosen != AUTO:
+        raise UserError(
+            f"Setting server.when = {chosen!r} has no effect with method = {settings.method!r}, "
+            "where only the server trains: leave it out."
+        )

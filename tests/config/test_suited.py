@@ -39,7 +39,8 @@ def values(size: DataSize) -> dict[str, Any]:
 def test_by_default_every_suited_setting_is_auto() -> None:
     defaults = default_flat()
     assert {key for key, value in defaults.items() if value == AUTO} - {
-        *("standardize", "standardize-sum", "selection", "device", "precision", "test-prior")
+        *("standardize", "standardize-sum", "selection", "device", "precision", "test-prior"),
+        "server.when",
     } == set(SUITED)
     assert unsettled(parse_flat({})) == SUITED
 

@@ -432,8 +432,8 @@ def test_a_combined_model_that_is_not_finite_ends_the_run(
 def test_hooks_in_the_wrong_order_are_slips_of_the_program(settings: Settings) -> None:
     with pytest.raises(RuntimeError, match="configure_train has to come before"):
         _ = strategy_of(settings).global_arrays
-    with pytest.raises(RuntimeError, match="MethodStrategy needs a trainer and a model"):
-        strategy_of(settings).train_at_server(to_record(MODEL))
+    with pytest.raises(RuntimeError, match="MethodStrategy needs a trainer"):
+        strategy_of(settings).learn_labels(to_record(MODEL), 1)
 
 
 def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
@@ -449,12 +449,13 @@ def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
     strategy, model = strategy_of(settings, offset=3), to_record(MODEL)
     strategy.trainer, strategy.rate_factor = cast(Any, Trainer()), 0.5
     strategy.begin_round(2, model)
-    trained = strategy.train_at_server(model)
+    assert strategy.after_train(model) is model  # a method that does not train there
+    cast(Any, strategy).learns_at_server = lambda settings: True
+    cast(Any, strategy).trains_in_turn = lambda settings, turn: turn == "after"
+    trained = strategy.after_train(model)
     assert to_arrays(trained)["w"].tolist() == [1.0, 1.0]
     assert asked == [(model, 5, 0.5)]
     assert strategy.record.metrics == {"server-loss": 0.25}
-    with pytest.raises(RuntimeError, match="needs a trainer and a model"):
-        strategy.train_at_server(None)
 
 
 def test_training_is_one_stage_unless_a_method_has_more(settings: Settings) -> None:

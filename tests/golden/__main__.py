@@ -68,8 +68,16 @@ RUNS: dict[str, str] = {
     "fedsiam": f'{STAGES} method="fedsiam"',
     "fedmatch": f'{LABELS} method="fedmatch" num-rounds=3',
     "fedmatch-server": f'{SMALL} method="fedmatch" scenario.labels-at="server" server-fraction=0.1',
+    "fedmatch-after": (
+        f'{SMALL} method="fedmatch" scenario.labels-at="server" server-fraction=0.1'
+        ' server.when="after"'
+    ),
     "uda": f'{LABELS} method="uda"',
     "fixmatch": f'{LABELS} method="fixmatch"',
+    "fixmatch-after": (
+        f'{SMALL} method="fixmatch" scenario.labels-at="server" server-fraction=0.1'
+        ' server.when="after"'
+    ),
     "all-labels": f'{SMALL} method="all-labels"',
     "given-labels": f'{LABELS} method="given-labels"',
 }

@@ -1,0 +1,283 @@
+"""When in a round the server trains on its labels: before the clients, or after their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from fedul_flwr.baselines.given_labels import GivenLabels
+from fedul_flwr.baselines.server_only import ServerOnly
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine.in_process import InProcessGrid
+from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
+from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.server_training import ServerTrainer
+from tests.strategies.test_matching import fresh, same, split_of, step
+from tests.support.runs import (
+    MeddlingGrid,
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
+    **{"server_fraction": 0.1},
+}
+AT_SERVER: dict[str, Any] = {**QUICK, "scenario.labels-at": "server"}
+WIDE: dict[str, Any] = {
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+}
+MATCHING = ("uda", "fixmatch", "fedmatch", "all-labels")
+BI_OBJECTIVE = ("fedul-finetune", "fedul-mix")
+
+
+def options(method: str, **more: Any) -> dict[str, Any]:
+    return {**(QUICK if method in BI_OBJECTIVE else AT_SERVER), "method": method, **more}
+
+
+# By hand: the client doubles the model's one weight, and the server adds 1 to it.
+
+
+class AddsOne:
+    """In place of training at the server."""
+
+    def train(self, arrays: ArrayRecord, *rest: Any) -> tuple[ArrayRecord, float]:
+        return to_record({"w": to_arrays(arrays)["w"] + 1}), 0.5
+
+
+def doubled(message: Message) -> Message:
+    arrays = {"w": to_arrays(cast(ArrayRecord, message.content[ARRAYS]))["w"] * 2}
+    figures = {"num-examples": 3, "loss": 2.0, "steps": 1, "normalizer": 1.0}
+    spans = MetricRecord({"started": 10.0, "ended": 12.0})
+    content = {ARRAYS: to_record(arrays), METRICS: MetricRecord(figures), "diagnostics": spans}
+    return Message(RecordDict(dict(content)), reply_to=message)
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize(
+    ("when", "first", "second"),
+    [
+        ("auto", 4.0, 10.0),
+        ("before", 4.0, 10.0),  # 2·(1 + 1), 2·(4 + 1)
+        ("after", 3.0, 7.0),  # 2·1 + 1, 2·3 + 1
+    ],
+)
+def test_given_a_turn_then_the_model_of_a_round_is_what_the_last_one_has_made_of_it(
+    settings: Settings, when: str, first: float, second: float
+) -> None:
+    config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when})
+    trainer = cast(ServerTrainer, AddsOne())
+    strategy = LabelPlaceStrategy(config, build_base(config), {}, Content(), trainer=trainer)
+    strategy.registry.clients = [ClientRef(0, FIRST_NODE_ID)]
+    strategy.registry.answers = {0: Content(values={"num-points": 1000})}
+    grid, model = InProcessGrid(ClientApp(), 1, {}), to_record({"w": np.ones(1)})
+    found = []
+    for number in (1, 2):
+        messages = list(strategy.configure_train(number, model, ConfigRecord(), grid))
+        combined, _ = strategy.aggregate_train(number, [doubled(one) for one in messages])
+        model = cast(ArrayRecord, combined)
+        found.append(float(to_arrays(model)["w"][0]))
+        assert strategy.record.metrics["server-loss"] == 0.5
+    assert found == [first, second]
+
+
+# Real training, one step at each side
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_given_one_client_and_one_step_at_each_side_then_they_come_in_that_order(
+    settings: Settings, when: str
+) -> None:
+    config = settings(**AT_SERVER, **WIDE, method="all-labels", **{"server.when": when})
+    directory = train(config, 1)
+    split = split_of(config, 1)
+    model, sides = fresh(config), [split.server, split.clients[0].points]
+    for _ in range(2):
+        for rows in sides if when == "before" else sides[::-1]:
+            step(model, rows, config.learning_rate)
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize("method", [*MATCHING, *BI_OBJECTIVE])
+def test_given_no_turn_then_it_is_that_of_the_methods_paper(
+    settings: Settings, method: str
+) -> None:
+    papers, other = ("after", "before") if method in BI_OBJECTIVE else ("before", "after")
+    plain = train(settings(**options(method)), 2)
+    assert same(plain, train(settings(**options(method, **{"server.when": papers})), 2))
+    assert not same(plain, train(settings(**options(method, **{"server.when": other})), 2))
+
+
+@pytest.mark.parametrize("method", ["uda", "fixmatch"])
+def test_given_clients_that_change_nothing_then_their_place_does_not_matter(
+    settings: Settings, method: str
+) -> None:
+    weightless = {"ssl.unsupervised-weight": 0.0}
+    runs = [
+        train(settings(**options(method, **WIDE, **weightless, **{"server.when": when})), 3)
+        for when in ("before", "after")
+    ]
+    for name, array in last_model(runs[0]).items():
+        np.testing.assert_allclose(array, last_model(runs[1])[name], rtol=1e-12, atol=1e-14)
+
+
+def test_given_fedmatch_whose_clients_have_no_say_then_their_place_does_not_matter(
+    settings: Settings,
+) -> None:
+    nothing = {
+        f"fedmatch.{key}": 0.0
+        for key in (
+            *("consistency-weight", "l2-weight", "l1-weight"),
+            *("psi-factor", "psi-cutoff", "difference-threshold"),
+        )
+    }
+    plan = {**options("fedmatch"), **WIDE, **nothing}
+    runs = [train(settings(**plan, **{"server.when": when}), 3) for when in ("before", "after")]
+    assert same(*runs)
+
+
+@pytest.mark.parametrize("independent", ["restart", "persistent"])
+def test_given_all_weight_on_the_servers_model_then_mixing_before_is_training_before(
+    settings: Settings, independent: str
+) -> None:
+    """f' goes on from itself, or from the model of the round, and takes its place."""
+    starts: list[dict[str, Any]] = []
+    ends: list[dict[str, Any]] = []
+    train_there = ServerTrainer.train
+
+    def watch(self: ServerTrainer, arrays: ArrayRecord, *rest: Any) -> Any:
+        starts.append(to_arrays(arrays))
+        trained, loss = train_there(self, arrays, *rest)
+        ends.append(to_arrays(trained))
+        return trained, loss
+
+    plan = {"fedul-mix.mixing-weight": 1.0, "fedul-mix.independent": independent}
+    config = settings(**options("fedul-mix", **plan, **{"server.when": "before"}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ServerTrainer, "train", watch)
+        mixed = train(config, 2)
+    goes_on = all(np.array_equal(ends[0][name], array) for name, array in starts[1].items())
+    assert goes_on == (independent == "persistent")
+    if independent == "restart":
+        tuned = settings(**options("fedul-finetune", **{"server.when": "before"}))
+        assert same(mixed, train(tuned, 2))
+
+
+# What is measured, saved and told
+
+
+@pytest.mark.parametrize("method", ["fixmatch", "fedmatch", "fedul-finetune"])
+def test_given_training_after_the_clients_then_the_saved_model_is_the_servers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """In every round, the last too, and the best model is one of these."""
+    losses: list[float] = []
+    trained: list[ArrayRecord] = []
+    found = settings(**options(method, **{"server.when": "after"}))
+    strategy = load_reference(find_method(method).strategy, "method")
+    learn = strategy.learn_labels
+
+    def watch(self: Any, arrays: ArrayRecord, number: int) -> Any:
+        model, loss = learn(self, arrays, number)
+        trained.append(model)
+        losses.append(loss)
+        return model, loss
+
+    monkeypatch.setattr(strategy, "learn_labels", watch)
+    directory = train(found, 3)
+    assert len(trained) == 2
+    for name, array in last_model(directory).items():
+        np.testing.assert_array_equal(array, trained[-1][name].numpy())
+    assert [line["server_loss"] for line in metrics(directory)] == losses
+    assert summary(directory)["rounds"] == 2
+
+
+def test_given_training_after_the_clients_then_they_are_asked_first(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[Any] = []
+    train_there = ServerTrainer.train
+
+    def spy(self: ServerTrainer, arrays: ArrayRecord, number: int, *rest: Any) -> Any:
+        done.append((number, self.plan(number).learning_rate))
+        return train_there(self, arrays, number, *rest)
+
+    def listen(call: int, replies: list[Message]) -> list[Message]:
+        if call >= 2:  # hello and prepare come first
+            done.append("clients")
+        return replies
+
+    monkeypatch.setattr(ServerTrainer, "train", spy)
+    own = {"server.learning-rate": 0.5, "learning_rate_schedule": "cosine"}
+    config = settings(**options("uda", **own, **{"server.when": "after"}))
+    train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, listen))
+    # Of two rounds the second has half the step size.
+    assert done == ["clients", (1, 0.5), "clients", (2, 0.25)]
+
+
+RESUMED: dict[str, dict[str, Any]] = {
+    "fixmatch": {"fixmatch.threshold": 0.2, "fraction_train": 0.5},
+    "fedmatch": {"fraction_train": 0.75},
+    "fedul-finetune": {"base": "fedadam", "server.when": "before"},
+    "fedul-mix": {"fedul-mix.independent": "persistent", "server.when": "before"},
+}
+
+
+@pytest.mark.parametrize(("method", "more"), RESUMED.items())
+def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
+    settings: Settings, method: str, more: dict[str, Any]
+) -> None:
+    plan = options(method, **{"num_rounds": 4, "server.when": "after", **more})
+    whole = train(settings(**plan), 4)
+    directory = cut_off(settings(**plan), 4, call=4)  # hello, prepare, two rounds are over
+    assert len(metrics(directory)) == 2
+    assert_same_run(resume(directory, 4), whole)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    ("strategy", "method", "place"),
+    [(ServerOnly, "server-only", {}), (GivenLabels, "given-labels", AT_SERVER)],
+)
+def test_given_a_run_without_clients_then_there_is_no_turn(
+    settings: Settings, strategy: Any, method: str, place: dict[str, Any], when: str
+) -> None:
+    config = settings(**{**QUICK, **place}, method=method, **{"server.when": when})
+    with pytest.raises(UserError) as error:
+        strategy.validate(config)
+    assert str(error.value) == (
+        f"Setting server.when = {when!r} has no effect with method = {method!r}, where only the "
+        "server trains: leave it out."
+    )
+
+
+def test_given_labels_at_clients_then_the_server_has_no_turn(settings: Settings) -> None:
+    config = settings(**QUICK, method="fixmatch", **{"server.when": "after"})
+    with pytest.raises(UserError, match=r"server.when = 'after' has no effect with scenario"):
+        LabelPlaceStrategy.validate(config)
+
+
+def test_given_a_misspelled_turn_then_the_allowed_ones_are_named(settings: Settings) -> None:
+    with pytest.raises(UserError, match=r"server.when = 'afterwards'.*'before' or 'after'"):
+        settings(**AT_SERVER, method="fixmatch", **{"server.when": "afterwards"})
