@@ -1,7 +1,7 @@
 """FixMatch on clients: trains strong views on confident predictions (Sohn et al. 2020).
 
 It is FedAvg-FixMatch or FedProx-FixMatch of FedMatch's paper, depending on the base strategy. As in
-that paper, the weak view is the unchanged image.
+that paper, the weak view is by default the unchanged image.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import ConsistencySettings, FixMatchSettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import arrived, streamed_task
+from fedul_flwr.federated.client_training import arrived, labeling_views, streamed_task
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.matching import MatchingObjective, threshold_for, top_probabilities
 from fedul_flwr.learning.task import LocalTask, Round
-from fedul_flwr.learning.views import strong_view
+from fedul_flwr.learning.views import strong_view, weak_view
 
 
 class FixMatchClient(MethodClient[PartlyLabeledData]):
@@ -34,6 +34,7 @@ class FixMatchClient(MethodClient[PartlyLabeledData]):
             unsupervised_weight=weights.unsupervised_weight,
             threshold=self._threshold(round),
             strong_view=strong_view(self.settings),
+            weak_view=weak_view(self.settings),
         )
         return streamed_task(self.data, round, objective)
 
@@ -43,5 +44,6 @@ class FixMatchClient(MethodClient[PartlyLabeledData]):
         if threshold != ADAPTIVE:
             return threshold
         points = data.examples.points[arrived(data, data.unlabeled, round)]
-        top = top_probabilities(self.model, data.examples.inputs, points, round.plan)
+        views = labeling_views(self.settings, self.node.partition_id, round.number)
+        top = top_probabilities(self.model, data.examples.inputs, points, round.plan, views)
         return threshold_for(threshold, top)

@@ -15,7 +15,7 @@ from fedul_flwr.learning.consistency import uda_loss
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
 from fedul_flwr.learning.schedules import signal_threshold
 from fedul_flwr.learning.task import LocalTask, Round
-from fedul_flwr.learning.views import strong_view
+from fedul_flwr.learning.views import strong_view, weak_view
 
 
 class UDAClient(MethodClient[PartlyLabeledData]):
@@ -39,5 +39,6 @@ class UDAClient(MethodClient[PartlyLabeledData]):
             unsupervised_weight=weights.unsupervised_weight,
             threshold=options.threshold,
             strong_view=strong_view(self.settings),
+            weak_view=weak_view(self.settings),
         )
         return streamed_task(self.data, round, objective)

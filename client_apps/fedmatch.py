@@ -19,7 +19,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient, Update
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import arrived, streamed_batches
+from fedul_flwr.federated.client_training import arrived, labeling_views, streamed_batches
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
     AVERAGED,
@@ -51,7 +51,7 @@ from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.learning.task import Records, Round
-from fedul_flwr.learning.views import strong_view
+from fedul_flwr.learning.views import strong_view, weak_view
 
 
 def _parts_of(settings: RunConfig) -> tuple[str, ...]:
@@ -190,6 +190,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             self._threshold(model, round),
             strong_view(self.settings),
             options.ties,
+            weak_view(self.settings),
         )
         result = train_disjoint(
             decomposed,
@@ -215,7 +216,8 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             return self.options.threshold
         data = self.data
         points = data.examples.points[arrived(data, data.unlabeled, round)]
-        top = top_probabilities(model, data.examples.inputs, points, round.plan)
+        views = labeling_views(self.settings, self.node.partition_id, round.number)
+        top = top_probabilities(model, data.examples.inputs, points, round.plan, views)
         return threshold_for(ADAPTIVE, top)
 
     def _helpers(self, parts: Parts, round: Round) -> list[nn.Module]:

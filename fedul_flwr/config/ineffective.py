@@ -16,6 +16,7 @@ _LABELS = tuple(f"labels.{name}" for name in LabelSettings.names())
 _OF_ANY_SPLIT = ("labels.split", "labels.without-client")
 
 POINTLESS = {
+    "augment = 'none', which makes no view": ("views.weak",),
     "client-data, where clients bring their own data": (*_POINTS, *_SETS, *_DEALT, *_LABELS),
     "dp.clipping = 'none', without noise": tuple(
         f"dp.{name}" for name in DPSettings.names() if name != "clipping"

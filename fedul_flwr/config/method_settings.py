@@ -332,6 +332,16 @@ class SupervisedPartSettings(Settings):
     """Weight λ_s of the cross-entropy of labeled points, at clients and server."""
 
 
+class WeakViewSettings(Settings):
+    """The view of an unlabeled point on which its pseudo label is judged."""
+
+    table: ClassVar[str] = "views"
+    weak: bool = False
+    """Judge pseudo labels on a random view by `augment`, such as a flipped and shifted image or a
+    vector with noise (Sohn et al. 2020), and make strong views of such views. By default they are
+    judged on points as they are, as in FedMatch's paper."""
+
+
 class ViewSettings(SupervisedPartSettings):
     """Unlabeled points in consistency methods: batches and RandAugment."""
 

@@ -34,6 +34,7 @@ from fedul_flwr.config.method_settings import (
     UDASettings,
     UnlabeledSetSettings,
     ViewSettings,
+    WeakViewSettings,
     XCLPPredictSettings,
     XCLPSettings,
 )
@@ -230,7 +231,10 @@ class Method:
         return {kind.table: kind for kind in self.settings}
 
 
-MATCHING = (LabelSettings, ScenarioSettings, ConsistencySettings, ServerTrainingSettings)
+MATCHING = (
+    *(LabelSettings, ScenarioSettings, ConsistencySettings, ServerTrainingSettings),
+    WeakViewSettings,
+)
 """Settings of methods that learn from few labels and from consistency."""
 
 METHODS: dict[str, Method] = {
@@ -309,7 +313,7 @@ METHODS: dict[str, Method] = {
             strategy="fedul_flwr.strategies.xclp:XCLPStrategy",
             client="fedul_flwr.client_apps.xclp:XCLPClient",
             disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
-            settings=(LabelSettings, CrossClientSettings, XCLPSettings),
+            settings=(LabelSettings, CrossClientSettings, XCLPSettings, WeakViewSettings),
             data="partly-labeled",
         ),
         Method(
@@ -334,7 +338,9 @@ METHODS: dict[str, Method] = {
             strategy="fedul_flwr.baselines.local_lp:LocalLP",
             client="fedul_flwr.baselines.local_lp:LocalLPClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(LabelSettings, PropagatedLabelSettings, PropagationSettings),
+            settings=(
+                *(LabelSettings, PropagatedLabelSettings, PropagationSettings, WeakViewSettings),
+            ),
             data="partly-labeled",
         ),
         Method(
@@ -342,7 +348,7 @@ METHODS: dict[str, Method] = {
             strategy="fedul_flwr.baselines.pseudo_label:PseudoLabel",
             client="fedul_flwr.baselines.pseudo_label:PseudoLabelClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(LabelSettings, SemiSupervisedSettings),
+            settings=(LabelSettings, SemiSupervisedSettings, WeakViewSettings),
             data="partly-labeled",
         ),
         Method(
@@ -350,7 +356,7 @@ METHODS: dict[str, Method] = {
             strategy="fedul_flwr.baselines.fedsem:FedSem",
             client="fedul_flwr.baselines.fedsem:FedSemClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(LabelSettings, SemiSupervisedSettings),
+            settings=(LabelSettings, SemiSupervisedSettings, WeakViewSettings),
             data="partly-labeled",
         ),
         Method(
@@ -372,6 +378,7 @@ METHODS: dict[str, Method] = {
                 ViewSettings,
                 ServerTrainingSettings,
                 FedMatchSettings,
+                WeakViewSettings,
             ),
             data="partly-labeled",
         ),

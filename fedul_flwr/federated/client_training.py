@@ -14,6 +14,7 @@ from fedul_flwr.config.method_settings import (
     ScenarioSettings,
     StageSettings,
     ViewSettings,
+    WeakViewSettings,
 )
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
@@ -127,14 +128,17 @@ Label = Callable[[], PseudoLabels]
 
 
 def labeling_views(settings: RunConfig, client: int, number: int) -> np.random.Generator | None:
-    """Draws the views in which a client labels its points in a round; None for points as they are.
+    """Draws the views in which a client judges its points in a round; None for points as they are.
 
     Parameters
     ----------
     client, number : of the client, and of the round.
     """
-    is_release = settings[PseudoLabelSettings].recipe == "release"
-    return stream(settings.seed, "labeling-views", number, client) if is_release else None
+    staged = settings.find(PseudoLabelSettings)
+    is_release = staged is not None and staged.recipe == "release"
+    if not (is_release or settings[WeakViewSettings].weak):
+        return None
+    return stream(settings.seed, "labeling-views", number, client)
 
 
 def staged_points(

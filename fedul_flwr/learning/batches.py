@@ -56,8 +56,8 @@ def epoch_order(
     return list(order[: full * batch_size].reshape(full, batch_size))
 
 
-def _augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
-    """Inputs as ``plan.augment`` says."""
+def augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
+    """A view of each of ``inputs``, ``(n, c, h, w)`` or ``(n, d)``, as ``plan.augment`` says."""
     if ":" in plan.augment:
         return own_augmented(inputs, plan.augment, rng)
     if inputs.dim() == 4:
@@ -83,7 +83,7 @@ def point_batches(
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in epoch_order(len(points), plan.batch_size, rng):
             inputs = to_input(gather(stored, points[batch]))
-            yield _augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
+            yield augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
 
     return batches
 
@@ -106,7 +106,7 @@ def repeated_batches(
         for _ in range(count):
             batch = next_of(plan.batch_size or len(points))
             inputs = to_input(gather(stored, points[batch]))
-            yield _augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
+            yield augmented(inputs, plan, rng), torch.from_numpy(targets[batch])
 
     return batches
 
@@ -127,7 +127,7 @@ def set_batches(
         for m in rng.permutation(list(members)):
             inputs = to_input(gather(stored, members[int(m)]))
             targets = torch.full((len(inputs),), int(m), dtype=torch.int64)
-            yield _augmented(inputs, plan, rng), targets
+            yield augmented(inputs, plan, rng), targets
 
     return batches
 
@@ -164,7 +164,7 @@ def paired_batches(
         for _ in range(steps or max(1, len(streams[0]) // of_each)):
             chosen = np.concatenate([next_of(of_each) for next_of in orders])
             inputs = to_input(gather(stored, points[chosen]))
-            seen = [_augmented(inputs, plan, rng) for _ in range(views)]
+            seen = [augmented(inputs, plan, rng) for _ in range(views)]
             yield torch.cat(seen) if views > 1 else seen[0], torch.from_numpy(chosen)
 
     return batches
@@ -203,7 +203,7 @@ def matching_batches(
             chosen = np.concatenate([labeled[seen], others[unseen]])
             inputs = to_input(gather(stored, points[chosen]))
             if len(seen):
-                inputs[: len(seen)] = _augmented(inputs[: len(seen)], plan, rng)
+                inputs[: len(seen)] = augmented(inputs[: len(seen)], plan, rng)
             yield inputs, torch.from_numpy(labels[chosen])
 
     return batches
@@ -246,4 +246,4 @@ def evaluation_batches(
     """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``."""
     for start in range(0, len(points), batch_size):
         inputs = to_input(gather(stored, points[start : start + batch_size]))
-        yield inputs if plan is None or views is None else _augmented(inputs, plan, views)
+        yield inputs if plan is None or views is None else augmented(inputs, plan, views)

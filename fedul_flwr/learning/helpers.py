@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from fedul_flwr.learning.matching import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan, local_plan
 from fedul_flwr.learning.randaugment import randaugment
+from fedul_flwr.learning.views import View, unchanged
 from fedul_flwr.models import build_model
 
 
@@ -172,6 +173,7 @@ class InterClientConsistency:
     weight : λ_ICCS.
     threshold : τ, smallest top probability of a confident point.
     strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
+    weak_view : makes the views that the models judge; by default the unchanged images.
     ties : class ŷ in a tie of votes.
 
     Attributes
@@ -185,14 +187,16 @@ class InterClientConsistency:
         helpers: Sequence[nn.Module],
         weight: float,
         threshold: float,
-        strong_view: Callable[[Tensor], Tensor] = randaugment,
+        strong_view: View = randaugment,
         ties: Ties = "own",
+        weak_view: View = unchanged,
     ) -> None:
         self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
         self._weight = weight
         self._threshold = threshold
         self._strong_view = strong_view
         self._ties: Ties = ties
+        self._weak_view = weak_view
         self.confidence = ConfidentShare()
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
@@ -203,15 +207,16 @@ class InterClientConsistency:
         """
         if self._weight == 0:
             return None
+        weak = self._weak_view(inputs)
         # Without helpers p(u) is only a target.
         with torch.set_grad_enabled(bool(self.helpers)):
-            log_p = functional.log_softmax(network(inputs), dim=1)
+            log_p = functional.log_softmax(network(weak), dim=1)
         confident = log_p.detach().amax(dim=1).exp() >= self._threshold
         self.confidence.add(confident)
         sure = confident.nonzero()[:, 0]
         if len(sure) == 0:
             return None
-        points, log_p = inputs[sure], log_p[sure]
+        points, log_p = weak[sure], log_p[sure]
         with torch.no_grad():
             others = [
                 functional.log_softmax(network.twin(helper)(points), dim=1)
@@ -219,7 +224,7 @@ class InterClientConsistency:
             ]
         votes = [other.argmax(dim=1) for other in others]
         labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self._ties)
-        loss = functional.cross_entropy(self._strong(network, points), labels)
+        loss = functional.cross_entropy(self._strong(network, inputs[sure]), labels)
         if others:
             loss = loss + helper_divergence(log_p, others)
         return self._weight * loss

@@ -1,4 +1,4 @@
-"""Loss of labeled and unlabeled points: UDA, and FixMatch with the unchanged image as weak view."""
+"""Loss of labeled and unlabeled points: UDA and FixMatch."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from fedul_flwr.data.types import Inputs
 from fedul_flwr.learning.local import Loss, predict_logits
 from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
 from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.learning.views import View, unchanged
 
 CONFIDENT_SHARE = "confident-share"
 """Metric of a round: the share of the points whose pseudo labels could be used, that were."""
@@ -46,12 +48,19 @@ class ConfidentShare:
 
 
 def top_probabilities(
-    model: nn.Module, inputs: Inputs, points: NDArray[Any], plan: LocalPlan
+    model: nn.Module,
+    inputs: Inputs,
+    points: NDArray[Any],
+    plan: LocalPlan,
+    views: np.random.Generator | None = None,
 ) -> Tensor:
-    """``(n,)``: the probability of the class that ``model`` predicts, for rows ``points``."""
+    """``(n,)``: the probability of the class that ``model`` predicts, for rows ``points``.
+
+    ``views`` draws views of the points by ``plan.augment``; without it there are none.
+    """
     if not len(points):  # a stream that has run dry
         return torch.empty(0)
-    return predict_logits(model, inputs, points, plan).softmax(dim=1).amax(dim=1)
+    return predict_logits(model, inputs, points, plan, views).softmax(dim=1).amax(dim=1)
 
 
 def threshold_for(threshold: float, top: Tensor) -> float:
@@ -93,8 +102,9 @@ def annealed_cross_entropy(threshold: float) -> Loss:
 class MatchingObjective:
     """λ_s · loss of labeled points + λ_u · consistency of unlabeled ones (FedMatch, A.1 and A.3).
 
-    The network's prediction for an unchanged unlabeled image, without a gradient, is the target of
-    its prediction for the image's strong view.
+    The network's prediction for the weak view of an unlabeled image, without a gradient, is the
+    target of its prediction for the image's strong view. By default, as in FedMatch's paper, the
+    weak view is the unchanged image.
 
     Attributes
     ----------
@@ -103,7 +113,7 @@ class MatchingObjective:
     consistency : loss of the unlabeled points.
     threshold : smallest top probability of a target; points below it have loss 0 but count in the
         mean.
-    strong_view : makes strong views ``(n, c, h, w)`` of images.
+    strong_view, weak_view : make views ``(n, c, h, w)`` of images.
     confidence : counts the unlabeled points of the batches, and those that reach the threshold.
     """
 
@@ -112,7 +122,8 @@ class MatchingObjective:
     consistency: Consistency
     unsupervised_weight: float
     threshold: float
-    strong_view: Callable[[Tensor], Tensor]
+    strong_view: View
+    weak_view: View = unchanged
     confidence: ConfidentShare = field(default_factory=ConfidentShare)
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
@@ -129,11 +140,11 @@ class MatchingObjective:
 
     def _inconsistency(self, network: Network, inputs: Tensor) -> Tensor:
         with torch.no_grad():
-            log_target = functional.log_softmax(network(inputs), dim=1)
+            log_target = functional.log_softmax(network(self.weak_view(inputs)), dim=1)
         sure = log_target.amax(dim=1).exp() >= self.threshold
         self.confidence.add(sure)
         chosen = _worth_a_pass(network.model, sure)
-        # Running statistics must describe unchanged points, as in testing.
+        # Running statistics must describe unchanged points, or weak views, as in testing.
         with frozen_statistics(network.model):
             log_q = functional.log_softmax(network(self.strong_view(inputs[chosen])), dim=1)
         value, _ = self.consistency(log_target[chosen], log_q, self.threshold)

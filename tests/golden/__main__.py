@@ -78,6 +78,7 @@ RUNS: dict[str, str] = {
         f'{SMALL} method="fixmatch" scenario.labels-at="server" server-fraction=0.1'
         ' server.when="after"'
     ),
+    "fixmatch-weak": f'{LABELS} method="fixmatch" views.weak=true augment="rotate"',
     "all-labels": f'{SMALL} method="all-labels"',
     "given-labels": f'{LABELS} method="given-labels"',
 }

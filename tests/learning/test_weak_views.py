@@ -1,0 +1,206 @@
+"""Weak views: what pseudo labels are judged on, and what strong views begin from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.config.method_settings import WeakViewSettings
+from fedul_flwr.config.methods import METHODS
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.consistency import fixmatch_loss
+from fedul_flwr.learning.helpers import InterClientConsistency
+from fedul_flwr.learning.matching import MatchingObjective
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import CPU
+from fedul_flwr.learning.views import augmented_view, strong_view, weak_view
+from tests.support.runs import assert_same_run, cut_off, last_model, resume, train
+
+Settings = Callable[..., RunConfig]
+WEAK = {"views.weak": True}
+IMAGES = torch.linspace(-1, 1, 2 * 6 * 6).reshape(2, 1, 6, 6)
+METHODS_WITH_THEM = {name for name, kind in METHODS.items() if WeakViewSettings in kind.settings}
+
+
+def seeded(view: Callable[[Tensor], Tensor], inputs: Tensor) -> Tensor:
+    torch.manual_seed(5)
+    return view(inputs)
+
+
+def test_given_no_weak_views_then_points_are_judged_as_they_are(settings: Settings) -> None:
+    assert weak_view(settings(method="fixmatch", augment="flip"))(IMAGES) is IMAGES
+
+
+def test_given_flips_then_every_view_is_the_image_or_its_mirror_image(settings: Settings) -> None:
+    view = weak_view(settings(method="fixmatch", augment="flip", **WEAK))
+    many = IMAGES[:1].repeat(64, 1, 1, 1)
+    flipped = [torch.equal(image, many[0].flip(2)) for image in seeded(view, many)]
+    plain = [torch.equal(image, many[0]) for image in seeded(view, many)]
+    assert all(a != b for a, b in zip(flipped, plain, strict=True))
+    assert 16 < sum(flipped) < 48
+
+
+def test_given_shifts_then_a_view_is_a_crop_of_the_mirrored_surroundings(
+    settings: Settings,
+) -> None:
+    view = weak_view(settings(method="fixmatch", augment="translate-flip", **WEAK))
+    padded = functional.pad(IMAGES, (4, 4, 4, 4), mode="reflect")
+    for image, around in zip(seeded(view, IMAGES), padded, strict=True):
+        crops = [
+            turned[:, top : top + 6, left : left + 6]
+            for turned in (around, around.flip(2))
+            for top in range(9)
+            for left in range(9)
+        ]
+        assert any(torch.equal(image, crop) for crop in crops)
+
+
+def test_given_vectors_then_views_have_noise_of_the_set_strength(settings: Settings) -> None:
+    view = weak_view(settings(method="fixmatch", augment="noise", noise=0.3, **WEAK))
+    changes = seeded(view, torch.zeros(400, 25))
+    assert float(changes.std()) == pytest.approx(0.3, rel=0.02)
+    assert float(changes.mean()) == pytest.approx(0.0, abs=0.01)
+
+
+def test_given_one_seed_then_one_view_and_each_call_draws_anew(settings: Settings) -> None:
+    view = augmented_view(settings(method="fixmatch", augment="noise"))
+    points = torch.zeros(2, 3)
+    first = seeded(view, points)
+    assert not torch.equal(first, view(points))
+    assert torch.equal(first, seeded(view, points))
+
+
+def test_given_weak_views_then_a_strong_one_begins_from_a_weak_one_of_its_own(
+    settings: Settings,
+) -> None:
+    # Views are mirrored or not, and an operation of strength 0 changes nothing more.
+    nothing = {"ssl.operations": 1, "ssl.min-magnitude": 0, "ssl.max-magnitude": 0}
+    config = settings(method="fixmatch", augment="flip", **nothing, **WEAK)
+    plain = settings(method="fixmatch", augment="flip", **nothing)
+    many = IMAGES[:1].repeat(64, 1, 1, 1)
+
+    def mirrored(config: RunConfig) -> int:
+        views = seeded(strong_view(config), many)
+        sides = views[..., 0] - views[..., -1]  # equalized or not, one side is the darker one
+        return int((sides.mean(dim=(1, 2)) > 0).sum())
+
+    assert mirrored(plain) == 0
+    assert 10 < mirrored(config) < 54
+
+
+# In the losses, by hand
+
+
+class Affine(nn.Module):
+    """Logits (w·x, 0) of one-pixel images x."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float64))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        first = self.weight * inputs.flatten()
+        return torch.stack([first, torch.zeros_like(first)], dim=1)
+
+
+POINTS = torch.tensor([math.log(3), 0.0], dtype=torch.float64).reshape(-1, 1, 1, 1)
+
+
+def brighter(inputs: Tensor) -> Tensor:
+    return inputs + math.log(3)
+
+
+def test_given_weak_views_then_they_decide_which_points_are_sure_and_of_which_class() -> None:
+    # As they are, probabilities of class 0 are 3/4 and 1/2; brighter by log 3, 9/10 and 3/4.
+    network = Network(Affine(), CPU, "float64")
+    labels = torch.tensor([-1, -1])
+    shared: Any = (functional.cross_entropy, 1.0, fixmatch_loss, 1.0, 0.8)
+    # The strong view of x is −x: of the first point class 0 has 1/4, −log 1/4 = log 4.
+    weak = MatchingObjective(*shared, strong_view=lambda x: -x, weak_view=brighter)
+    plain = MatchingObjective(*shared, strong_view=lambda x: -x)
+    assert float(weak(network, POINTS, labels).detach()) == pytest.approx(math.log(4) / 2)
+    assert float(plain(network, POINTS, labels).detach()) == 0.0
+    assert (weak.confidence.share, plain.confidence.share) == (0.5, 0.0)
+
+
+def test_given_weak_views_then_fedmatchs_models_judge_these_too() -> None:
+    helper = Affine()
+    with torch.no_grad():
+        helper.weight.fill_(2.0)
+    network = Network(Affine(), CPU, "float64")
+    found = InterClientConsistency([helper], 1.0, 0.8, lambda x: -x, "own", brighter)(
+        network, POINTS
+    )
+    # The first point alone is sure: weak x = 2·log 3, p = 9/10; the helper's logit is 4·log 3.
+    p, q = 9 / 10, 81 / 82
+    divergence = q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+    assert found is not None
+    assert float(found.detach()) == pytest.approx(math.log(4) + divergence)
+
+
+# In runs
+
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 3, "local_epochs": 1, "points_per_client": 60},
+    **{"augment": "rotate", "labels.total": 60},
+}
+STAGES = {"semi.labels-only-rounds": 1}
+EXTRA: dict[str, dict[str, Any]] = {
+    "fedmatch": {"fedmatch.consistency-weight": 1.0},
+    "local-lp": STAGES,
+    "pseudo-label": STAGES,
+    "fedsem": STAGES,
+    "xclp": {**STAGES, "xclp.secure": "plaintext"},
+}
+
+
+def test_the_methods_with_pseudo_labels_have_them() -> None:
+    assert {"fixmatch", "uda", *EXTRA} <= METHODS_WITH_THEM
+
+
+@pytest.mark.parametrize("method", ["fixmatch", "uda", *EXTRA])
+def test_given_weak_views_then_a_run_learns_otherwise_and_the_same_twice(
+    settings: Settings, method: str
+) -> None:
+    plan = {**QUICK, **EXTRA.get(method, {}), "method": method}
+    plain, weak = (train(settings(**plan, **more), 3) for more in ({}, WEAK))
+    pairs = last_model(plain).items()
+    assert not all(np.array_equal(array, last_model(weak)[name]) for name, array in pairs)
+    assert_same_run(weak, train(settings(**plan, **WEAK), 3))
+
+
+def test_given_a_run_that_was_cut_off_then_its_views_are_those_of_a_whole_one(
+    settings: Settings,
+) -> None:
+    plan = {**QUICK, "method": "fixmatch", **WEAK}
+    whole = train(settings(**plan), 3)
+    assert_same_run(resume(cut_off(settings(**plan), 3, call=3), 3), whole)
+
+
+def test_given_points_that_augment_leaves_as_they_are_then_there_is_no_weak_view(
+    settings: Settings,
+) -> None:
+    with pytest.raises(UserError, match=r"views.weak = True has no effect with augment = 'none'"):
+        settings(method="fixmatch", augment="none", **WEAK)
+
+
+def test_given_augment_follows_from_the_data_then_the_run_refuses_what_it_cannot_do(
+    settings: Settings,
+) -> None:
+    config = settings(**{**QUICK, "augment": "auto"}, method="fixmatch", **WEAK)  # digits: none
+    with pytest.raises(UserError, match=r"views.weak = True has no effect with augment = 'none'"):
+        train(config, 2)
+
+
+@pytest.mark.parametrize("method", ["fedul", "supervised", "given-labels", "labels-only"])
+def test_given_no_pseudo_labels_then_nothing_is_judged(settings: Settings, method: str) -> None:
+    with pytest.raises(UserError, match=r"views.weak = True has no effect with method"):
+        settings(method=method, **WEAK)
