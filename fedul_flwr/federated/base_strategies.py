@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import (
     Bulyan,
@@ -54,11 +55,27 @@ class SampledGrid(GridProxy):
         return [node for node in super().get_nodes() if node.node_id in self._nodes]
 
 
+class SentModelMomentum(FedAvgM):
+    """Server momentum whose step is taken from the model that the clients got (Hsu et al. 2019).
+
+    Flower's own goes on from the model that it has combined in the round before. Where the server
+    trains in between, the momentum would count that training as a step of the clients, and a
+    resumed run would differ.
+    """
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Flower's messages, with ``arrays`` as the model that the step starts from."""
+        self.current_arrays = arrays
+        return super().configure_train(server_round, arrays, config, grid)
+
+
 BASES: dict[str, type[FedAvg] | str] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "fedadam": FedAdam,
-    "fedavgm": FedAvgM,
+    "fedavgm": SentModelMomentum,
     "fedyogi": FedYogi,
     "fedadagrad": FedAdagrad,
     "fedmedian": FedMedian,
@@ -70,7 +87,7 @@ BASES: dict[str, type[FedAvg] | str] = {
     "fednova": "fedul_flwr.strategies.fednova:FedNova",
     "local": "fedul_flwr.strategies.local_only:LocalOnly",
 }
-"""Flower's classes, and references to ours."""
+"""Flower's classes, one of them corrected, and references to ours."""
 
 ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
 """Bases that stay correct when some clients send arbitrary updates."""

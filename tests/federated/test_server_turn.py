@@ -82,20 +82,44 @@ def doubled(message: Message) -> Message:
 def test_given_a_turn_then_the_model_of_a_round_is_what_the_last_one_has_made_of_it(
     settings: Settings, when: str, first: float, second: float
 ) -> None:
-    config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when})
+    assert rounds_by_hand(settings, when)[:2] == [first, second]
+
+
+def rounds_by_hand(settings: Settings, when: str, **more: Any) -> list[float]:
+    """The model's weight after each of three rounds, at first 1."""
+    config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when}, **more)
     trainer = cast(ServerTrainer, AddsOne())
     strategy = LabelPlaceStrategy(config, build_base(config), {}, Content(), trainer=trainer)
     strategy.registry.clients = [ClientRef(0, FIRST_NODE_ID)]
     strategy.registry.answers = {0: Content(values={"num-points": 1000})}
     grid, model = InProcessGrid(ClientApp(), 1, {}), to_record({"w": np.ones(1)})
     found = []
-    for number in (1, 2):
+    for number in (1, 2, 3):
         messages = list(strategy.configure_train(number, model, ConfigRecord(), grid))
         combined, _ = strategy.aggregate_train(number, [doubled(one) for one in messages])
         model = cast(ArrayRecord, combined)
         found.append(float(to_arrays(model)["w"][0]))
         assert strategy.record.metrics["server-loss"] == 0.5
-    assert found == [first, second]
+    return found
+
+
+@pytest.mark.usefixtures("identity")
+@pytest.mark.parametrize(
+    ("when", "models"),
+    [
+        # Of 2 the client makes 4: the step is 2, and the model 4. Of 5 it makes 10: the step is
+        # 5 + 2/2 = 6, and the model 11. Of 12 it makes 24: the step is 12 + 6/2, and the model 27.
+        ("before", [4.0, 11.0, 27.0]),
+        # Of 1 it makes 2, the step is 1, the model 2 and, with the server's 1, 3. Of 3 it makes 6:
+        # the step is 3 + 1/2, and the model 6.5 + 1. Then it is 7.5 + 3.5/2, 16.75 and 17.75.
+        ("after", [3.0, 7.5, 17.75]),
+    ],
+)
+def test_given_server_momentum_then_its_step_begins_at_the_model_that_clients_got(
+    settings: Settings, when: str, models: list[float]
+) -> None:
+    momentum = {"base": "fedavgm", "fedavgm.server-momentum": 0.5}
+    assert rounds_by_hand(settings, when, **momentum) == models
 
 
 # Real training, one step at each side
@@ -236,7 +260,7 @@ def test_given_training_after_the_clients_then_they_are_asked_first(
 RESUMED: dict[str, dict[str, Any]] = {
     "fixmatch": {"fixmatch.threshold": 0.2, "fraction_train": 0.5},
     "fedmatch": {"fraction_train": 0.75},
-    "fedul-finetune": {"base": "fedadam", "server.when": "before"},
+    "fedul-finetune": {"base": "fedavgm"},
     "fedul-mix": {"fedul-mix.independent": "persistent", "server.when": "before"},
 }
 
