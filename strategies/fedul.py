@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.config.method_settings import FedULSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.content import Content, Value, numbers
 from fedul_flwr.data.types import Floats
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.registry import ClientReport
@@ -29,17 +27,6 @@ class FedULStrategy(MethodStrategy):
     can_hold_out = True
     takes_test_prior = True
     _mean_of_sets: Floats | None = None
-
-    @classmethod
-    def validate(cls, settings: RunConfig) -> None:
-        """Also refuse a test prior if the loss does not use it."""
-        super().validate(settings)
-        loss = settings[FedULSettings].surrogate_loss
-        if loss == "release" and settings.test_prior_source in ("given", "sets"):
-            raise UserError(
-                f"Setting test-prior = {settings.test_prior!r} has no effect with "
-                "fedul.surrogate-loss = 'release', which leaves class priors at test time out."
-            )
 
     @property
     def test_prior(self) -> Floats | None:

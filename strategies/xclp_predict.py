@@ -58,23 +58,9 @@ class XCLPPredict(MethodStrategy):
                 f"{secure!r}: rows of labeled points, which it returns, would show labels of "
                 "others; simulate it with 'plaintext'."
             )
-        for key, at_default in (
-            ("measure-test-error = false", settings.measure_test_error),
-            (f"calibration = {settings.calibration!r}", settings.calibration == "none"),
-        ):
-            if not at_default:
-                raise UserError(
-                    f"Setting {key} has no effect with method {settings.method!r}, which trains no "
-                    "model to measure: leave it out."
-                )
         if options.features == "model" and not settings.start_from:
             raise UserError(
                 "Setting xclp-predict.features = 'model' needs a model: set start-from."
-            )
-        if options.features == "pixels" and settings.start_from:
-            raise UserError(
-                f"Setting start-from = {settings.start_from!r} has no effect with "
-                "xclp-predict.features = 'pixels'."
             )
         if not options.use_unlabeled and not _has_new_points(settings):
             raise UserError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Self
@@ -57,6 +57,67 @@ OR_ADAPTIVE = _number_or(ADAPTIVE)
 """Annotations of a number that may be :data:`ADAPTIVE`."""
 
 
+class OnlyWith(NamedTuple):
+    """Annotation of a setting that has an effect only with some values of another one.
+
+    Attributes
+    ----------
+    key : the other setting; or ``points`` and ``inputs`` for the kind of the points as they are
+        stored and as the model takes them, ``images``, ``vectors`` or ``texts``.
+    values : its values with which the setting has an effect; without values: it is set.
+    without : whether these are the values with which the setting has no effect.
+    idle : values of the annotated setting that need nothing, beside its default.
+    or_strong_views : whether a method with strong views will do, too.
+    """
+
+    key: str
+    values: tuple[Scalar, ...] = ()
+    without: bool = False
+    idle: tuple[Scalar, ...] = ()
+    or_strong_views: bool = False
+
+    def holds(self, value: Scalar | None) -> bool:
+        """Whether the setting has an effect where the other one has this value; ``None`` is that of
+        a table that is not in use, or of a kind of points that is not known yet."""
+        if value is None:
+            return self.without or self.key in KINDS
+        return (value in self.values if self.values else bool(value)) != self.without
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, self.words))
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """``with`` or ``without``, what it is with, as users write it, and what else will do."""
+        values = [repr(v).lower() if isinstance(v, bool) else repr(v) for v in self.values]
+        allowed = any_of(values)
+        more = "or a method with strong views" if self.or_strong_views else ""
+        if self.key in KINDS:
+            return "with", allowed.replace("'", ""), more
+        if not values:
+            return "without" if self.without else "with", self.key, more
+        return "with", f"{self.key} {'other than' if self.without else '='} {allowed}", more
+
+
+def any_of(words: Sequence[str]) -> str:
+    """``a, b or c``."""
+    return " or ".join(", ".join(words).rsplit(", ", 1))
+
+
+KINDS = ("points", "inputs")
+"""Kinds of points, in place of a setting's key in :class:`OnlyWith`."""
+
+
+def only_with(key: str, *values: Scalar, **more: Any) -> OnlyWith:
+    """Annotation of a setting that has an effect if ``key`` has one of ``values`` (or is set)."""
+    return OnlyWith(key, values, **more)
+
+
+def only_without(key: str, *values: Scalar, **more: Any) -> OnlyWith:
+    """Annotation of a setting that has no effect if ``key`` has one of ``values`` (or is set)."""
+    return OnlyWith(key, values, without=True, **more)
+
+
 def _kebab(name: str) -> str:
     return name.replace("_", "-")
 
@@ -79,6 +140,8 @@ class Settings(BaseModel):
     )
     table: ClassVar[str] = ""
     """Table of the run config with these settings; empty for settings in no table."""
+    strong_views: ClassVar[bool] = False
+    """Whether a method with these settings makes strong views of points."""
     noun: ClassVar[str] = "setting"
     page: ClassVar[str] = "docs/settings.md"
     """Noun for a key in errors, and the page that documents all keys."""
@@ -94,6 +157,16 @@ class Settings(BaseModel):
     def defaults(cls) -> Mapping[str, Scalar]:
         """The default of every key; all of them are computed once in a process."""
         return MappingProxyType(cls.model_construct().to_flat())
+
+    @classmethod
+    @cache
+    def rules(cls) -> Mapping[str, tuple[OnlyWith, ...]]:
+        """What settings need to have an effect, by name; of those that need anything."""
+        found = {
+            name: tuple(rule for rule in field.metadata if isinstance(rule, OnlyWith))
+            for name, field in cls.model_fields.items()
+        }
+        return {name: rules for name, rules in found.items() if rules}
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:

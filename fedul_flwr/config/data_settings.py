@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from fedul_flwr.config.base import AUTO, Settings, nearest
+from fedul_flwr.config.base import AUTO, Settings, nearest, only_with, only_without
 from fedul_flwr.config.class_priors import parse_prior
 
 LITE0 = "efficientnet-lite0"
@@ -42,6 +42,10 @@ PartitionName = Literal[
 ]
 BUILT_IN = ("digits", "breast-cancer", "wine")
 """Data sets that ship with scikit-learn."""
+SIMULATED = only_without("client-data")
+"""Rule for settings that make the data of a simulation's clients."""
+NEW_SPLIT = only_without("labels.split")
+"""Rule for settings that an earlier run's split replaces."""
 TEST_PRIOR_WORDS = (AUTO, "uniform", "sets", "em")
 
 
@@ -57,38 +61,45 @@ class DataSettings(Settings):
     dataset: str = "digits"
     """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with
     train and test data. If devices have their own data, it is the server's test data, or `none`."""
-    class_names: str = ""
-    """Names of the classes, separated by commas; for `dataset = "none"`."""
-    input_shape: str = ""
-    """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as `30`;
-    for `dataset = "none"`."""
-    columns: str = ""
+    class_names: Annotated[str, only_with("dataset", "none")] = ""
+    """Names of the classes, separated by commas."""
+    input_shape: Annotated[str, only_with("dataset", "none")] = ""
+    """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as
+    `30`."""
+    columns: Annotated[str, only_with("points", "vectors")] = ""
     """Columns file, or directory of a run with one: which columns of tables are features, which of
     them are categories, and what fills their missing values (docs/vectors.md). Empty takes all
     columns of `dataset`."""
     label_column: str = ""
     """Column of labels in tables; empty takes `label` or another usual name."""
-    text_column: str = ""
+    text_column: Annotated[str, only_with("points", "texts")] = ""
     """Column of texts in tables that `features`, a function of your own, turns into vectors; other
     columns than this one and the labels are left out (docs/features.md)."""
-    missing: Literal["refuse", "mean", "median", "most-frequent"] = "refuse"
+    missing: Annotated[
+        Literal["refuse", "mean", "median", "most-frequent"], only_with("points", "vectors")
+    ] = "refuse"
     """Missing values in tables whose columns have no `fill`: refuse them, or fill them by a
     column's mean, median or most frequent value in the training file of `dataset`, or without one
     among the owner's own points. Categories are filled by the most frequent one. What fills them is
     kept for predictions (docs/vectors.md)."""
-    standardize: Literal["auto", "none", "constants", "owner", "federation"] = "auto"
+    standardize: Annotated[
+        Literal["auto", "none", "constants", "owner", "federation"],
+        only_with("inputs", "vectors", idle=("none",)),
+    ] = "auto"
     """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
     owner's own points (`owner`), or by those of all clients' points (`federation`), see
     docs/vectors.md. `auto` is `federation` for vectors and `none` for images and texts; with
     `server-only`, which asks no client, it is `owner`."""
-    standardize_sum: Literal["auto", "plaintext", "masked"] = "auto"
-    """With `standardize = "federation"`: each client sends the mean and variance of its columns
+    standardize_sum: Annotated[
+        Literal["auto", "plaintext", "masked"], only_with("standardize", "auto", "federation")
+    ] = "auto"
+    """With means and scales of all clients: each client sends the mean and variance of its columns
     (`plaintext`), or masked sums, of which the server learns the total over all clients alone
     (`masked`, for three clients or more). `auto` is `masked` where `xclp.secure` is on, else
     `plaintext`."""
-    image_size: Annotated[int, Field(ge=0, le=1024)] = 0
+    image_size: Annotated[int, Field(ge=0, le=1024), only_with("points", "images")] = 0
     """Resize images to squares of this side in pixels; 0 keeps their size."""
-    image_bits: Annotated[int, Field(ge=0, le=16)] = 0
+    image_bits: Annotated[int, Field(ge=0, le=16), only_with("points", "images")] = 0
     """Bits that the values of images use in files of 16 bits: 12 for values up to 4095, as X-rays
     have them. The upper 8 of them are taken. 0 takes the fewest of 8, 10, 12, 14 and 16 that hold
     all values of the training data in `dataset`; owners and `fedul-flwr predict` use the same."""
@@ -100,19 +111,21 @@ class DataSettings(Settings):
     client_data: str = ""
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""
-    partition: PartitionName = "iid"
+    partition: Annotated[PartitionName, SIMULATED, NEW_SPLIT] = "iid"
     """How a simulation splits the training data over the clients. With FedMatch's `imbalanced` a
     client has half of its points in one class, 0.15 in the class before and after it each, and the
     rest in the others."""
-    points_per_client: Annotated[int, Field(ge=0)] = 0
+    points_per_client: Annotated[int, Field(ge=0), SIMULATED, NEW_SPLIT] = 0
     """Keep only this many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
     draw them in their class proportions, before any class runs out."""
-    validation_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    validation_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.2
     """Fraction of the training data, with labels, that selects the best round at the server."""
-    server_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    server_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.0
     """Fraction of the training data, with labels, that the server keeps for methods that train
     there. It is withheld from the clients under every method, so that comparisons share splits."""
-    test_prior: str = AUTO
+    test_prior: Annotated[
+        str, only_without("fedul.surrogate-loss", "release", idle=("uniform", "em"))
+    ] = AUTO
     """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
     clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images).
     `auto` is `sets` where owners bring their own sets, except with `dp.clipping`; else `uniform`.

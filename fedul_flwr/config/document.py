@@ -13,9 +13,9 @@ from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from fedul_flwr.config.base import AUTO, Settings, word_of
+from fedul_flwr.config.base import AUTO, KINDS, OnlyWith, Settings, word_of
 from fedul_flwr.config.renamed import FLOWER_ROUNDS, ROUNDS
-from fedul_flwr.config.run_config import all_sections
+from fedul_flwr.config.run_config import all_sections, users_of
 from fedul_flwr.config.shared import SharedSettings
 
 
@@ -39,7 +39,7 @@ def settings_page() -> str:
         "",
         "Written by `make docs` from the classes in `fedul_flwr/config/`. Set them with",
         "`-c 'key=value key=value'` or `--run-config FILE.toml`; a key of a table is `table.key`.",
-        "A key that has no effect in a run (another method's, another base's) is refused.",
+        "A key that has no effect in a run is refused; with what it has one is behind its meaning.",
         "",
         "## Shared by all methods",
         "",
@@ -47,6 +47,7 @@ def settings_page() -> str:
     ]
     for name, kind in all_sections().items():
         parts += ["", f"## `{name}`", "", introduction(kind), ""]
+        parts += [f"Only with `{users_of(name)}`.", ""]
         parts += _table(kind)
     return "\n".join(parts) + "\n"
 
@@ -79,6 +80,8 @@ def describe(kind: type[Settings]) -> Iterator[SettingNote]:
     defaults = kind().to_flat()
     for key, field in zip(defaults, kind.model_fields.values(), strict=True):
         meaning = " ".join((field.description or "").split())
+        if rules := kind.rules().get(key.replace("-", "_")):
+            meaning += f" Only {' and '.join(map(_as_code, rules))}."
         yield SettingNote(prefix + key, _toml(defaults[key]), _allowed(field), meaning)
 
 
@@ -86,6 +89,11 @@ def every_setting() -> list[SettingNote]:
     """All settings: the shared ones, then those of every table."""
     kinds: list[type[Settings]] = [SharedSettings, *all_sections().values()]
     return [note for kind in kinds for note in describe(kind)]
+
+
+def _as_code(rule: OnlyWith) -> str:
+    word, what, more = rule.words
+    return f"{word} {what if rule.key in KINDS else f'`{what}`'} {more}".strip()
 
 
 def introduction(kind: type[Settings]) -> str:

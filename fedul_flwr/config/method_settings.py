@@ -6,8 +6,15 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings
+from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings, only_with, only_without
+from fedul_flwr.config.data_settings import NEW_SPLIT, SIMULATED
 from fedul_flwr.config.privacy import DPSettings
+
+LABELED_CLIENTS = only_without("scenario.labels-at", "server")
+LABELED_SERVER = only_without("scenario.labels-at", "clients")
+GIVEN = (SIMULATED, LABELED_CLIENTS, NEW_SPLIT)
+"""Rules for settings of which of a simulation's points have labels."""
+IMAGES = only_with("inputs", "images")
 
 
 class LabelSettings(Settings):
@@ -17,26 +24,25 @@ class LabelSettings(Settings):
     """
 
     table: ClassVar[str] = "labels"
-    total: Annotated[int, Field(ge=0)] = 100
+    total: Annotated[int, Field(ge=0), *GIVEN, only_without("labels.fraction")] = 100
     """Labels of all clients together (n_L), split as evenly as possible over those with labels."""
-    fraction: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """If set, every client with labels has them for this fraction of its points; replaces
-    `total`."""
-    labeled_clients: Annotated[float, Field(gt=0, le=1)] = 1.0
+    fraction: Annotated[float, Field(ge=0, le=1), *GIVEN] = 0.0
+    """If set, every client with labels has them for this fraction of its points."""
+    labeled_clients: Annotated[float, Field(gt=0, le=1), *GIVEN] = 1.0
     """Fraction of the clients that have labels; at least one has."""
-    sampling: Literal["balanced", "random"] = "balanced"
+    sampling: Annotated[Literal["balanced", "random"], *GIVEN] = "balanced"
     """Labeled points are spread as equally as possible over a client's classes (XCLP paper, IID),
     or drawn in the class proportions of the client's points."""
-    classes_per_client: Annotated[int, Field(ge=0)] = 0
+    classes_per_client: Annotated[int, Field(ge=0), *GIVEN] = 0
     """If set, the labels of each client are of so many classes alone, and its other points stay as
     the partition has them (XCLP paper, Non-IID with 5). Every class comes equally often: among as
     many clients as there are classes, their sets of classes differ by a rotation."""
-    new_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    new_fraction: Annotated[float, Field(ge=0, lt=1), SIMULATED, NEW_SPLIT] = 0.0
     """Fraction of every client's points that are new: no method trains on them, methods only
     predict their labels."""
-    without_client: Annotated[int, Field(ge=-1)] = -1
+    without_client: Annotated[int, Field(ge=-1), SIMULATED, LABELED_CLIENTS] = -1
     """Withhold the labels of this client and change no others; -1 withholds none."""
-    split: str = ""
+    split: Annotated[str, SIMULATED] = ""
     """Path of an earlier run's `split.npz`, or of a split file of the XCLP authors' code
     (`.txt`), to use in place of a new split of points and labels."""
 
@@ -45,14 +51,14 @@ class ServerTrainingSettings(Settings):
     """Training on labeled points at the server, with the shared optimizer, batch size and L1."""
 
     table: ClassVar[str] = "server"
-    dataset: str = ""
+    dataset: Annotated[str, LABELED_SERVER] = ""
     """Data set whose train split has the labeled points; empty takes `server-fraction` of the run's
     own training data."""
-    points: Annotated[int, Field(ge=0)] = 0
+    points: Annotated[int, Field(ge=0), LABELED_SERVER] = 0
     """Use only this many labeled points, in the proportions of the classes; 0 uses all."""
-    epochs: Annotated[int, Field(ge=1)] = 1
+    epochs: Annotated[int, Field(ge=1), LABELED_SERVER] = 1
     """Epochs per round."""
-    learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    learning_rate: Annotated[float, Field(ge=0), LABELED_SERVER] = 0.0
     """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
     when: Literal["auto", "before", "after"] = "auto"
     """When the server trains in a round: `before` the clients, or `after`, from the mean of their
@@ -79,47 +85,43 @@ class UnlabeledSetSettings(Settings):
     """
 
     table: ClassVar[str] = "fedul"
-    num_sets: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    num_sets: Annotated[int, Field(ge=1, le=1_000_000), SIMULATED] = 10
     """Unlabeled sets per client (M)."""
-    num_sets_max: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    num_sets_max: Annotated[int, Field(ge=0, le=1_000_000), SIMULATED] = 0
     """If set, M differs between clients, from `num-sets` to this."""
-    num_sets_spread: Literal["random", "even"] = "random"
+    num_sets_spread: Annotated[Literal["random", "even"], only_with("fedul.num-sets-max")] = (
+        "random"
+    )
     """How M differs: drawn at random per client, or in equal steps from the first client to the
     last (table E.12: 10, 20, 30, 40, 50)."""
-    priors: Literal["dominant", "uniform"] = "dominant"
+    priors: Annotated[Literal["dominant", "uniform"], SIMULATED] = "dominant"
     """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
-    same_priors: bool = False
+    same_priors: Annotated[bool, SIMULATED] = False
     """All clients assign their points to sets by one matrix whose columns sum to 1 (authors' code,
     MNIST IID). With `overlap = "shared"` the sets of a client then contain K/M of its points: all
     for M = K, half for M = 2K. A client with fewer sets than others takes the first rows."""
-    prior_draws: Annotated[int, Field(ge=1, le=1_000_000)] = 1
+    prior_draws: Annotated[int, Field(ge=1, le=1_000_000), only_with("fedul.same-priors", True)] = 1
     """Number of draws of Pi that are summed for `same-priors` (authors' code: the number of
     clients, so 5 in table 1 and 10 in table E.13). More draws make Pi easier to invert."""
-    overlap: Literal["disjoint", "shared"] = "disjoint"
+    overlap: Annotated[Literal["disjoint", "shared"], SIMULATED] = "disjoint"
     """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
-    prior_noise: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    prior_noise: Annotated[float, Field(ge=0, le=1e6), SIMULATED] = 0.0
     """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
-    prior_noise_form: Literal["symmetric", "literal"] = "symmetric"
+    prior_noise_form: Annotated[Literal["symmetric", "literal"], only_with("fedul.prior-noise")] = (
+        "symmetric"
+    )
     """Factor of the noise: 1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
-    prior_counts: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    prior_counts: Annotated[int, Field(ge=0, le=1_000_000), SIMULATED] = 0
     """Labels per set, drawn at random, from which clients estimate its class priors (posterior mean
     under Jeffreys' prior); 0 is exact."""
 
     @model_validator(mode="after")
     def _check_noise(self) -> Self:
-        if self.prior_noise_form == "literal" and self.prior_noise == 0:
-            raise ValueError("fedul.prior-noise-form = 'literal' needs fedul.prior-noise above 0")
         if self.prior_counts and self.prior_noise:
             raise ValueError(
                 "fedul.prior-counts and fedul.prior-noise exclude each other: "
                 "class priors are estimated from labels, or exact with noise"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_draws(self) -> Self:
-        if self.prior_draws > 1 and not self.same_priors:
-            raise ValueError("fedul.prior-draws above 1 needs fedul.same-priors = true")
         return self
 
     @model_validator(mode="after")
@@ -129,8 +131,6 @@ class UnlabeledSetSettings(Settings):
                 f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "
                 f"fedul.num-sets = {self.num_sets}"
             )
-        if self.num_sets_spread == "even" and self.num_sets_max == 0:
-            raise ValueError("fedul.num-sets-spread = 'even' needs fedul.num-sets-max above 0")
         return self
 
 
@@ -152,10 +152,12 @@ class FedULSettings(AdmissionSettings):
     """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
     heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Fraction of every set that is held out, if the best round is selected by held-out loss."""
-    learn_priors: bool = False
+    learn_priors: Annotated[bool, only_with("fedul.surrogate-loss", "nll")] = False
     """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
     counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""
-    learn_priors_after: Annotated[int, Field(ge=1, le=1_000_000)] = 5
+    learn_priors_after: Annotated[
+        int, Field(ge=1, le=1_000_000), only_with("fedul.learn-priors", True)
+    ] = 5
     """First rounds, in which `learn-priors` keeps Pi as told: a model that has learned little
     teaches Pi its errors."""
     check_priors: bool = True
@@ -167,11 +169,6 @@ class FedULSettings(AdmissionSettings):
 
     @model_validator(mode="after")
     def _check_own(self) -> Self:
-        if self.learn_priors and self.surrogate_loss == "release":
-            raise ValueError("fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'")
-        default = type(self).model_fields["learn_priors_after"].default
-        if self.learn_priors_after != default and not self.learn_priors:
-            raise ValueError("fedul.learn-priors-after needs fedul.learn-priors = true")
         if self.fewer_sets and self.strict_rank:
             raise ValueError(
                 "fedul.fewer-sets and fedul.strict-rank exclude each other: "
@@ -195,6 +192,7 @@ class FedULConsistencySettings(Settings):
     """FedUL with consistency between weak and strong views of a point."""
 
     table: ClassVar[str] = "fedul-consistency"
+    strong_views: ClassVar[bool] = True
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
     threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
@@ -204,19 +202,12 @@ class FedULConsistencySettings(Settings):
     form: Literal["fixmatch", "uda"] = "fixmatch"
     """Loss of the strong view: cross-entropy with the weak view's top class, or divergence from the
     weak view's sharpened posterior."""
-    temperature: Annotated[float, Field(gt=0)] = 0.4
-    """Temperature that sharpens the posterior in `uda`; 1 does not change it."""
+    temperature: Annotated[float, Field(gt=0), only_with("fedul-consistency.form", "uda")] = 0.4
+    """Temperature that sharpens the posterior; 1 does not change it."""
     target: Literal["posterior", "set-posterior"] = "set-posterior"
     """Target: the class posterior, or the posterior given the point's set as well."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
     """First rounds, over which the weight grows as exp(-5·(1 − t)²)."""
-
-    @model_validator(mode="after")
-    def _check_temperature(self) -> Self:
-        default = type(self).model_fields["temperature"].default
-        if self.form != "uda" and self.temperature != default:
-            raise ValueError("fedul-consistency.temperature is for fedul-consistency.form = 'uda'")
-        return self
 
 
 class SupervisedSettings(Settings):
@@ -225,21 +216,20 @@ class SupervisedSettings(Settings):
     table: ClassVar[str] = "supervised"
     label_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Fraction of every client's points that have labels; it trains only on these."""
-    steps: Literal["labeled", "sets"] = "labeled"
+    steps: Annotated[Literal["labeled", "sets"], SIMULATED] = "labeled"
     """Steps per epoch: one pass over the labeled points, or as many as FedUL makes in a pass over
-    the client's unlabeled sets, which repeats labeled points. `sets` is for simulations: an owner
-    of labeled points has no sets."""
+    the client's unlabeled sets, which repeats labeled points."""
 
 
 class FedPLSettings(Settings):
     """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
 
     table: ClassVar[str] = "fedpl"
-    labels: Literal["realized", "drawn"] = "realized"
+    labels: Annotated[Literal["realized", "drawn"], SIMULATED] = "realized"
     """Pseudo label of a set: the class with the largest prior that the client knows (text), or the
     largest of the priors from which the simulation assigned the points: class m mod K for set m
     with `fedul.priors = "dominant"` (authors' code). The two differ if a client has few points of
-    a class. `drawn` is for simulations: an owner's priors are not drawn."""
+    a class."""
     threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
     """Smallest top probability (tau) with which a point is confident: it is then trained on its
     pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
@@ -283,7 +273,7 @@ class FedLLPVATSettings(Settings):
     others 6.0)."""
     xi: Annotated[float, Field(gt=0)] = 1e-3
     """Step of the finite difference that finds the perturbation."""
-    ramp_up_rounds: Annotated[int, Field(ge=0)] = 10
+    ramp_up_rounds: Annotated[int, Field(ge=0), only_with("fedllp-vat.recipe", "paper")] = 10
     """Rounds over which the weight grows to alpha, as exp(-5·(1 − t)²)."""
     recipe: Literal["paper", "release"] = "paper"
     """Form of the method: the paper's, or that of the authors' code. There the ramp takes 20 epochs
@@ -313,15 +303,8 @@ class ScenarioSettings(LabelPlaceSettings):
     """Steps (T) in which the clients' unlabeled points arrive, equally many in each; a client
     trains on those of the current step. With 1 all points are there from the start. With
     `all-labels` the labeled points arrive in this way."""
-    rounds_per_step: Annotated[int, Field(ge=1)] = 10
+    rounds_per_step: Annotated[int, Field(ge=1), only_without("scenario.streaming-steps", 1)] = 10
     """Rounds per step; the last step lasts until the end of the run."""
-
-    @model_validator(mode="after")
-    def _check_rounds(self) -> Self:
-        default = type(self).model_fields["rounds_per_step"].default
-        if self.streaming_steps == 1 and self.rounds_per_step != default:
-            raise ValueError("scenario.rounds-per-step is for scenario.streaming-steps above 1")
-        return self
 
 
 class SupervisedPartSettings(Settings):
@@ -336,7 +319,7 @@ class WeakViewSettings(Settings):
     """The view of an unlabeled point on which its pseudo label is judged."""
 
     table: ClassVar[str] = "views"
-    weak: bool = False
+    weak: Annotated[bool, only_without("augment", "none")] = False
     """Judge pseudo labels on a random view by `augment`, such as a flipped and shifted image or a
     vector with noise (Sohn et al. 2020), and make strong views of such views. By default they are
     judged on points as they are, as in FedMatch's paper."""
@@ -345,20 +328,21 @@ class WeakViewSettings(Settings):
 class ViewSettings(SupervisedPartSettings):
     """Unlabeled points in consistency methods: batches and RandAugment."""
 
+    strong_views: ClassVar[bool] = True
     unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
     """Unlabeled points per step (B_U), along with each batch of `batch-size` labeled ones. 0
     spreads all of them evenly over the labeled batches of an epoch; a client without labels then
     takes `batch-size`."""
-    randaugment: Literal["paper", "release"] = "paper"
+    randaugment: Annotated[Literal["paper", "release"], IMAGES] = "paper"
     """RandAugment as in its paper (distinct operations per image, magnitudes of 10), or as in the
     code of FedMatch's authors (operations may repeat, other strengths, all weaker except for
     rotations)."""
-    operations: Annotated[int, Field(ge=1, le=13)] = 6
+    operations: Annotated[int, Field(ge=1, le=13), IMAGES] = 6
     """Number of RandAugment's 13 operations applied to every image."""
-    min_magnitude: Annotated[int, Field(ge=0, le=10)] = 2
+    min_magnitude: Annotated[int, Field(ge=0, le=10), IMAGES] = 2
     """Smallest magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
     "release"` it is the smallest bound: a bound is drawn per image, and magnitudes are below it."""
-    max_magnitude: Annotated[int, Field(ge=0, le=10)] = 5
+    max_magnitude: Annotated[int, Field(ge=0, le=10), IMAGES] = 5
     """Largest magnitude of an operation, or largest bound."""
 
     @property
@@ -392,7 +376,9 @@ class UDASettings(Settings):
     """Unsupervised data augmentation (Xie et al. 2020, as in FedMatch, appendix A.1)."""
 
     table: ClassVar[str] = "uda"
-    signal_annealing: Literal["exponential", "linear", "logarithmic", "none"] = "exponential"
+    signal_annealing: Annotated[
+        Literal["exponential", "linear", "logarithmic", "none"], LABELED_CLIENTS
+    ] = "exponential"
     """Training-signal annealing: how the probability above which labeled points are skipped grows
     over the rounds, from 1/K to 1. Only for clients; the server trains on all of its points."""
     threshold: Confidence = 0.0
@@ -411,15 +397,19 @@ class FixMatchSettings(Settings):
     point always reaches it; 0.85 in FedMatch's paper."""
 
 
+PARTS = only_with("fedmatch.decomposition", True)
+HELPERS = only_without("fedmatch.helpers", 0)
+
+
 class FedMatchSettings(Settings):
     """FedMatch: inter-client consistency and disjoint learning of sigma and psi."""
 
     table: ClassVar[str] = "fedmatch"
     consistency_weight: Weight = 1e-2
     """Weight λ_ICCS of the consistency loss Φ (eq. 2)."""
-    l2_weight: Weight = 10.0
+    l2_weight: Annotated[Weight, PARTS] = 10.0
     """Weight λ_L2 of ‖σ − ψ‖² (eq. 5)."""
-    l1_weight: Weight = 1e-4
+    l1_weight: Annotated[Weight, PARTS] = 1e-4
     """Weight λ_L1 of ‖ψ‖₁ (eq. 5); the text has 1e-5 with labels at the server."""
     threshold: AdaptiveConfidence = ADAPTIVE
     """Smallest top probability (τ) with which a point is trained on. `adaptive` is the mean top
@@ -428,41 +418,27 @@ class FedMatchSettings(Settings):
     helpers: Annotated[int, Field(ge=0)] = 2
     """Number of other clients' models (H) that vote on pseudo labels and are targets of the
     consistency loss; 0 is FedMatch without inter-client consistency."""
-    helper_interval: Annotated[int, Field(ge=1)] = 10
+    helper_interval: Annotated[int, Field(ge=1), HELPERS] = 10
     """Helpers are sent in every round whose number is a multiple of this."""
-    ties: Literal["own", "lowest"] = "own"
+    ties: Annotated[Literal["own", "lowest"], HELPERS] = "own"
     """Class chosen in a tie of votes: the client's own if it is among them, or the lowest one
     (authors' code)."""
-    keep_helpers: bool = False
+    keep_helpers: Annotated[bool, HELPERS] = False
     """Whether clients reuse their last helpers in the rounds between; not in the authors' code."""
     decomposition: bool = True
     """Whether the model's weights are θ = σ + ψ, with σ trained on labeled and ψ on unlabeled
     points; otherwise both train θ."""
-    psi_factor: Weight = 0.2
+    psi_factor: Annotated[Weight, PARTS] = 0.2
     """Initial ψ as a multiple of the initial σ (authors' code); with `start-from` their sum is that
     model."""
-    evaluate_with: Literal["both", "sigma", "psi"] = "both"
+    evaluate_with: Annotated[Literal["both", "sigma", "psi"], PARTS] = "both"
     """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
-    psi_cutoff: Weight = 5e-6
+    psi_cutoff: Annotated[Weight, PARTS] = 5e-6
     """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
     code with labels at the server."""
     difference_threshold: Weight = 5e-5
     """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
     the authors' code with labels at the server; 0 sends all."""
-
-    @model_validator(mode="after")
-    def _check_parts(self) -> Self:
-        of_parts = "l2_weight", "l1_weight", "psi_factor", "evaluate_with", "psi_cutoff"
-        of_helpers = "helper_interval", "ties", "keep_helpers"
-        for given, needed, keys in (
-            (self.decomposition, "decomposition = true", of_parts),
-            (self.helpers, "helpers above 0", of_helpers),
-        ):
-            for key in () if given else keys:
-                if getattr(self, key) != type(self).model_fields[key].default:
-                    name = key.replace("_", "-")
-                    raise ValueError(f"fedmatch.{name} is for fedmatch.{needed}")
-        return self
 
 
 class StageSettings(Settings):
@@ -501,7 +477,7 @@ class PseudoLabelSettings(StageSettings):
     top_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Fraction of a client's pseudo-labeled points to train on, those of highest confidence; 1
     takes all, as in the text."""
-    operations: Annotated[int, Field(ge=0, le=13)] = 0
+    operations: Annotated[int, Field(ge=0, le=13), IMAGES] = 0
     """Number of RandAugment's 13 operations, each of magnitude 2 to 5 of 10, on every
     pseudo-labeled image in training; labels come from the unchanged image. 0 applies `augment`
     only, as in the text."""
@@ -547,6 +523,9 @@ class PropagationSettings(Settings):
     """Divide scores by the number of labels of the class: in the authors' code, not in the text."""
 
 
+ENCRYPTED = only_without("xclp.secure", "plaintext")
+
+
 class XCLPSettings(PropagationSettings):
     """Label propagation across clients."""
 
@@ -557,18 +536,18 @@ class XCLPSettings(PropagationSettings):
     """How similarities are computed and labels summed: encrypted with ring-LWE; for simulations
     alone, with Paillier's scheme, with oblivious transfer (docs/privacy.md), or `plaintext`, which
     shows the server all codes (the paper's placeholder)."""
-    min_labeled_clients: Annotated[int, Field(ge=1)] = 3
+    min_labeled_clients: Annotated[int, Field(ge=1), ENCRYPTED] = 3
     """Fewest clients with labels in an encrypted propagation: with two, each can compute what the
     other's labels contribute; with one, every client can. Against t clients that share their
     knowledge, set it to t + 2 (docs/privacy.md)."""
-    codes_seed: Literal["secret", "run"] = "secret"
+    codes_seed: Annotated[Literal["secret", "run"], ENCRYPTED] = "secret"
     """Seed of the codes: `secret`, clients agree on one that the server does not know, so no two
     runs have the same codes; or `run`, the run's `seed`, so that a run can be repeated, but the
     server knows it and can test guesses at points. `plaintext` always takes the run's."""
     codes_epsilon: Annotated[float, Field(ge=0)] = 0.0
     """If set, all codes of the run together are differentially private with this ε, for
     replacing one point of a client: noise is added to features. 0 adds none."""
-    dp_delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    dp_delta: Annotated[float, Field(gt=0, lt=1), only_without("xclp.codes-epsilon", 0)] = 1e-5
     """δ for `codes-epsilon`."""
     labels_epsilon: Annotated[float, Field(ge=0)] = 0.0
     """If set, all propagations of the run together are differentially private with this ε for each
@@ -578,16 +557,6 @@ class XCLPSettings(PropagationSettings):
     def seed_is_public(self) -> bool:
         """Whether the server knows the seed of the codes."""
         return self.codes_seed == "run" or self.secure == "plaintext"
-
-    @model_validator(mode="after")
-    def _check_delta(self) -> Self:
-        default = XCLPSettings.model_fields["dp_delta"].default
-        if self.dp_delta != default and not self.codes_epsilon:
-            raise ValueError(
-                f"xclp.dp-delta = {self.dp_delta} has no effect with xclp.codes-epsilon = 0: leave "
-                "it out"
-            )
-        return self
 
 
 class XCLPPredictSettings(Settings):

@@ -6,13 +6,14 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import Settings, only_with
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.errors import UserError
 
 Positive = Annotated[float, Field(gt=0)]
 PLAIN_MEANS = ("fedavg", "fedprox")
 """Bases that average updates like FedAvg, the only mean that epsilon is known for."""
+CLIPPED = only_with("dp.clipping", "server", "client")
 
 
 class DPSettings(Settings):
@@ -25,13 +26,13 @@ class DPSettings(Settings):
     clipping: Literal["none", "server", "client"] = "none"
     """Who clips a client's update: with `server` the server sees unclipped updates, with `client`
     only clipped ones; the server adds the noise. `none`: no clipping, no noise."""
-    norm: Positive = 1.0
+    norm: Annotated[Positive, CLIPPED] = 1.0
     """C, the L2 norm to which an update (the client's model minus the global one) is clipped."""
-    noise_multiplier: Positive = 1.0
+    noise_multiplier: Annotated[Positive, CLIPPED] = 1.0
     """z: the mean over n clients gets Gaussian noise of standard deviation z·C/n."""
-    delta: Annotated[float, Field(gt=0, lt=1)] = 1e-5
+    delta: Annotated[float, Field(gt=0, lt=1), CLIPPED] = 1e-5
     """Delta at which epsilon is reported; far below 1 / number of clients."""
-    max_epsilon: Annotated[float, Field(ge=0)] = 0.0
+    max_epsilon: Annotated[float, Field(ge=0), CLIPPED] = 0.0
     """The run ends before the round that would exceed this epsilon; 0 sets no limit."""
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from pydantic import Field
 
-from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.base import KINDS, Scalar, Settings, any_of, unknown_key
 from fedul_flwr.config.data_settings import BUILT_IN, RUN
-from fedul_flwr.config.ineffective import refuse_pointless
 from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSettings
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.own_modules import name_again, require_trusted_modules
@@ -35,6 +34,22 @@ PLACE_SETTINGS = ("output", "resume", "tracking", "device")
 """Settings about a run's place and machine; they do not change its results."""
 RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
+
+
+class Ineffective(NamedTuple):
+    """A setting that has no effect in a run: its key and value, and with what it has one."""
+
+    key: str
+    value: Scalar
+    only: str
+
+    @property
+    def error(self) -> UserError:
+        """The error that says so."""
+        value = str(self.value).lower() if isinstance(self.value, bool) else repr(self.value)
+        return UserError(
+            f"Setting {self.key} = {value} has an effect only {self.only}: leave it out."
+        )
 
 
 class RunConfig(SharedSettings):
@@ -59,6 +74,45 @@ class RunConfig(SharedSettings):
         another class, as ``local-lp`` has."""
         found = self.sections.get(kind.table)
         return found if isinstance(found, kind) else None
+
+    def value(self, key: str) -> Scalar | None:
+        """The value of the setting ``key``; ``None`` if its table is not in use."""
+        table, dot, name = key.rpartition(".")
+        holder = self.sections.get(table) if dot else self
+        found: Scalar | None = getattr(holder, name.replace("-", "_"), None)
+        return found
+
+    def without_effect(self, kinds: Mapping[str, str] | None = None) -> Iterator[Ineffective]:
+        """Changed settings that have no effect because of another setting or the data.
+
+        Parameters
+        ----------
+        kinds : kind of the points by :data:`~fedul_flwr.config.base.KINDS`, once it is known.
+        """
+        strong_views = any(table.strong_views for table in self.sections.values())
+        for table, settings in (("", self), *self.sections.items()):
+            for name, rules in type(settings).rules().items():
+                value = getattr(settings, name)
+                default = type(settings).model_fields[name].default
+                for rule in rules if value != default else ():
+                    kind = kinds.get(rule.key) if kinds else None
+                    other = kind if rule.key in KINDS else self.value(rule.key)
+                    fits = rule.holds(other) or (rule.or_strong_views and strong_views)
+                    if not fits and value not in rule.idle:
+                        key = f"{table}.{name}".lstrip(".").replace("_", "-")
+                        only = f"{rule}, and the data are {kind}" if kind else str(rule)
+                        yield Ineffective(key, value, only)
+
+    def require_effect(self, kinds: Mapping[str, str] | None = None) -> None:
+        """Refuse changed settings that have no effect; parameters as in :meth:`without_effect`.
+
+        Raises
+        ------
+        UserError
+            With the setting, and where it has an effect.
+        """
+        for one in self.without_effect(kinds):
+            raise one.error
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every setting in use; parsing it again gives an equal object."""
@@ -117,11 +171,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
         elif value != known[table].defaults()[rest]:
-            raise UserError(
-                f"Setting {key} = {value!r} has no effect with {_choice(table, shared)}: "
-                f"leave it out or choose what it belongs to."
-            )
-    refuse_pointless(flat, default_flat())
+            raise Ineffective(key, value, f"with {users_of(table, rest)}").error
     if shared.method_options:
         if shared.method in METHODS:
             raise UserError(
@@ -146,9 +196,11 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     privacy = sections.get("dp")
     if isinstance(privacy, DPSettings):
         refuse_unaccounted(shared, privacy)
-    return RunConfig.model_construct(
+    config = RunConfig.model_construct(
         **{name: getattr(shared, name) for name in SharedSettings.model_fields}, sections=sections
     )
+    config.require_effect()
+    return config
 
 
 def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
@@ -302,12 +354,17 @@ def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[S
     return {name: SECTIONS[name] for name in chosen if name in SECTIONS} | method.tables
 
 
-def _choice(table: str, shared: SharedSettings) -> str:
+def users_of(table: str, key: str = "") -> str:
+    """The choices that use a table, or one of its keys: ``base = 'fedprox'``."""
     if table in SECTIONS:
         bases = SharedSettings.model_fields["base"].annotation
-        kind = "base" if table in getattr(bases, "__args__", ()) else "partition"
-        return f"{kind} = {getattr(shared, kind)!r}"
-    return f"method = {shared.method!r}"
+        return f"{'base' if table in get_args(bases) else 'partition'} = {table!r}"
+    users = [
+        repr(name)
+        for name, method in METHODS.items()
+        if table in method.tables and (not key or key in method.tables[table].names())
+    ]
+    return f"method = {any_of(users)}"
 
 
 def _with_own_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from fedul_flwr.config.base import only_with, only_without
 from fedul_flwr.config.training_settings import TrainingSettings
 
 BaseName = Literal[
@@ -26,12 +27,9 @@ BaseName = Literal[
 ]
 UNWEIGHTED = ("fedmedian", "fedtrimmedavg", "krum", "bulyan")
 """Bases that weigh all clients' models equally; `client-weights` has no effect on them."""
-UNMEASURED = {
-    "scaffold": "adds up changes of variates, which have other units",
-    "fednova": "scales updates by the normalisers that clients claim",
-}
-"""Bases whose clients return more than a model, with the reason why `max-update-norm` cannot bound
-that."""
+UNMEASURED = ("scaffold", "fednova")
+"""Bases whose clients return more than a model, which `max-update-norm` cannot bound: changes of
+variates, which have other units, and numbers of steps by which updates are scaled."""
 
 
 class SharedSettings(TrainingSettings):
@@ -42,10 +40,14 @@ class SharedSettings(TrainingSettings):
     continues from its own model."""
     fraction_train: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Fraction of the clients sampled in every round."""
-    fraction_evaluate: Annotated[float, Field(gt=0, le=1)] = 1.0
+    fraction_evaluate: Annotated[
+        float, Field(gt=0, le=1), only_with("selection", "auto", "heldout")
+    ] = 1.0
     """Fraction of the clients that get the model and report its loss on held-out data, the same
     ones in every round."""
-    client_weights: Literal["uniform", "examples"] = "uniform"
+    client_weights: Annotated[Literal["uniform", "examples"], only_without("base", *UNWEIGHTED)] = (
+        "uniform"
+    )
     """Weights of the mean over clients: equal (1/C), or by number of points n_c."""
     selection: Literal["auto", "validation", "balanced", "heldout", "last"] = "auto"
     """Criterion of the best round: validation error, the same with all classes weighing equally
@@ -56,13 +58,20 @@ class SharedSettings(TrainingSettings):
     that the clients of the round return."""
     evaluate_every: Annotated[int, Field(ge=1)] = 1
     """Evaluate at the server every so many rounds; the last round is always evaluated."""
-    measure_test_error: bool = True
+    measure_test_error: Annotated[
+        bool, only_without("dataset", "none"), only_without("method", "xclp-predict")
+    ] = True
     """Measure errors and all else (docs/measures.md) on the server's test set. With `false` its
     labels are not read; searches for settings use this (docs/tune.md)."""
     measure_forgetting: bool = False
     """Also measure the error on the labeled training points at every evaluation (simulations on
     partly labeled data, and methods that train at the server)."""
-    calibration: Literal["none", "temperature"] = "none"
+    calibration: Annotated[
+        Literal["none", "temperature"],
+        only_without("dataset", "none"),
+        only_without("method", "xclp-predict"),
+        only_with("evaluate", "global"),
+    ] = "none"
     """At the end of the run, `temperature` fits one number on the server's validation labels, by
     which the saved model's logits are divided in predictions (docs/measures.md)."""
     on_client_failure: Literal["stop", "continue"] = "stop"
@@ -75,11 +84,10 @@ class SharedSettings(TrainingSettings):
     joins or comes back later."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds a round, or the phase before the first one, waits for replies."""
-    max_update_norm: Annotated[float, Field(ge=0)] = 0.0
+    max_update_norm: Annotated[float, Field(ge=0), only_without("base", *UNMEASURED)] = 0.0
     """Largest L2 norm of an update, the client's model (or FedMatch's parts) minus the global one,
     over all floating-point values (batch-norm statistics too). A larger update is refused, and its
-    client counts as failed; 0 sets no bound. Not for bases whose clients return more than a
-    model."""
+    client counts as failed; 0 sets no bound."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of all random numbers."""
@@ -101,11 +109,6 @@ class SharedSettings(TrainingSettings):
 
     @model_validator(mode="after")
     def _check_frozen_rounds(self) -> Self:
-        if self.frozen_rounds and not self.start_from:
-            raise ValueError(
-                f"frozen-rounds = {self.frozen_rounds} would keep random weights: name trained "
-                "ones with start-from"
-            )
         if self.frozen_rounds and self.base == "scaffold":
             raise ValueError(
                 f"frozen-rounds = {self.frozen_rounds} does not go with base = 'scaffold', whose "
@@ -119,11 +122,6 @@ class SharedSettings(TrainingSettings):
             raise ValueError(
                 "base = 'fednova' needs optimizer = 'sgd': its normalisation counts SGD's steps"
             )
-        if self.base in UNWEIGHTED and self.client_weights != "uniform":
-            raise ValueError(
-                f"client-weights = {self.client_weights!r} has no effect on base = {self.base!r}, "
-                "which weighs no client more than another"
-            )
         if self.base == "local" and self.evaluate != "local":
             raise ValueError(
                 "base = 'local' needs evaluate = 'local': there is no combined model to measure"
@@ -135,37 +133,11 @@ class SharedSettings(TrainingSettings):
         return self
 
     @model_validator(mode="after")
-    def _check_bound(self) -> Self:
-        if self.max_update_norm and self.base in UNMEASURED:
-            raise ValueError(
-                f"max-update-norm = {self.max_update_norm:g} measures models alone, and base = "
-                f"{self.base!r} also {UNMEASURED[self.base]}: leave it out or choose another base"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_dataless(self) -> Self:
-        given = [bool(self.class_names), bool(self.input_shape)]
         described = any([self.input_shape, self.columns, self.text_column])
         if self.dataset == "none" and not (self.class_names and described):
             raise ValueError(
                 "dataset = 'none' needs class-names and input-shape, columns or text-column"
-            )
-        if self.dataset != "none" and any(given):
-            raise ValueError("class-names and input-shape are for dataset = 'none'")
-        if self.dataset == "none" and not self.measure_test_error:
-            raise ValueError(
-                "measure-test-error = False has no effect with dataset = 'none', where the server "
-                "has no test set: leave it out"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_calibration(self) -> Self:
-        if self.calibration != "none" and self.dataset == "none":
-            raise ValueError(
-                f"calibration = {self.calibration!r} needs labeled data at the server, and dataset "
-                "= 'none' has none"
             )
         return self
 
@@ -183,16 +155,6 @@ class SharedSettings(TrainingSettings):
             raise ValueError(
                 "selection = 'heldout' is a loss of the combined model: it needs evaluate = "
                 "'global'"
-            )
-        if self.evaluate == "local" and self.calibration != "none":
-            raise ValueError(
-                f"calibration = {self.calibration!r} is for the combined model: it needs evaluate "
-                "= 'global'"
-            )
-        if self.fraction_evaluate != 1 and self.selection in ("validation", "balanced", "last"):
-            raise ValueError(
-                f"fraction-evaluate = {self.fraction_evaluate} has no effect with selection = "
-                f"{self.selection!r}, for which no client evaluates: leave it out"
             )
         return self
 

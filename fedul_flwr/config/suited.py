@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.config.run_config import RunConfig
 
 SUITED = (
     *("model", "batch-size", "local-epochs", "learning-rate", "learning-rate-schedule"),
@@ -136,7 +136,9 @@ def with_suited(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[st
     missing, found = unsettled(settings), suited(size, settings.model, clipping)
     chosen = {key: choice for key, choice in found.items() if key in missing}
     values = {key: choice.value for key, choice in chosen.items()}
-    return (parse_flat({**settings.to_flat(), **values}), chosen) if chosen else (settings, {})
+    settings = settings.model_copy(update={k.replace("-", "_"): v for k, v in values.items()})
+    settings.require_effect()
+    return settings, chosen
 
 
 def in_words(chosen: Mapping[str, Choice]) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from fedul_flwr.config.base import AUTO, OR_AUTO, nearest
+from fedul_flwr.config.base import AUTO, OR_AUTO, OnlyWith, nearest, only_with, only_without
 from fedul_flwr.config.data_settings import DataSettings
 
 
@@ -67,15 +67,13 @@ def _name_or_reference(*names: str) -> tuple[AfterValidator]:
 
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
-OF_SCHEDULES = {
-    "cosine": ("learning_rate_rounds",),
-    "plateau": (
-        "learning_rate_patience",
-        "learning_rate_factor",
-        "learning_rate_patience_scope",
-    ),
-}
-"""Settings that have an effect only with one `learning-rate-schedule`."""
+OF_MLP = only_with("model", AUTO, "mlp", "mlp+head")
+PLATEAU = only_with("learning-rate-schedule", "plateau")
+
+
+def _of_vectors(augment: str) -> tuple[OnlyWith, OnlyWith]:
+    """Annotations of the strength of a view of vectors."""
+    return only_with("inputs", "vectors"), only_with("augment", augment, or_strong_views=True)
 
 
 class TrainingSettings(DataSettings):
@@ -85,20 +83,20 @@ class TrainingSettings(DataSettings):
     """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
     `package.module:function` of your own; `+head` behind it adds a second linear layer. `auto`
     here and below follows from the size of the data (docs/defaults.md)."""
-    model_width: Annotated[int, Field(ge=1, le=65536)] = ModelOptions().width
+    model_width: Annotated[int, Field(ge=1, le=65536), OF_MLP] = ModelOptions().width
     """Units of each hidden layer of `mlp`."""
-    model_layers: Annotated[int, Field(ge=1, le=64)] = ModelOptions().layers
+    model_layers: Annotated[int, Field(ge=1, le=64), OF_MLP] = ModelOptions().layers
     """Number of hidden layers of `mlp`."""
-    model_dropout: Annotated[float, Field(ge=0, lt=1)] = ModelOptions().dropout
+    model_dropout: Annotated[float, Field(ge=0, lt=1), OF_MLP] = ModelOptions().dropout
     """Probability of dropout after every hidden layer of `mlp`, in training."""
-    start_from: str = ""
+    start_from: Annotated[str, only_without("xclp-predict.features", "pixels")] = ""
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models and `resnet18-fedul`). A last layer for another
     number of classes keeps its random weights."""
-    frozen_rounds: Annotated[int, Field(ge=0)] = 0
-    """First rounds in which only the last linear layer is trained (with `start-from`); batch norm
-    keeps its statistics in them. Afterwards all layers are trained."""
-    init_scale: Annotated[float, Field(gt=0)] = 1.0
+    frozen_rounds: Annotated[int, Field(ge=0), only_with("start-from")] = 0
+    """First rounds in which only the last linear layer is trained; batch norm keeps its statistics
+    in them. Afterwards all layers are trained."""
+    init_scale: Annotated[float, Field(gt=0), only_without("start-from")] = 1.0
     """Factor of all randomly initialized parameters before round 1, including biases and the gains
     of batch norm."""
     num_rounds: Annotated[int, Field(ge=1)] = 30
@@ -116,21 +114,23 @@ class TrainingSettings(DataSettings):
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
     (1 + cos(pi (t - 1)/T))/2 and keeps them constant from round T on; `plateau` divides them
     whenever the validation loss at the server has stopped falling."""
-    learning_rate_rounds: Annotated[int, Field(ge=0)] = 0
+    learning_rate_rounds: Annotated[
+        int, Field(ge=0), only_with("learning-rate-schedule", "cosine")
+    ] = 0
     """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, for a method in stages, the
     length of the stage."""
-    learning_rate_patience: Annotated[int, Field(ge=1)] = 5
+    learning_rate_patience: Annotated[int, Field(ge=1), PLATEAU] = 5
     """Evaluations without a lower validation loss after which `plateau` divides step sizes; the
     count then restarts from 0."""
-    learning_rate_factor: Annotated[float, Field(gt=1)] = 3.0
+    learning_rate_factor: Annotated[float, Field(gt=1), PLATEAU] = 3.0
     """Divisor of step sizes in `plateau`."""
-    learning_rate_patience_scope: Literal["server", "client"] = "server"
+    learning_rate_patience_scope: Annotated[Literal["server", "client"], PLATEAU] = "server"
     """Who runs `plateau`: the `server`, with all evaluations and for all step sizes; or each
     `client`, with the losses of the rounds in which it takes part, for its own step size
     (FedMatch's authors' code). The server then only adapts its own training."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    momentum: Annotated[float, Field(ge=0, lt=1), only_with("optimizer", "sgd")] = 0.0
     """Momentum of local SGD."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[float, Field(ge=0), only_with("optimizer", *OPTIMIZERS)] = 0.0
     """L2 penalty of the local optimizer."""
     l1: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the L1 penalty on all parameters."""
@@ -140,23 +140,15 @@ class TrainingSettings(DataSettings):
     `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
     vectors: `noise`, `dropout` or `mixup`, as the next three settings say. Or a function of your
     own, `package.module:function` (docs/own-method.md)."""
-    noise: Annotated[float, Field(ge=0)] = 0.2
+    noise: Annotated[float, Field(ge=0), *_of_vectors("noise")] = 0.2
     """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
     vectors; standardized columns have standard deviation 1."""
-    feature_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    feature_dropout: Annotated[float, Field(ge=0, lt=1), *_of_vectors("dropout")] = 0.2
     """Probability with which `augment = "dropout"` and strong views set a feature of a vector to 0,
     the mean of a standardized column."""
-    mixup: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    mixup: Annotated[float, Field(ge=0, le=0.5), *_of_vectors("mixup")] = 0.0
     """Largest share of another point of the batch in a vector, with `augment = "mixup"` and in
     strong views; each vector's share is drawn evenly between 0 and this."""
-
-    @model_validator(mode="after")
-    def _check_model(self) -> Self:
-        if self.model.removesuffix("+head") not in ("mlp", AUTO):
-            for name, value in self.model_options._asdict().items():
-                if value != ModelOptions._field_defaults[name]:
-                    raise ValueError(f"model-{name} = {value} is for model = 'mlp'")
-        return self
 
     @property
     def model_options(self) -> ModelOptions:
@@ -164,28 +156,9 @@ class TrainingSettings(DataSettings):
         return ModelOptions(self.model_width, self.model_layers, self.model_dropout)
 
     @model_validator(mode="after")
-    def _check_momentum(self) -> Self:
-        if self.momentum and self.optimizer != "sgd":
-            raise ValueError("momentum is for optimizer = 'sgd'")
-        if self.weight_decay and self.optimizer not in OPTIMIZERS:
-            raise ValueError(
-                "weight-decay is for optimizer = 'adam' or 'sgd': your own function sets its own"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _check_mixup(self) -> Self:
         if self.augment == "mixup" and not self.mixup:
             raise ValueError("augment = 'mixup' needs a share of the other point: set mixup = 0.2")
-        return self
-
-    @model_validator(mode="after")
-    def _check_schedule(self) -> Self:
-        for schedule, names in OF_SCHEDULES.items():
-            for name in names if schedule != self.learning_rate_schedule else ():
-                if getattr(self, name) != TrainingSettings.model_fields[name].default:
-                    key = name.replace("_", "-")
-                    raise ValueError(f"{key} is for learning-rate-schedule = {schedule!r}")
         return self
 
     @model_validator(mode="after")
@@ -197,14 +170,5 @@ class TrainingSettings(DataSettings):
             raise ValueError(
                 f"start-from = 'torchvision' is for models of torchvision, and model = "
                 f"{self.model!r} is none: choose 'torchvision:NAME' or {others}"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_scale(self) -> Self:
-        if self.start_from and self.init_scale != 1:
-            raise ValueError(
-                f"init-scale = {self.init_scale:g} is for fresh weights, and start-from = "
-                f"{self.start_from!r} names trained ones: leave one of both out"
             )
         return self

@@ -17,7 +17,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat
-from fedul_flwr.config.training_settings import OF_SCHEDULES
+from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.run_files.best_round import Line, best_line, criterion_value
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import table_file
@@ -387,9 +387,10 @@ def changes(given: Overrides, option: Overrides) -> dict[str, Scalar]:
         if key in given and given[key] and key not in wanted:
             wanted[key] = max(1, round(int(given[key]) * share))
     result = {**given, **wanted}
-    gone = [] if result["optimizer"] == "sgd" else ["momentum"]
-    for schedule, names in OF_SCHEDULES.items():
-        if result["learning-rate-schedule"] != schedule:
-            gone += [name.replace("_", "-") for name in names]
+    gone = [
+        name.replace("_", "-")
+        for name, rules in SharedSettings.rules().items()
+        if any(rule.key in option and not rule.holds(result[rule.key]) for rule in rules)
+    ]
     result |= {key: defaults[key] for key in gone if key not in option}
     return {key: value for key, value in result.items() if given.get(key) != value}

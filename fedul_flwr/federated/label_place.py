@@ -6,11 +6,9 @@ from flwr.app import ArrayRecord
 
 from fedul_flwr.config.method_settings import (
     LabelPlaceSettings,
-    ServerTrainingSettings,
     SupervisedPartSettings,
 )
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_policy import ClientPolicy, LabeledClients
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import on_logits
@@ -27,19 +25,6 @@ class LabelPlaceStrategy(MethodStrategy):
     """
 
     policy_class: type[ClientPolicy] = LabeledClients
-
-    @classmethod
-    def validate(cls, settings: RunConfig) -> None:
-        """Refuse settings of training at a server that has no labels."""
-        super().validate(settings)
-        options = settings[ServerTrainingSettings]
-        if not cls.learns_at_server(settings) and options != ServerTrainingSettings():
-            changed = options.model_dump(by_alias=True, exclude_defaults=True)
-            key, value = next(iter(changed.items()))
-            raise UserError(
-                f"Setting server.{key} = {value!r} has no effect with scenario.labels-at = "
-                "'clients', where the server does not train: leave it out."
-            )
 
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
 from fedul_flwr.config.methods import DataKind
-from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind, refuse_other_points
+from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
@@ -50,7 +50,8 @@ def open_named(
     shape = DataShape(source.input_shape, source.class_names, source.columns, bits=source.bits)
     if not settings.features:
         return shape, place, source
-    refuse_other_points(settings, shape.input_shape)  # before an extractor gets them
+    # before an extractor gets them
+    settings.require_effect({"points": kind_of(shape.input_shape)})
     place = feature_source(place, extractor_of(settings))
     featured = read_source(place)
     return replace(shape, num_features=featured.input_shape[0]), place, featured

@@ -16,15 +16,43 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
 @pytest.mark.parametrize(
     ("settings", "shape", "message"),
     [
-        ({"image-size": 8}, VECTOR, "image-size = 8 is for images, and the data are vectors"),
-        ({"missing": "mean"}, IMAGE, "missing = 'mean' is for vectors, and the data are images"),
-        ({"columns": "x"}, IMAGE, "columns = 'x' is for vectors, and the data are images"),
-        ({"standardize": "owner"}, IMAGE, "standardize = 'owner' is for vectors, and the data"),
-        ({"noise": 0.1}, IMAGE, "noise = 0.1 is for vectors, and the data are images"),
-        ({"feature-dropout": 0.1}, IMAGE, "feature-dropout = 0.1 is for vectors, and the data"),
-        ({"mixup": 0.1}, IMAGE, "mixup = 0.1 is for vectors, and the data are images"),
-        ({"mixup": 0.1}, VECTOR, "mixup = 0.1 has no effect with method = 'fedul' and augment ="),
-        ({"augment": "mixup", "mixup": 0.2}, IMAGE, "mixup = 0.2 is for vectors, and the data"),
+        (
+            {"image-size": 8},
+            VECTOR,
+            "image-size = 8 has an effect only with images, and the data are vectors",
+        ),
+        (
+            {"missing": "mean"},
+            IMAGE,
+            "missing = 'mean' has an effect only with vectors, and the data are images",
+        ),
+        (
+            {"columns": "x"},
+            IMAGE,
+            "columns = 'x' has an effect only with vectors, and the data are images",
+        ),
+        ({"standardize": "owner"}, IMAGE, "standardize = 'owner' has an effect only with vectors,"),
+        (
+            {"method": "uda", "noise": 0.1},
+            IMAGE,
+            "noise = 0.1 has an effect only with vectors, and the data are images",
+        ),
+        (
+            {"method": "uda", "feature-dropout": 0.1},
+            IMAGE,
+            "feature-dropout = 0.1 has an effect only with vectors, and",
+        ),
+        (
+            {"method": "uda", "mixup": 0.1},
+            IMAGE,
+            "mixup = 0.1 has an effect only with vectors, and the data are images",
+        ),
+        ({"mixup": 0.1}, VECTOR, "mixup = 0.1 has an effect only with augment = 'mixup' or a"),
+        (
+            {"augment": "mixup", "mixup": 0.2},
+            IMAGE,
+            "mixup = 0.2 has an effect only with vectors, and",
+        ),
         (
             {"augment": "flip"},
             VECTOR,
@@ -40,18 +68,18 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
         (
             {"method": "fixmatch", "ssl.operations": 2},
             VECTOR,
-            "ssl.operations = 2 is for images, and the data are vectors, whose views follow noise",
+            "ssl.operations = 2 has an effect only with images, and the data are vectors",
         ),
         (
             {"method": "xclp", "semi.operations": 2},
             VECTOR,
-            "semi.operations = 2 is for images, and the data are vectors, whose views follow noise",
+            "semi.operations = 2 has an effect only with images, and the data are vectors",
         ),
-        ({"noise": 0.1}, VECTOR, "noise = 0.1 has no effect with method = 'fedul' and augment ="),
+        ({"noise": 0.1}, VECTOR, "noise = 0.1 has an effect only with augment = 'noise' or a"),
         (
             {"augment": "noise", "feature-dropout": 0.1},
             VECTOR,
-            "feature-dropout = 0.1 has no effect with method = 'fedul' and augment = 'noise'",
+            "feature-dropout = 0.1 has an effect only with augment = 'dropout' or a",
         ),
         (
             {"method": "uda", "standardize": "owner", "measure-forgetting": True},
@@ -121,13 +149,11 @@ def test_columns_are_summed_under_masks_where_labels_are(
 
 @pytest.mark.parametrize("kind", ["none", "owner", "constants"])
 def test_a_sum_of_columns_that_nobody_makes_is_refused(kind: str) -> None:
-    settings = parse_flat({"standardize": kind, "standardize-sum": "masked"})
-    with pytest.raises(UserError) as caught:
-        resolve_standardize(settings, VECTOR)
-    assert str(caught.value) == (
-        f"Setting standardize-sum = 'masked' has no effect with standardize = {kind!r}: leave it "
-        "out."
-    )
+    message = "'masked' has an effect only with standardize = 'auto' or 'federation': leave it out"
+    with pytest.raises(UserError, match=message):
+        parse_flat({"standardize": kind, "standardize-sum": "masked"})
+    with pytest.raises(UserError, match=message):
+        resolve_standardize(parse_flat({"standardize-sum": "masked"}), IMAGE)
 
 
 def test_without_clients_the_federation_cannot_standardize() -> None:

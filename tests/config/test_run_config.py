@@ -13,7 +13,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import ValidationError
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import KINDS, Settings
 from fedul_flwr.config.data_settings import PartitionName
 from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSettings, XCLPSettings
 from fedul_flwr.config.methods import METHODS, Method
@@ -226,7 +226,10 @@ def test_options_of_the_mlp_are_refused_with_other_models(key: str, value: float
     assert options._asdict() == {**ModelOptions()._asdict(), key: value}
     with pytest.raises(UserError) as error:
         parse({"model": "linear", f"model-{key}": value})
-    assert str(error.value) == f"Setting model-{key} = {value} is for model = 'mlp'."
+    assert str(error.value) == (
+        f"Setting model-{key} = {value} has an effect only with model = 'auto', 'mlp' or "
+        "'mlp+head': leave it out."
+    )
 
 
 def test_rules_over_several_settings_name_them() -> None:
@@ -241,11 +244,11 @@ def test_rules_over_several_settings_name_them() -> None:
             "fedul.prior-counts": 5,
             "fedul.prior-noise": 0.4,
         },
-        "fedul.learn-priors = true needs fedul.surrogate-loss = 'nll'": {
+        "fedul.learn-priors = true has an effect only with fedul.surrogate-loss = 'nll'": {
             "fedul.learn-priors": True,
             "fedul.surrogate-loss": "release",
         },
-        "fedul.learn-priors-after needs fedul.learn-priors = true": {
+        "fedul.learn-priors-after = 6 has an effect only with fedul.learn-priors = true": {
             "fedul.learn-priors-after": 6,
         },
         "fedul.fewer-sets and fedul.strict-rank exclude each other": {
@@ -255,13 +258,13 @@ def test_rules_over_several_settings_name_them() -> None:
     }.items():
         with pytest.raises(UserError, match=other):
             parse(more)
-    with pytest.raises(UserError, match=r"spread = 'even' needs fedul\.num-sets-max above 0"):
+    with pytest.raises(UserError, match=r"'even' has an effect only with fedul\.num-sets-max:"):
         parse({"fedul.num-sets-spread": "even"})
-    with pytest.raises(UserError, match=r"prior-draws above 1 needs fedul\.same-priors = true"):
+    with pytest.raises(UserError, match=r"= 5 has an effect only with fedul\.same-priors = true:"):
         parse({"fedul.prior-draws": 5})
     with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and input-sh"):
         parse({"dataset": "none", "class-names": "a,b"})
-    with pytest.raises(UserError, match="class-names and input-shape are for dataset = 'none'"):
+    with pytest.raises(UserError, match="'8x8x1' has an effect only with dataset = 'none'"):
         parse({"input-shape": "8x8x1"})
 
 
@@ -280,7 +283,10 @@ def test_parts_of_a_schedule_need_that_schedule(
     for other in {"constant", "cosine", "plateau"} - {schedule}:
         with pytest.raises(UserError) as error:
             parse({"learning-rate-schedule": other, key: value})
-        assert str(error.value) == f"Setting {key} is for learning-rate-schedule = {schedule!r}."
+        assert str(error.value) == (
+            f"Setting {key} = {value!r} has an effect only with learning-rate-schedule = "
+            f"{schedule!r}: leave it out."
+        )
     assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
 
 
@@ -318,30 +324,29 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
 @pytest.mark.parametrize(
     ("key", "value", "choice"),
     [
-        ("fedprox.proximal-mu", 0.5, "base = 'fedavg'"),
-        ("fedadam.eta", 0.5, "base = 'fedavg'"),
-        ("dirichlet.alpha", 0.1, "partition = 'iid'"),
-        ("majority.mild", True, "partition = 'iid'"),
-        ("natural.column", "writer", "partition = 'iid'"),
-        ("fedpl.threshold", 0.5, "method = 'fedul'"),
-        ("fedllp.dropout", 0.2, "method = 'fedul'"),
-        ("fedllp-vat.alpha", 0.5, "method = 'fedul'"),
-        ("fedul-consistency.weight", 0.5, "method = 'fedul'"),
-        ("supervised.label-fraction", 0.5, "method = 'fedul'"),
-        ("labels.total", 50, "method = 'fedul'"),
+        ("fedprox.proximal-mu", 0.5, "base = 'fedprox'"),
+        ("fedadam.eta", 0.5, "base = 'fedadam'"),
+        ("dirichlet.alpha", 0.1, "partition = 'dirichlet'"),
+        ("natural.column", "writer", "partition = 'natural'"),
+        ("fedpl.threshold", 0.5, "method = 'fedpl'"),
+        ("fedllp.dropout", 0.2, "method = 'fedllp' or 'fedllp-vat'"),
+        ("fedllp-vat.alpha", 0.5, "method = 'fedllp-vat'"),
+        ("fedul-consistency.weight", 0.5, "method = 'fedul-consistency'"),
+        ("supervised.label-fraction", 0.5, "method = 'supervised'"),
+        ("semi.relative-confidence", False, "method = 'xclp' or 'local-lp'"),
     ],
 )
 def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
     with pytest.raises(UserError) as error:
         parse({key: value})
+    shown = str(value).lower() if isinstance(value, bool) else repr(value)
     assert str(error.value) == (
-        f"Setting {key} = {value!r} has no effect with {choice}: "
-        "leave it out or choose what it belongs to."
+        f"Setting {key} = {shown} has an effect only with {choice}: leave it out."
     )
 
 
 def test_a_key_of_another_method_is_refused() -> None:
-    with pytest.raises(UserError, match="has no effect with method = 'supervised'"):
+    with pytest.raises(UserError, match="has an effect only with method = 'fedul', 'fedul-f"):
         parse({"method": "supervised", "fedul.share-priors": True})
     sets = parse({"method": "supervised", "fedul.num-sets": 20})[UnlabeledSetSettings]
     assert sets.num_sets == 20  # the same federation as FedUL's, so this has an effect
@@ -361,8 +366,7 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
     with pytest.raises(UserError) as error:
         parse({"client-data": "systems", key: value})
     assert str(error.value) == (
-        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
-        "data: leave it out."
+        f"Setting {key} = {value!r} has an effect only without client-data: leave it out."
     )
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
 
@@ -374,7 +378,7 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
 def test_what_a_simulation_alone_knows_is_refused_where_clients_have_their_own_data(
     method: str, key: str, value: str
 ) -> None:
-    with pytest.raises(UserError, match=f"Setting {key} = '{value}' has no effect with client-dat"):
+    with pytest.raises(UserError, match=f"{key} = '{value}' has an effect only without client-dat"):
         parse({"client-data": "systems", "method": method, key: value})
     assert parse({"method": method, key: value}).to_flat()[key] == value
 
@@ -395,8 +399,7 @@ def test_owners_bring_the_labels_of_partly_labeled_data(key: str, value: Any) ->
     with pytest.raises(UserError) as error:
         parse({**own, key: value})
     assert str(error.value) == (
-        f"Setting {key} = {value!r} has no effect with client-data, where clients bring their own "
-        "data: leave it out."
+        f"Setting {key} = {value!r} has an effect only without client-data: leave it out."
     )
 
 
@@ -416,8 +419,7 @@ def test_an_earlier_split_leaves_nothing_to_deal(key: str, value: Any) -> None:
     with pytest.raises(UserError) as error:
         parse({**earlier, key: value})
     assert str(error.value) == (
-        f"Setting {key} = {value!r} has no effect with labels.split, which says who holds what: "
-        "leave it out."
+        f"Setting {key} = {value!r} has an effect only without labels.split: leave it out."
     )
 
 
@@ -637,7 +639,7 @@ def test_a_table_not_in_use_is_its_defaults() -> None:
 
 @pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam"])
 def test_confidences_of_a_network_cannot_be_made_relative(method: str) -> None:
-    with pytest.raises(UserError, match=r"semi\.relative-confidence = False has no effect with m"):
+    with pytest.raises(UserError, match=r"semi\.relative-confidence = false has an effect only"):
         parse_flat({**default_flat(), "method": method, "semi.relative-confidence": False})
 
 
@@ -657,3 +659,21 @@ def test_keys_of_an_own_methods_table_are_its_options(own: Own) -> None:
     assert both[OwnSettings] == OwnSettings(strength=3.0, twice=True)
     with pytest.raises(UserError, match=re.escape("Unknown setting 'own.strenth'")):
         own(**{"own.strenth": 1.0})
+
+
+def test_given_any_rule_of_a_setting_then_it_names_a_setting_and_values_that_exist() -> None:
+    fields = {
+        f"{name}.{key}".lstrip("."): field
+        for name, kind in {"": SharedSettings, **all_sections()}.items()
+        for key, field in zip(kind.names(), kind.model_fields.values(), strict=True)
+    }
+    kinds: list[type[Settings]] = [SharedSettings, *all_sections().values()]
+    rules = [rule for kind in kinds for found in kind.rules().values() for rule in found]
+    assert len(rules) > 50
+    for rule in rules:
+        if rule.key in KINDS:
+            assert set(rule.values) <= {"images", "vectors", "texts"}
+            continue
+        field = fields[rule.key]
+        choices = get_args(field.annotation)
+        assert not choices or set(rule.values) <= set(choices), rule

@@ -147,7 +147,7 @@ def test_given_any_size_then_the_settled_settings_are_accepted_and_plain(method:
 def test_given_the_width_of_an_mlp_then_vectors_take_it_and_images_refuse_it() -> None:
     wide = parse_flat({"model-width": 64})
     assert with_suited(wide, DataSize((30,), 36))[0].model_width == 64
-    with pytest.raises(UserError, match="model-width = 64 is for model = 'mlp'"):
+    with pytest.raises(UserError, match="model-width = 64 has an effect only with model = "):
         with_suited(wide, DIGITS)
 
 

@@ -160,6 +160,6 @@ def test_weights_without_effect_are_refused(settings: Settings, base: str) -> No
     with pytest.raises(UserError) as error:
         settings(base=base, client_weights="examples")
     assert str(error.value) == (
-        f"Setting client-weights = 'examples' has no effect on base = {base!r}, which weighs no "
-        "client more than another."
+        "Setting client-weights = 'examples' has an effect only with base other than 'fedmedian', "
+        "'fedtrimmedavg', 'krum' or 'bulyan': leave it out."
     )

@@ -97,7 +97,8 @@ def test_the_log_says_what_holds(
         ({**EPSILON, "xclp.dp-delta": 1.0}, "xclp.dp-delta = 1.0: must be less than 1.0."),
         (
             {**LABELS, "xclp.dp-delta": 1e-3},
-            "xclp.dp-delta = 0.001 has no effect with xclp.codes-epsilon = 0: leave it out.",
+            "xclp.dp-delta = 0.001 has an effect only with xclp.codes-epsilon other than 0: leave "
+            "it out.",
         ),
     ],
 )
@@ -108,5 +109,5 @@ def test_settings_that_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_propagation_within_clients_needs_no_noise() -> None:
-    with pytest.raises(UserError, match="has no effect with method = 'local-lp'"):
+    with pytest.raises(UserError, match="has an effect only with method = 'xclp' or 'xclp-pred"):
         parse("local-lp", **EPSILON)

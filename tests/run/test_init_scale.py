@@ -69,8 +69,7 @@ def test_trained_weights_are_not_multiplied() -> None:
     with pytest.raises(UserError) as error:
         parse_flat(flat)
     assert str(error.value) == (
-        "Setting init-scale = 2 is for fresh weights, and start-from = 'runs/earlier' names "
-        "trained ones: leave one of both out."
+        "Setting init-scale = 2.0 has an effect only without start-from: leave it out."
     )
     parse_flat({**flat, "init-scale": 1.0})
 

@@ -250,5 +250,5 @@ def test_texts_need_an_extractor_of_ones_own(features: str) -> None:
 
 
 def test_images_and_tables_without_texts_refuse_a_column_of_texts(settings: Settings) -> None:
-    with pytest.raises(UserError, match="text-column = 'review' is for texts, and the data are"):
+    with pytest.raises(UserError, match="'review' has an effect only with texts, and the data are"):
         train(settings(**TEXTS), 2)

@@ -490,14 +490,14 @@ def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) 
     ("options", "message"),
     [
         ({"fedmatch.helpers": 0, "fedmatch.keep-helpers": True},
-         "Setting fedmatch.keep-helpers is for fedmatch.helpers above 0."),
+         "fedmatch.keep-helpers = true has an effect only with fedmatch.helpers other than 0"),
         ({"fedmatch.helpers": 0, "fedmatch.helper-interval": 2},
-         "Setting fedmatch.helper-interval is for fedmatch.helpers above 0."),
+         "fedmatch.helper-interval = 2 has an effect only with fedmatch.helpers other than 0"),
         ({"fedmatch.helpers": 0, "fedmatch.ties": "lowest"},
-         "Setting fedmatch.ties is for fedmatch.helpers above 0."),
+         "fedmatch.ties = 'lowest' has an effect only with fedmatch.helpers other than 0"),
         *(
             ({"fedmatch.decomposition": False, f"fedmatch.{key}": value},
-             f"Setting fedmatch.{key} is for fedmatch.decomposition = true.")
+             f"{key} = {value!r} has an effect only with fedmatch.decomposition = true")
             for key, value in (
                 *(("l2-weight", 1.0), ("l1-weight", 0.0), ("psi-factor", 0.0)),
                 *(("evaluate-with", "sigma"), ("psi-cutoff", 0.0)),

@@ -154,7 +154,7 @@ def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
 
 
 def test_a_fraction_that_evaluates_nothing_is_refused(settings: Settings) -> None:
-    with pytest.raises(UserError, match=r"fraction-evaluate = 0\.5 has no effect with selection"):
+    with pytest.raises(UserError, match=r"fraction-evaluate = 0\.5 has an effect only with sele"):
         settings(fraction_evaluate=0.5, selection="last")
 
 

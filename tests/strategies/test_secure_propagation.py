@@ -147,7 +147,7 @@ def test_as_many_clients_with_labels_as_asked_for_are_enough_and_one_less_is_not
 
 @pytest.mark.parametrize(("key", "value"), [("codes-seed", "run"), ("min-labeled-clients", 2)])
 def test_what_has_no_effect_in_the_clear_is_refused(key: str, value: Any) -> None:
-    with pytest.raises(UserError, match=f"^Setting xclp.{key} = .* has no effect with xclp.secure"):
+    with pytest.raises(UserError, match=f"^Setting xclp.{key} = .* has an effect only with xclp"):
         parties("plaintext", options={f"xclp.{key}": value})
 
 

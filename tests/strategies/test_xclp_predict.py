@@ -270,7 +270,7 @@ def test_settings_are_refused_in_one_sentence(
 
 def test_a_model_without_use_is_refused(settings: Settings) -> None:
     model = train(settings(method="labels-only", model="mlp", num_rounds=1), 2)
-    with pytest.raises(UserError, match=r"start-from = .* has no effect with xclp-predict\.feat"):
+    with pytest.raises(UserError, match=r"start-from = .* an effect only with xclp-predict\.feat"):
         train(settings(**QUICK, start_from=str(model)), 2)
 
 
