@@ -1,4 +1,4 @@
-# make demo | test | check | crosscheck | bench: each sets up what it needs, once.
+# make demo | test | fast | check | crosscheck | bench: each sets up what it needs, once.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
+.PHONY: setup demo test fast test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,11 @@ endif
 
 test: $(STAMP)
 	$(PYTEST) -m "not slow"
+
+# Numerics and settings alone: a minute on two cores, for every change of a formula.
+FAST := tests/config tests/learning tests/models tests/propagation tests/secure tests/test_surrogate.py
+fast: $(STAMP)
+	$(BIN)/python -m pytest --dist worksteal -n $(WORKERS) -m "not slow and not realdata" $(FAST)
 
 # A few tests with the oldest Flower allowed and the newest there is, if another one is installed.
 flower-versions: $(STAMP)

@@ -100,7 +100,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         learns = options.learn_priors
         priors = self._learned(int(config["server-round"])) if learns else sets.priors
         return SurrogateLoss(
-            torch.from_numpy(priors),
+            torch.tensor(priors),  # a copy: what was kept in a file is read-only
             torch.from_numpy(sizes),
             None if prior is None else torch.from_numpy(prior),
             kind=options.surrogate_loss,

@@ -8,14 +8,9 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.method_settings import (
-    ConsistencySettings,
-    FixMatchSettings,
-    ScenarioSettings,
-    SupervisedPartSettings,
-    UDASettings,
     ViewSettings,
 )
-from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from tests.support.runs import train
@@ -32,42 +27,6 @@ def refused(message: str, method: str = "uda", **options: Any) -> None:
     with pytest.raises(UserError) as error:
         parse(method, **options)
     assert str(error.value) == message
-
-
-def test_every_table_has_its_widest_class() -> None:
-    tables = all_sections()
-    assert tables["scenario"] is ScenarioSettings
-    assert tables["ssl"] is ConsistencySettings
-    assert issubclass(ConsistencySettings, ViewSettings)
-    assert issubclass(ViewSettings, SupervisedPartSettings)
-    assert (tables["uda"], tables["fixmatch"]) == (UDASettings, FixMatchSettings)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "rule"),
-    [
-        ("scenario.labels-at", "nowhere", "must be one of 'clients' or 'server'"),
-        ("scenario.streaming-steps", 0, "must be at least 1"),
-        ("scenario.rounds-per-step", 0, "must be at least 1"),
-        ("ssl.supervised-weight", 0, "must be greater than 0.0"),
-        ("ssl.unsupervised-weight", -1, "must be at least 0.0"),
-        ("ssl.unlabeled-batch-size", -1, "must be at least 0"),
-        ("ssl.randaugment", "ours", "must be one of 'paper' or 'release'"),
-        ("ssl.operations", 14, "must be at most 13"),
-        ("ssl.operations", 0, "must be at least 1"),
-        ("ssl.max-magnitude", 11, "must be at most 10"),
-        ("ssl.min-magnitude", -1, "must be at least 0"),
-        (
-            "uda.signal-annealing",
-            "log",
-            "must be one of 'exponential', 'linear', 'logarithmic' or 'none'",
-        ),
-        ("uda.threshold", 1, "must be less than 1.0"),
-        ("uda.temperature", 0, "must be greater than 0.0"),
-    ],
-)
-def test_a_value_out_of_range(key: str, value: Any, rule: str) -> None:
-    refused(f"Setting {key} = {value!r}: {rule}.", **{key: value})
 
 
 def test_rules_over_two_settings() -> None:
@@ -119,24 +78,6 @@ def test_what_has_an_effect_without_labels_at_clients() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "key", "value"),
-    [
-        ("all-labels", "labels.total", 50),
-        ("all-labels", "ssl.operations", 3),
-        ("all-labels", "ssl.unsupervised-weight", 2.0),
-        ("fixmatch", "uda.temperature", 0.5),
-        ("uda", "fixmatch.threshold", 0.5),
-        ("labels-only", "scenario.streaming-steps", 2),
-        ("uda", "semi.labels-only-rounds", 3),
-    ],
-)
-def test_a_key_of_another_method(method: str, key: str, value: Any) -> None:
-    with pytest.raises(UserError, match=f"{key} = {value} has an effect only with method = ") as e:
-        parse(method, **{key: value})
-    assert f"'{method}'" not in str(e.value)
-
-
-@pytest.mark.parametrize(
     ("key", "value"),
     [("points", 10), ("epochs", 2), ("dataset", "digits"), ("learning-rate", 0.5)],
 )
@@ -149,11 +90,6 @@ def test_a_server_without_labels_has_no_settings(method: str, key: str, value: A
         **{f"server.{key}": value},
     )
     LabelPlaceStrategy.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
-
-
-def test_who_trains() -> None:
-    assert LabelPlaceStrategy.learns_at_server(parse(**AT_SERVER))
-    assert not LabelPlaceStrategy.learns_at_server(parse())
 
 
 def test_labels_at_a_server_that_has_none(settings: Settings) -> None:

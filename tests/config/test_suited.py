@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.base import AUTO
-from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.config.suited import (
-    SUITED,
     DataSize,
     in_words,
     suited,
@@ -34,15 +33,6 @@ TODAY = {
 
 def values(size: DataSize) -> dict[str, Any]:
     return {key: choice.value for key, choice in suited(size).items()}
-
-
-def test_by_default_every_suited_setting_is_auto() -> None:
-    defaults = default_flat()
-    assert {key for key, value in defaults.items() if value == AUTO} - {
-        *("standardize", "standardize-sum", "selection", "device", "precision", "test-prior"),
-        "server.when",
-    } == set(SUITED)
-    assert unsettled(parse_flat({})) == SUITED
 
 
 def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() -> None:

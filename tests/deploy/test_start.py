@@ -72,10 +72,14 @@ def test_given_a_part_that_ends_then_the_program_starts_again(
         assert process.stdout is not None
         assert process.stderr is not None
         said: list[str] = []
-        threading.Thread(target=lambda: said.extend(process.stderr or []), daemon=True).start()
-        threading.Timer(120, process.kill).start()
+        reader = threading.Thread(target=lambda: said.extend(process.stderr or []), daemon=True)
+        reader.start()
+        last = threading.Timer(120, process.kill)
+        last.start()
         starts = [process.stdout.readline() for _ in range(2)]
         process.kill()
+        last.cancel()
+        reader.join(60)
     assert starts == ["started\n"] * 2
     assert any(line.startswith(f"This program does not work any more: {why}") for line in said)
 

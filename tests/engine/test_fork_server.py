@@ -46,18 +46,26 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def test_given_files_with_names_of_modules_then_no_command_runs_them(folder: Path) -> None:
-    few = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
-    fedul(folder, "run", *few, "--output", "first")
-    fedul(folder, "label", "--num-supernodes", "3", "--output", "labels")
-    fedul(folder, "compare", "--methods", "fedul", "--seeds", "0", *few)
-    assert not (folder / "marker").exists()
+FEW = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
 
 
-@pytest.mark.ray
-def test_given_files_with_names_of_modules_then_ray_runs_none(folder: Path) -> None:
-    few = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
-    fedul(folder, "run", *few, "--engine", "ray", "--output", "first")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("compare", "--methods", "fedul", "--seeds", "0", *FEW),
+        pytest.param(("run", *FEW, "--output", "first"), marks=pytest.mark.slow),
+        pytest.param(("label", "--num-supernodes", "3"), marks=pytest.mark.slow),
+        pytest.param(
+            ("run", *FEW, "--engine", "ray", "--output", "first"),
+            marks=[pytest.mark.ray, pytest.mark.slow],
+        ),
+    ],
+    ids=["compare", "run", "label", "ray"],
+)
+def test_given_files_with_names_of_modules_then_no_command_runs_them(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    fedul(folder, *command)
     assert not (folder / "marker").exists()
 
 

@@ -200,6 +200,7 @@ def test_success_then_failure_on_one_superlink(
     assert not own_home.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_dead_process_is_a_failure_with_a_reason(
     mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]
@@ -225,8 +226,8 @@ def test_a_dead_process_is_a_failure_with_a_reason(
     ("number", "target", "exit_code"),
     [
         (signal.SIGTERM, "python", -signal.SIGTERM),  # while the SuperLink starts
-        (signal.SIGINT, "raylet", -signal.SIGINT),  # Ctrl-C once Ray is there
-        (signal.SIGKILL, "flwr-simulation", -signal.SIGKILL),
+        pytest.param(signal.SIGINT, "raylet", -signal.SIGINT, marks=pytest.mark.slow),  # Ctrl-C
+        pytest.param(signal.SIGKILL, "flwr-simulation", -signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
 def test_a_signal_leaves_no_process(

@@ -337,7 +337,9 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         process.wait()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_given_a_signal_then_nothing_is_left_and_the_run_goes_on_later(
     command: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
 ) -> None:

@@ -113,15 +113,6 @@ def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: lis
     assert summary(trial)["test_error"] == error
 
 
-def test_given_a_labeling_then_the_status_in_its_summary_counts(here: Path) -> None:
-    (trial,) = plan(here, LABELS).trials
-    assert read_trial(trial).status == "to do"
-    write_label_run(trial.directory)
-    assert read_trial(trial).status == "finished"
-    (trial.directory / "summary.json").write_text('{"status": "other"}')
-    assert read_trial(trial).status == "to do"
-
-
 def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(here: Path) -> None:
     asked = plan(here, LABELS, MODEL)
     write_label_run(asked.trials[0].directory)

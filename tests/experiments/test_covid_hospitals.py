@@ -20,8 +20,6 @@ from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
-from fedul_flwr.experiments.table_file import Size, read_table
-from fedul_flwr.experiments.table_plan import Device, plan_column
 from tests.support.runs import metrics, train
 
 ROOT = Path(__file__).parents[2]
@@ -163,20 +161,6 @@ def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path
     write(tmp_path / "test.parquet", ["b", "c"], 2, rng)
     with pytest.raises(ValueError, match="1 patients are among training and test images"):
         script.write_hospitals(tmp_path, tmp_path / "out")
-
-
-@pytest.mark.parametrize(("recipe", "clients"), [("covid-fedmatch", 10), ("covid-fedul", 5)])
-@pytest.mark.parametrize("size", ["full", "quick"])
-def test_given_a_recipe_then_all_its_rows_have_the_same_hospitals(
-    recipe: str, clients: int, size: Size
-) -> None:
-    table = read_table(EXPERIMENTS, f"recipes/{recipe}")
-    for column in table.columns:
-        plan = plan_column(table, column, size, (0,), Device())
-        assert plan.num_clients == clients
-        # Hospitals are the same, and the folder with all labels is another.
-        assert all("client-data differs" in warning for warning in plan.split_warnings)
-        assert {trial.config.learning_rate_schedule for trial in plan.trials} == {"constant"}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from fedul_flwr.experiments.table_file import table_names
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from tests.support.paper_tables import (
     EXPERIMENTS,
-    changed_by_quick,
     column_settings,
     columns,
     row_settings,
@@ -58,7 +56,6 @@ COLUMNS = {
     "xclp/table-6": 6,
 }
 FEDUL = columns("fedul/", "bi-objective/")
-WITH_RIVALS = [(name, column) for name, column in FEDUL if "FedPL" in table(name).rows()]
 REDUCED = {
     *("model", "num-rounds", "evaluate-every", "points-per-client", "learning-rate", "image-size"),
     "start-from",
@@ -151,64 +148,6 @@ def test_given_a_column_of_fedul_then_it_has_the_papers_settings(name: str, colu
     assert flat["fedul.prior-draws"] == (num_clients(name, column) if is_shared else 1)
 
 
-@pytest.mark.parametrize(("name", "column"), FEDUL)
-def test_given_quick_then_columns_of_fedul_are_smaller_and_have_the_same_clients(
-    name: str, column: str
-) -> None:
-    changed = changed_by_quick(name, column)
-    assert {"model", "num-rounds", "evaluate-every"} <= changed <= REDUCED
-    assert table(name).num_clients(column, "quick") == num_clients(name, column)
-
-
-@pytest.mark.parametrize(("name", "column"), WITH_RIVALS)
-def test_given_a_rival_of_fedul_then_it_has_the_settings_of_the_authors_code(
-    name: str, column: str
-) -> None:
-    found = {row: row_settings(name, column, row) for row in table(name).rows_of(column, "full")}
-    released = {"labels": "drawn", "relabel": True, "mix": "outputs", "pairing": "shorter"}
-    assert {key: found["FedPL"][f"fedpl.{key}"] for key in released} == released
-    assert found["FedPL"]["l1"] == 0
-    assert {flat["l1"] for row, flat in found.items() if row != "FedPL"} == {found["FedUL"]["l1"]}
-    vat = found["FedLLP-VAT"]
-    assert found["FedLLP"]["fedllp.dropout"] == vat["fedllp.dropout"] == 0.2
-    # Appendix D.2; MNIST's are the method's defaults.
-    weights = (5e-4, 0.01) if column.startswith("MNIST") else (0.05, 6.0)
-    assert (vat["fedllp-vat.alpha"], vat["fedllp-vat.radius"]) == weights
-    assert vat["fedllp-vat.recipe"] == "release"
-    assert found["FedAvg 10 %"]["supervised.label-fraction"] == 0.1
-    assert found["FedAvg 10 %"]["supervised.steps"] == "labeled"
-    assert found["FedAvg 100 %"]["supervised.label-fraction"] == 1.0
-
-
-@pytest.mark.parametrize(("name", "column"), WITH_RIVALS)
-def test_given_quick_then_rivals_of_fedul_differ_in_steps_and_evaluation_alone(
-    name: str, column: str
-) -> None:
-    full, quick = (table(name).rows_of(column, size) for size in ("full", "quick"))
-    assert list(full) == list(quick)
-    for row in full:
-        changed = {
-            "FedAvg 10 %": {"supervised.steps": "sets"},
-            "FedPL": {"evaluate-every": 1},
-            "FedLLP-VAT": {"fedllp-vat.recipe": "paper"},
-        }.get(row, {})
-        assert quick[row] == {**full[row], **changed}
-
-
-def test_given_the_file_of_bases_then_it_runs_over_a_column(tmp_path: Path) -> None:
-    runs = read_runs(EXPERIMENTS / "fedul" / "bases.toml")
-    over = table("fedul/table-1").settings_of("MNIST Non-IID M=10", "full")
-    plan = make_plan(runs, over, (0,), 5, tmp_path)
-    bases = ["fedavg", "fedprox", "scaffold", "fedavg", "scaffold", "fednova"]
-    assert [cell.config.base for cell in plan.trials] == bases
-
-
-@pytest.mark.parametrize("file", sorted(EXPERIMENTS.glob("*/methods*.toml")), ids=str)
-def test_given_a_file_of_methods_then_each_run_has_a_method(file: Path) -> None:
-    for name, own in tomllib.loads(file.read_text()).items():
-        assert "method" in own, name
-
-
 def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_split(
     tmp_path: Path,
 ) -> None:
@@ -218,15 +157,6 @@ def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_spl
     on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
     assert {cell.config.method for cell in plan.trials} == on_sets
     assert plan.split_warnings == ()
-
-
-def test_given_the_private_runs_then_they_differ_in_their_noise_alone(tmp_path: Path) -> None:
-    plan = make_plan(read_runs(OVERVIEW / "private-runs.toml"), {}, (0,), 20, tmp_path)
-    plain, *private = [cell.config.to_flat() for cell in plan.trials]
-    of_noise = {"dp.clipping", "dp.norm", "dp.noise-multiplier", "output"}
-    for flat in private:
-        assert {key for key in flat if flat[key] != plain[key]} <= of_noise
-    assert [flat["dp.noise-multiplier"] for flat in private] == [0.3, 1.0]
 
 
 @pytest.mark.parametrize(

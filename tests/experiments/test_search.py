@@ -101,13 +101,6 @@ def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
-def test_given_no_rungs_then_all_trials_are_complete(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    records = run_search(task(tmp_path, rungs=0), nothing)
-    assert {record["state"] for record in records} == {"complete"}
-
-
 def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -180,14 +173,6 @@ def test_given_a_warm_up_then_rungs_begin_after_it(
     assert [record["rounds"] for record in run_search(asked, nothing)[:2]] == [12, 8]
     assert task(tmp_path, **{**settings, "fedpl.warm_up_rounds": 11}).warm_up == 6
     assert task(tmp_path, num_rounds=12).warm_up == 0
-
-
-def test_given_an_infinite_validation_loss_then_the_trial_has_diverged(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.validation_loss = lambda rate: math.inf if rate == 0.5 else 1.0
-    records = run_search(task(tmp_path), nothing)
-    assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.5}]
 
 
 def test_given_diverged_trials_then_new_ones_take_their_place(

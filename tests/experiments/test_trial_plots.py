@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.experiments.table_file import Size, Table, read_table
+from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.trial_plots import column_figure
-from tests.support.digits_table import FILE, TABLE
 
 
 def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
@@ -39,28 +38,6 @@ def test_given_equal_last_errors_then_the_labels_do_not_overlap(digits_table: Pa
     figure = column_figure(table, "M=10", "full", results)
     heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
     assert heights[1] - heights[0] == pytest.approx(0.045)
-
-
-def subtitle_of(table: Table, size: Size) -> str:
-    results = {("FedUL", "M=10", 0): run([1], [5.0])}
-    return str(column_figure(table, "M=10", size, results).axes[0].get_title(loc="left"))
-
-
-def test_the_subtitle_names_the_size(digits_table: Path) -> None:
-    FILE.write_text(TABLE + "\n[quick]\nclients = 2\n")
-    table = read_table(digits_table / "experiments", "mini/table-1")
-    assert subtitle_of(table, "full") == "3 clients"
-    assert subtitle_of(table, "quick") == "quick size, 2 clients"
-
-
-def test_given_tuned_runs_then_the_subtitle_says_that_every_row_was_searched(
-    digits_table: Path,
-) -> None:
-    table = read_table(digits_table / "experiments", "mini/table-1")
-    results = {("FedUL", "M=10", 0): run([1], [5.0])}
-    figure = column_figure(table, "M=10", "full", results, tuned=True)
-    said = figure.axes[0].get_title(loc="left")
-    assert said == "3 clients, every row with settings that one search chose for it"
 
 
 def test_given_training_with_labels_then_its_line_says_how_many_there_are(

@@ -17,10 +17,8 @@ from fedul_flwr.experiments.table_plan import start_settings
 from tests.support.paper_tables import (
     EXPERIMENTS,
     ROOT,
-    changed_by_quick,
     column_settings,
     columns,
-    row_settings,
     table,
 )
 
@@ -35,8 +33,6 @@ DATASETS = {
     "CIFAR-100": "uoft-cs/cifar100",
     "Mini-ImageNet": str(ROOT / "mini-imagenet"),
 }
-LARGEST_STEPS = ((50, 0.3), (20, 0.1), (0, 0.05))
-"""The authors' code: from so many labels in a batch on, this step size."""
 
 
 def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
@@ -89,54 +85,6 @@ def test_given_a_column_then_its_settings_are_those_in_its_name(
     assert not table(name).settings.paper
 
 
-@pytest.mark.parametrize(("name", "column"), TRAINED)
-def test_given_a_column_that_trains_then_it_has_the_papers_settings(name: str, column: str) -> None:
-    flat, clients = column_settings(name, column), table(name).num_clients(column, "full")
-    expected = {
-        **{"optimizer": "sgd", "momentum": 0.0, "weight-decay": 2e-4, "batch-size": 50},
-        **{"num-rounds": 3000, "semi.labels-only-rounds": 1500, "local-epochs": 5},
-        "semi.recipe": "release",
-        **{"learning-rate-schedule": "cosine", "learning-rate-rounds": 2000},
-        **{"validation-fraction": 0.1, "client-weights": "uniform", "points-per-client": 0},
-        **{"xclp.k": 10, "xclp.num-bits": 4096, "xclp.alpha": 0.99, "semi.labeled-share": 0.6},
-    }
-    assert {key: flat[key] for key in expected} == expected
-    total, part = flat["labels.total"], flat["labels.labeled-clients"]
-    assert isinstance(total, int)
-    assert isinstance(part, float)
-    of_client = total / (part * clients)
-    step = next(step for labels, step in LARGEST_STEPS if of_client >= labels)
-    assert flat["learning-rate"] == step
-    assert float(str(flat["fraction-train"])) * clients == 5
-    form = (flat["model"], flat["augment"], flat["image-size"])
-    is_mini = column.startswith("Mini")
-    cifar = ("cnn13", "translate-flip", 0)
-    assert form == (("resnet18", "rotate-flip", 84) if is_mini else cifar)
-
-
-@pytest.mark.parametrize(("name", "column"), TRAINED)
-def test_given_quick_then_columns_that_train_are_smaller(name: str, column: str) -> None:
-    # Full Mini-ImageNet has larger images; its quick runs and CIFAR's have 32 x 32 pixels.
-    mini = {"image-size"} if column.startswith("Mini") else set()
-    assert changed_by_quick(name, column) <= {
-        *("model", "num-rounds", "semi.labels-only-rounds", "evaluate-every", "local-epochs"),
-        *("points-per-client", "learning-rate", "learning-rate-rounds", "fraction-train"),
-        "semi.recipe",
-        *mini,
-    }
-    # 0.25 of 20 clients are five, as 0.05 of 100 are.
-    assert float(str(column_settings(name, column, "quick")["fraction-train"])) * 20 == 5
-
-
-@pytest.mark.parametrize(("name", "column"), LABELED)
-def test_given_quick_then_columns_that_label_are_smaller(name: str, column: str) -> None:
-    of_isic = {"image-size", "points-per-client", "start-from"}
-    of_femnist = {"dataset", "xclp-predict.groups", "start-from"}
-    changed = changed_by_quick(name, column)
-    assert changed
-    assert changed <= (of_femnist if name == "xclp/table-6" else of_isic)
-
-
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "column"), [*TRAINED, *columns("recipes/xclp")])
 def test_given_a_column_that_trains_then_its_clients_have_as_many_labels_as_it_says(
@@ -185,39 +133,3 @@ def test_given_a_column_that_starts_from_a_run_then_that_has_the_same_points_and
     batch = 64 if data == "isic" else 10
     found = (other.optimizer, other.learning_rate, other.batch_size, other.local_epochs)
     assert found == ("sgd", step, batch, 1)
-
-
-def test_given_a_number_in_the_name_of_a_starting_run_then_it_is_that_of_the_column() -> None:
-    starts = {
-        ("xclp/table-1", "finetuned 100 %"): "xclp/table-1/training-1",
-        ("xclp/table-3", "finetuned 25 %"): "xclp/table-1/training-0.25",
-        ("xclp/table-2", "finetuned hospital 0"): "xclp/table-2/training-client0",
-    }
-    for (name, column), run in starts.items():
-        assert table(name).settings_of(column, "full")["start-from"] == f"runs/{run}"
-        quick = table(name).settings_of(column, "quick")["start-from"]
-        assert quick == f"runs/{run.replace('/training', '/quick/training')}"
-
-
-def test_given_another_column_then_it_starts_from_pretrained_weights_or_none() -> None:
-    for name, column in [found for found in LABELED if found not in STARTED]:
-        start = "" if column.startswith("identity") else "torchvision"
-        assert column_settings(name, column)["start-from"] == start
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("name", "column"), [*TRAINED, *columns("recipes/xclp")])
-def test_given_a_rival_of_xclp_then_it_has_the_columns_model(
-    name: str, column: str, size: Size
-) -> None:
-    model = str(column_settings(name, column, size)["model"])
-    head = {"cnn13": "cnn13-plain+head"}.get(model, f"{model}+head")
-    rows = table(name).rows_of(column, size)
-    found = {row: row_settings(name, column, row, size) for row in rows}
-    assert {row: flat["model"] for row, flat in found.items()} == {
-        row: head if row == "FedSiam" else model for row in rows
-    }
-    # SGD on psi diverges at the others' step size; there are no stages, and so one schedule.
-    fedmatch = found["FedMatch"]
-    assert fedmatch["learning-rate"] == (0.01 if size == "quick" or model == "mlp" else 1e-3)
-    assert fedmatch["learning-rate-rounds"] == 0

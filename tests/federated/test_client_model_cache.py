@@ -31,14 +31,6 @@ def assert_same(one: Parts, other: Parts) -> None:
         np.testing.assert_array_equal(array, flatten(other)[name])
 
 
-def test_nobody_holds_anything_at_first(tmp_path: Path) -> None:
-    held = ClientModelCache(tmp_path / "held")
-    assert held.of(3) == {}
-    assert held.rounds == {}
-    held.forget(3)
-    assert held.state_dict()[ROUNDS].shape == (0, 2)
-
-
 def test_what_was_kept_is_held(tmp_path: Path) -> None:
     held = ClientModelCache(tmp_path / "held")
     held.save(3, 1, parts(0.1))
@@ -49,15 +41,6 @@ def test_what_was_kept_is_held(tmp_path: Path) -> None:
     assert_same(held.of(3), parts(0.2))
     assert held.rounds == {3: 7, 11: 1}
     assert held.of(1) == {}
-
-
-def test_what_is_forgotten_is_not_held(tmp_path: Path) -> None:
-    held = ClientModelCache(tmp_path / "held")
-    held.save(3, 1, parts(0.1))
-    held.forget(3)
-    assert held.of(3) == {}
-    held.save(3, 9, parts(0.3))
-    assert_same(held.of(3), parts(0.3))
 
 
 def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(

@@ -102,12 +102,6 @@ def test_given_sizes_that_are_not_those_of_its_points_then_they_are_refused(
         )
 
 
-def test_given_no_sets_and_no_points_then_the_sizes_fit(settings: Settings) -> None:
-    report = ClientReport(0, num_points=0)
-    admission(settings(**SHARED)).accept(report, told())
-    assert report.set_sizes == []
-
-
 DROP = "fedul.on-refusal = 'drop' leaves such clients out"
 WAYS_OUT = (
     "Ways out: 3 sets or more (fedul.num-sets in a simulation); method = 'fedllp', for which one "

@@ -119,29 +119,3 @@ def test_given_the_second_stage_then_each_kind_is_drawn_by_its_own_stream(
         labeled = drawn(config, "sample", number, 30, 14)
         unlabeled = {30 + at for at in drawn(config, "sample unlabeled", number, 20, 11)}
         assert found == labeled | unlabeled
-
-
-@pytest.mark.parametrize(
-    ("share", "labeled", "expected"),
-    [
-        (0.6, 10, (6, 4)),
-        (0.6, 3, (3, 7)),  # six are asked for, and there are three
-        (0.6, 19, (9, 1)),  # a single one without labels
-        (1.0, 15, (10, 0)),
-        (1.0, 5, (5, 5)),
-    ],
-)
-def test_given_too_few_of_a_kind_then_the_other_fills_up(
-    settings: Settings, share: float, labeled: int, expected: tuple[int, int]
-) -> None:
-    config = stages(settings, share, fraction_train=0.5)  # ten of twenty
-    policy = policy_of(LabelStages, config, labeled, 20 - labeled)
-    having = [client.partition_id < labeled for client in policy.sample(3)]
-    assert (having.count(True), having.count(False)) == expected
-
-
-def test_given_hardly_any_share_then_still_one_client_has_labels(settings: Settings) -> None:
-    config = stages(settings, 1e-12, fraction_train=0.5)
-    policy = policy_of(LabelStages, config, labeled=10, unlabeled=10)
-    found = [client.partition_id < 10 for client in policy.sample(3)]
-    assert (sum(found), len(found)) == (1, 10)

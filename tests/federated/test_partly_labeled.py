@@ -148,12 +148,6 @@ def test_of_either_kind_those_are_drawn_that_are_there(strategy: Build) -> None:
         ]
 
 
-def test_nobody_has_a_label(strategy: Build) -> None:
-    with pytest.raises(UserError) as error:
-        strategy(set(), 3)
-    assert str(error.value) == "No client has a label: there is nothing to learn classes from."
-
-
 # Whole runs
 
 
@@ -209,7 +203,6 @@ XCLP: dict[str, Any] = {
 
 RESUMED: dict[str, tuple[dict[str, Any], int]] = {
     # Calls: hello, prepare, round 1; then compare, sum, train in rounds 2, 3 and 4.
-    "xclp before the sum": (XCLP, 7),
     "xclp after the sum": (XCLP, 8),
     "xclp over scaffold": (
         {**XCLP, "base": "scaffold", "optimizer": "sgd", "learning_rate": 0.1},
@@ -219,7 +212,6 @@ RESUMED: dict[str, tuple[dict[str, Any], int]] = {
     "fedsem before its labels are used": ({**QUICK, "method": "fedsem"}, 4),
     # Hello, prepare, rounds 1 to 4: the teacher of round 2 is lost and found again.
     "fedsiam": ({**QUICK, "method": "fedsiam", "fraction_train": 0.5}, 4),
-    "fedsem later": ({**QUICK, "method": "fedsem", "fraction_train": 0.5}, 5),
 }
 
 
@@ -234,21 +226,10 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     assert_same_run(resume(directory, 4), whole)
 
 
-def test_bases_train_with_it(settings: Settings) -> None:
-    plan = {**XCLP, "num_rounds": 3, "optimizer": "sgd", "learning_rate": 0.1}
-    plain = train(settings(**plan), 4)
-    bases: dict[str, dict[str, Any]] = {"fedprox": {"fedprox.proximal-mu": 1.0}, "scaffold": {}}
-    bases["fedadam"] = {}
-    runs = {base: train(settings(**plan, base=base, **more), 4) for base, more in bases.items()}
-    for run in runs.values():
-        assert not same(run, plain)
-        assert all(np.isfinite(array).all() for array in last_model(run).values())
-        assert [line["failures"] for line in metrics(run)] == [0, 0, 0]
-    assert same(train(settings(**plan, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 4), plain)
-
-
-@pytest.mark.parametrize("base", ["fedavg", "scaffold"])
-@pytest.mark.parametrize("method", ["pseudo-label", "fedsem", "fedsiam", "xclp"])
+@pytest.mark.parametrize(
+    ("method", "base"),
+    [("pseudo-label", "scaffold"), ("fedsem", "fedavg"), ("fedsiam", "fedavg"), ("xclp", "fedavg")],
+)
 def test_a_client_with_nothing_to_learn_from_is_left_out(
     settings: Settings, tmp_path: Path, method: str, base: str
 ) -> None:

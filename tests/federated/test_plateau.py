@@ -80,9 +80,8 @@ def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, m
         np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-6, atol=1e-8)
 
 
-@pytest.mark.parametrize("every", [1, 2])
-def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings, every: int) -> None:
-    plan = {**WILD, "evaluate_every": every}
+def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings) -> None:
+    plan = {**WILD, "evaluate_every": 2}
     whole = train(settings(**plan), 2)
     directory = cut_off(settings(**plan), 2, call=6)  # hello, prepare and four rounds are over
     assert metrics(whole)[4]["rate_factor"] < 1
@@ -189,8 +188,6 @@ def test_where_all_clients_take_part_all_count_what_the_server_counts(
     [
         {"method": "supervised"},
         {"method": "uda", "scenario.labels-at": "server", "server_fraction": 0.2},
-        {"method": "fixmatch"},
-        {"method": "all-labels"},
         {"method": "fedmatch", "fedmatch.l2-weight": 0.0, "ssl.supervised-weight": 1.0},
     ],
     ids=lambda options: options["method"],

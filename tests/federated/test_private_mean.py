@@ -29,7 +29,9 @@ from tests.support.fedmatch_exchanges import TINY, Exchange, watched
 from tests.support.runs import last_model, summary, train
 
 Settings = Callable[..., RunConfig]
-QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 3, "local_epochs": 1}
+QUICK: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 3, "local_epochs": 1, "points_per_client": 120}
+}
 SERVER = {"dp.clipping": "server"}
 ALMOST_NONE = 1e-7
 """A noise multiplier, which must be positive."""
@@ -256,7 +258,8 @@ def test_clients_that_come_or_go_change_the_noise_and_not_epsilon(after: int) ->
 @pytest.mark.parametrize("clipping", ["server", "client"])
 def test_a_wide_norm_without_noise_is_fedavg(settings: Settings, clipping: str) -> None:
     wide = {"dp.clipping": clipping, "dp.norm": 1e3, "dp.noise-multiplier": 1e-12}
-    plain, private = train(settings(**QUICK), 3), train(settings(**QUICK, **wide), 3)
+    plan = {**QUICK, "optimizer": "sgd", "learning_rate": 0.05}  # Adam divides by tiny gradients
+    plain, private = train(settings(**plan), 3), train(settings(**plan, **wide), 3)
     for name, array in last_model(plain).items():
         np.testing.assert_allclose(last_model(private)[name], array, rtol=1e-4, atol=1e-6)
     assert "epsilon" not in summary(plain)
@@ -281,9 +284,7 @@ def test_what_the_server_is_sent(settings: Settings, clipping: str, longest: flo
     assert summary(directory)["releases"] == 3
 
 
-@pytest.mark.parametrize(
-    "method", ["fedul-consistency", "fedpl", "fedllp", "fedllp-vat", "supervised"]
-)
+@pytest.mark.parametrize("method", ["fedpl", "supervised"])
 def test_methods_beside_fedul(settings: Settings, method: str) -> None:
     directory = train(settings(**{**QUICK, "num_rounds": 1}, **SERVER, method=method), 2)
     assert summary(directory)["releases"] == 1

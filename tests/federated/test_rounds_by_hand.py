@@ -30,7 +30,7 @@ from fedul_flwr.federated.aggregation import (
     merge,
     weighted_mean,
 )
-from fedul_flwr.federated.base_strategies import BASES, build_base, refuse_too_few
+from fedul_flwr.federated.base_strategies import BASES, build_base
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -213,19 +213,6 @@ def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
     assert strategy.begun == 5
     assert strategy.told == (5, strategy.global_arrays, grid)
     assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
-
-
-def test_columns_are_shared_and_models_encoded_for_the_clients_of_the_grid(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    strategy = strategy_of(settings)
-    columns, codec = Mock(), Mock(wraps=strategy.codec)
-    strategy.columns, strategy.codec = columns, codec
-    messages = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
-    columns.share.assert_called_once_with(grid)
-    by_node = {FIRST_NODE_ID + c: ClientRef(c, FIRST_NODE_ID + c) for c in range(3)}
-    start, record = strategy.global_arrays, strategy.record
-    codec.encode.assert_called_once_with(messages, by_node, start, record)
 
 
 def test_columns_are_those_of_the_clients_that_register(
@@ -429,13 +416,6 @@ def test_a_combined_model_that_is_not_finite_ends_the_run(
         strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
 
 
-def test_hooks_in_the_wrong_order_are_slips_of_the_program(settings: Settings) -> None:
-    with pytest.raises(RuntimeError, match="configure_train has to come before"):
-        _ = strategy_of(settings).global_arrays
-    with pytest.raises(RuntimeError, match="MethodStrategy needs a trainer"):
-        strategy_of(settings).learn_labels(to_record(MODEL), 1)
-
-
 def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
     settings: Settings,
 ) -> None:
@@ -456,10 +436,6 @@ def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
     assert to_arrays(trained)["w"].tolist() == [1.0, 1.0]
     assert asked == [(model, 5, 0.5)]
     assert strategy.record.metrics == {"server-loss": 0.25}
-
-
-def test_training_is_one_stage_unless_a_method_has_more(settings: Settings) -> None:
-    assert [strategy_of(settings).stage_start(number) for number in (1, 7)] == [1, 1]
 
 
 # What a method can have
@@ -535,23 +511,6 @@ def test_a_base_asks_all_nodes_that_it_sees_were_it_one(
         assert base.eta == 0.25
     if isinstance(base, MultiKrum):
         assert base.num_malicious_nodes == 2
-
-
-@pytest.mark.parametrize("updates", [5, 6])
-def test_a_base_that_one_of_its_clients_could_lead_is_refused(
-    settings: Settings, updates: int
-) -> None:
-    config = settings(base="multikrum")  # 2·1 + 2 + 2 = 6
-    refuse_too_few(settings(), 1)  # FedAvg's mean is anybody's
-    if updates == 6:
-        refuse_too_few(config, updates)
-        return
-    with pytest.raises(UserError) as error:
-        refuse_too_few(config, updates)
-    assert str(error.value) == (
-        "Setting base = 'multikrum' needs 6 clients or more in a round with "
-        "multikrum.num-malicious-nodes = 1 and multikrum.num-nodes-to-select = 2: there are 5."
-    )
 
 
 def test_memory_of_a_base_comes_back_as_it_was() -> None:

@@ -149,7 +149,7 @@ def test_without_others_there_is_no_mixing() -> None:
 
 def test_without_confident_points_there_is_no_loss_but_a_gradient_of_zero() -> None:
     inputs = of(LOW, (0.2, 0.1))
-    assert float(Fixed(threshold=0.7)(linear(), inputs, LABELS)) == 0
+    assert Fixed(threshold=0.7)(linear(), inputs, LABELS).detach() == 0
     assert all(g is not None and (g == 0).all() for g in gradients(Fixed(0.7), inputs, LABELS))
 
 
@@ -204,7 +204,9 @@ def test_the_ratio_is_drawn_from_a_symmetric_beta() -> None:
 
 def test_a_weight_of_zero_mixes_nothing() -> None:
     objective = replace(Fixed(threshold=0.7), weight=0.0)
-    assert float(objective(linear(), of(HIGH, LOW), LABELS)) == pytest.approx(FIX, abs=1e-12)
+    assert float(objective(linear(), of(HIGH, LOW), LABELS).detach()) == pytest.approx(
+        FIX, abs=1e-12
+    )
 
 
 def test_mixed_points_leave_running_statistics_alone_and_one_pair_is_enough() -> None:

@@ -204,7 +204,7 @@ def test_geometric_operations_are_pillows(draw: Any, name: str, number: int) -> 
         case "translate-y":
             expected = transformed(picture, (1, 0, 0, 0, 1, 0.2 * amount * height))
     draw((name, number))
-    inputs = torch.from_numpy(np.asarray(picture)).float()[None, None] / 127.5 - 1
+    inputs = torch.from_numpy(np.array(picture)).float()[None, None] / 127.5 - 1
     found = levels(released_randaugment(inputs))[0, 0].numpy()
     # Pillow rounds, and has a border a pixel wide where either sees the outside.
     close = np.abs(found - expected) <= 2

@@ -44,7 +44,7 @@ def by_onnx(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [("mlp", (8, 8, 1)), ("cnn-small", (8, 10, 3)), ("cnn13-quarter", (12, 12, 1)), ("mlp", (5,))],
+    [("cnn-small", (8, 10, 3)), ("cnn13-quarter", (12, 12, 1)), ("mlp", (5,))],
 )
 def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
     name: str, shape: tuple[int, ...], tmp_path: Path

@@ -46,7 +46,7 @@ def test_new_points_are_the_same_for_all() -> None:
     assert "from others' labels" in [text.get_text() for text in axes.get_yticklabels()]
 
 
-@pytest.mark.parametrize("clients", [1, 6, 30, 100])
+@pytest.mark.parametrize("clients", [6, 100])
 def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
     scores = label_scores(clients)
     figure = clients_figure(scores)

@@ -42,7 +42,7 @@ def test_given_a_rare_confusion_then_it_is_not_written_as_nothing() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
 
 
-@pytest.mark.parametrize("num_classes", [2, 21, 41, 100])
+@pytest.mark.parametrize("num_classes", [2, 41])
 def test_given_any_number_of_classes_then_both_figures_are_drawn(
     num_classes: int, tmp_path: Path
 ) -> None:

@@ -86,7 +86,7 @@ def as_frame(rows: list[dict[str, Any]], kinds: int) -> pd.DataFrame:
 
 
 @hypothesis_settings(
-    deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(ROW, min_size=1, max_size=6), st.integers(0, 63), st.data())
 def test_given_any_rows_then_each_is_predicted_as_if_alone(

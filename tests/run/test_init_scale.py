@@ -72,9 +72,3 @@ def test_trained_weights_are_not_multiplied() -> None:
         "Setting init-scale = 2.0 has an effect only without start-from: leave it out."
     )
     parse_flat({**flat, "init-scale": 1.0})
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0])
-def test_a_scale_is_above_0(value: float) -> None:
-    with pytest.raises(UserError, match=r"init-scale = .*: must be greater than 0"):
-        parse_flat({**default_flat(), "init-scale": value})

@@ -150,20 +150,18 @@ class Twin:
                 self.parts[part][name] = mean
 
 
-@pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
 def test_without_a_threshold_it_is_a_plain_loop_on_whole_arrays(
-    settings: Settings, options: dict[str, Any], precision: str
+    settings: Settings, options: dict[str, Any]
 ) -> None:
     """The same bits, though arrays travel as differences; helpers and all."""
-    plan = {**options, **EXACT, "num_rounds": 5, "fraction_train": 0.75, "precision": precision}
+    plan = {**options, **EXACT, "num_rounds": 5, "fraction_train": 0.75, "precision": "float64"}
     config = settings(**plan)
     exchanges: list[Exchange] = []
     directory = train(config, CLIENTS, **watched(exchanges))
     twin = Twin(config)
-    if precision == "float64":
-        twin.parts = {p: {n: a.astype("f8") for n, a in twin.parts[p].items()} for p in twin.parts}
-        twin.parts[PSI] = {n: 0.2 * a for n, a in twin.parts[SIGMA].items()}
+    twin.parts = {p: {n: a.astype("f8") for n, a in twin.parts[p].items()} for p in twin.parts}
+    twin.parts[PSI] = {n: 0.2 * a for n, a in twin.parts[SIGMA].items()}
     for number in range(1, 6):
         twin.round(number, at_server=options is LS)
     assert_same_bits(flatten(parts_after(directory, 5)), flatten(twin.parts))
@@ -378,7 +376,7 @@ def test_steps_that_overshoot_sigma_are_refused(
     FedMatchStrategy.validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
 
 
-@pytest.mark.parametrize("base", ["fedavgm", "fedmedian", "fedtrimmedavg", "fedyogi", "krum"])
+@pytest.mark.parametrize("base", ["fedyogi", "krum"])
 def test_other_bases_go(settings: Settings, base: str) -> None:
     directory = train(settings(**{**LC, "num_rounds": 2}, base=base), 5)
     assert_in_step(directory, 2)
@@ -395,8 +393,11 @@ RESUMED = {
 }
 
 
-@pytest.mark.parametrize("place", ["among clients", "after them"])
-@pytest.mark.parametrize("options", RESUMED.values(), ids=RESUMED)
+@pytest.mark.parametrize(
+    ("options", "place"),
+    zip(RESUMED.values(), ["among clients", "after them", "among clients"], strict=True),
+    ids=RESUMED,
+)
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
     settings: Settings, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], place: str
 ) -> None:
@@ -431,16 +432,6 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     assert_in_step(directory, 5)
     keys = [key for key in summary(whole) if not key.startswith("seconds")]
     assert {k: summary(directory)[k] for k in keys} == {k: summary(whole)[k] for k in keys}
-
-
-@pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
-def test_the_same_numbers_twice(settings: Settings, options: dict[str, Any]) -> None:
-    plan = {**options, "model": TINY, "fraction_train": 0.75}
-    one, two = (train(settings(**plan), CLIENTS) for _ in range(2))
-    assert metrics(one) == metrics(two)
-    assert_same_bits(last_model(one), last_model(two))
-    other = train(settings(**plan, seed=1), CLIENTS)
-    assert metrics(other) != metrics(one)
 
 
 # Clients with little
@@ -503,10 +494,6 @@ def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) 
                 *(("evaluate-with", "sigma"), ("psi-cutoff", 0.0)),
             )
         ),
-        ({"fedmatch.threshold": 1.0}, "Setting fedmatch.threshold = 1.0: must be less than 1"),
-        ({"fedmatch.evaluate-with": "theta"}, "must be one of 'both', 'sigma' or 'psi'"),
-        ({"fedmatch.difference-threshold": -1.0}, "must be at least 0"),
-        ({"semi.labeled-share": 0.5}, "semi.labeled-share"),
     ],
 )  # fmt: skip
 def test_settings_without_effect_are_refused(

@@ -192,12 +192,6 @@ def test_two_sets_that_are_alike_at_all_clients_are_refused_if_priors_are_shared
         train(settings(**chosen), 2, client_app=own_data_app(folders))
 
 
-def test_two_sets_each_are_refused_by_default(settings: Settings, tmp_path: Path) -> None:
-    folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2)])
-    with pytest.raises(UserError, match="it has 2 sets, fewer than the 3 classes"):
-        train(settings(**{**THREE, "num_rounds": 1}), 2, client_app=own_data_app(folders))
-
-
 def test_one_set_alone_is_refused_although_fewer_sets_are_allowed(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -205,16 +199,6 @@ def test_one_set_alone_is_refused_although_fewer_sets_are_allowed(
     chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True}
     with pytest.raises(UserError, match=r"Client 0 cannot take part: it says .it has one set, and"):
         train(settings(**chosen), 2, client_app=own_data_app(folders))
-
-
-def test_without_shared_priors_fewer_sets_are_warned_about(
-    settings: Settings, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2)])
-    chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True}
-    with caplog.at_level("WARNING", logger="flwr"):
-        train(settings(**chosen), 2, client_app=own_data_app(folders))
-    assert "together tell the classes apart is for the owners to know" in caplog.text
 
 
 def test_the_set_that_is_told_wrong_is_found_and_no_other(

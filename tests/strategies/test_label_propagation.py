@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import fedul_flwr.propagation.server
-from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode, hamming
 from fedul_flwr.propagation.neighbours import neighbours_by_code
@@ -213,14 +207,3 @@ def test_all_points_labeled_is_nothing_to_ask() -> None:
 def test_clients_without_points() -> None:
     found = Parties([FEATURES[:0]], [LABELS[:0]]).propagate()
     assert found[0].labels.shape == (0,)
-
-
-@pytest.mark.parametrize("method", ["xclp-predict", "xclp"])
-def test_the_log_says_that_the_server_sees_codes(
-    settings: Callable[..., RunConfig], method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    said: list[str] = []
-    monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda level, text: said.append(text))
-    strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
-    strategy.validate(settings(method=method))
-    assert said == ["xclp.secure = 'plaintext': the server sees all codes; for simulations only."]

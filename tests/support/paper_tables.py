@@ -44,10 +44,3 @@ def row_settings(name: str, column: str, row: str, size: Size = "full") -> dict[
 def _flat(settings: Overrides) -> dict[str, Scalar]:
     flat = resolve(settings, ROOT).to_flat()
     return {key: value for key, value in flat.items() if key != "output"}  # it has the time
-
-
-def changed_by_quick(name: str, column: str) -> set[str]:
-    """Settings that quick runs change."""
-    full, quick = column_settings(name, column), column_settings(name, column, "quick")
-    assert full.keys() == quick.keys()
-    return {key for key in full if full[key] != quick[key]}
