@@ -363,7 +363,8 @@ def _refuse_lost_differences(values: Floats, block: Sequence[Column], table: Tab
         errors = np.abs(known.astype(np.float32) - known).max(axis=0, initial=0)
     for place in np.flatnonzero(errors > 0).tolist():
         own = values[np.isfinite(values[:, place]), place]
-        deviation = float((own - own[0]).std()) if len(own) else 0.0
+        with np.errstate(over="ignore"):  # beyond 1e154 squares are infinite, and so is this
+            deviation = float((own - own[0]).std()) if len(own) else 0.0
         if deviation > 0 and _LARGEST_ERROR * deviation < errors[place] < np.inf:
             raise UserError(
                 f"Column {block[place].name!r} of {table.where} holds numbers from "

@@ -309,7 +309,7 @@ def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
         ((FRAME[["a", "b", "a"]], LABELS), None, "several columns called 'a'"),
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "'a' of x of data holds .* int and str"),
         ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "different orders"),
-        ((VECTORS * 1e39, LABELS), None, "too large for float32"),
+        ((VECTORS.astype(float) * 1e39, LABELS), None, "too large for float32"),
         (([VECTORS[0]] * 19 + [VECTORS[0, :2]], LABELS), None, "differ in shape"),
         ((VECTORS, [None] * 20), None, "holds no label"),
     ],

@@ -89,7 +89,7 @@ def test_a_plan_has_what_the_settings_of_its_names_say(settings: Settings) -> No
         **{"momentum": 0.25, "weight_decay": 0.125, "l1": 0.0625, "augment": "noise"},
         **{"noise": 0.75, "feature_dropout": 0.375, "mixup": 0.1875, "precision": "float64"},
     }
-    plan = local_plan(settings(**chosen), proximal_mu=0.03125)
+    plan = local_plan(settings(method="fixmatch", **chosen), proximal_mu=0.03125)
     assert {name: getattr(plan, name) for name in chosen} == chosen
     assert (plan.proximal_mu, plan.device.type, plan.heads_only) == (0.03125, "cpu", False)
     assert local_plan(settings()).proximal_mu == 0.0

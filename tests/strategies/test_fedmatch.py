@@ -395,7 +395,7 @@ RESUMED = {
 
 @pytest.mark.parametrize(
     ("options", "place"),
-    zip(RESUMED.values(), ["among clients", "after them", "among clients"], strict=True),
+    [*zip(RESUMED.values(), ["among clients", "after them", "among clients"], strict=True)],
     ids=RESUMED,
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
