@@ -128,6 +128,15 @@ def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of reports are an empty one, and none is saved: for tests of the page alone."""
+    from fedul_flwr.results import report
+
+    monkeypatch.setattr(report, "draw_svg", lambda figure: b"<svg/>")
+    monkeypatch.setattr(report, "save_plots", lambda figures, directory: [])
+
+
+@pytest.fixture
 def settings(tmp_path: Path) -> Callable[..., RunConfig]:
     """``settings(num_rounds=2, **{"fedul.num-sets": 10})``, results in a fresh directory.
 

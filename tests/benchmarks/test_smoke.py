@@ -25,9 +25,12 @@ SLOW = {
     "local_step",
     "many_clients",
     "method_cost",
+    "propagation",
+    "secure",
+    "small_clients",
     "time_to_error",
 }
-"""Benchmarks of which the few repetitions take a quarter of a minute or more."""
+"""Benchmarks of which the few repetitions take five seconds or more."""
 IN_PROCESS = {"fedul_round", "small_clients"}
 """Benchmarks whose runs do without Ray here: ``many_clients`` runs the same app on it."""
 CASES = [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in NAMES]

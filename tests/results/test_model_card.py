@@ -12,7 +12,6 @@ import pytest
 
 from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.results import report as report_module
 from fedul_flwr.results.model_card import model_card
 from fedul_flwr.results.report import measure_rows, report, summaries
 from tests.support.runs import summary, train
@@ -101,16 +100,15 @@ def test_given_card_and_report_of_a_run_then_their_measures_have_equal_names_and
     assert tiles["ECE (%)"] == best["ECE (%)"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_given_files_of_points_and_labels_then_neither_card_nor_report_opens_them(
-    run: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path,
 ) -> None:
     for name in ("clients/0/labels.csv", "split.npz"):
         file = run / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.unlink(missing_ok=True)
         file.mkdir()  # what opens it fails
-    monkeypatch.setattr(report_module, "draw_svg", lambda figure: b"<svg/>")
-    monkeypatch.setattr(report_module, "save_plots", lambda figures, directory: [])
     page = report([run]).read_text()
     assert "Confusion matrix" in page
     assert "Model card" in model_card(run)

@@ -71,6 +71,7 @@ def test_other_methods_write_no_split(settings: Settings) -> None:
     assert not (train(settings(**quick), 2) / "split.npz").exists()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_reports_count_labels_and_need_no_sets(settings: Settings) -> None:
     directory = train(settings(**QUICK, **LABELS), 2)
     clients = json.loads((directory / "federation.json").read_text())["clients"]

@@ -14,7 +14,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.results.plots import draw_plots
 from fedul_flwr.results.report import report
 from fedul_flwr.run.scores import score_pseudo_labels
 from tests.support.runs import metrics, train
@@ -50,11 +49,11 @@ def test_figures_follow_from_the_files(settings: Settings) -> None:
     assert second["pseudo_labeled"] == pytest.approx(100 * got / asked)
 
 
-def test_shown_in_plots_and_report(settings: Settings) -> None:
+@pytest.mark.usefixtures("undrawn")
+def test_given_pseudo_labels_then_the_report_has_a_picture_of_them(settings: Settings) -> None:
     directory = train(settings(**QUICK, method="pseudo-label"), 2)
     run = read_run(directory)
     assert run.series("pseudo_labeled") == ([2], [100.0])
-    assert "pseudo_labels.png" in [path.name for path in draw_plots(run, directory / "plots")]
     assert "Pseudo labels over rounds" in report([directory]).read_text()
 
 
