@@ -15,7 +15,9 @@ from fedul_flwr.errors import UserError
 from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
-SHORT: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
+SHORT: dict[str, Any] = {
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 200},
+}
 SLOW_STEPS: dict[str, Any] = {"learning_rate": 1e-3, "fedul.num-sets": 40}
 
 
@@ -49,12 +51,7 @@ def test_one_set_is_enough_where_nothing_is_inverted(settings: Settings, method:
     assert metrics(directory)[-1]["loss"] > 0
 
 
-def test_surrogate_labels_still_need_as_many_sets_as_classes(settings: Settings) -> None:
-    with pytest.raises(UserError, match="it has 5 sets, fewer than the 10 classes"):
-        train(settings(**SHORT, method="fedul-consistency", **{"fedul.num-sets": 5}), 2)
-
-
-@pytest.mark.parametrize("method", ["fedpl", "fedllp", "fedllp-vat"])
+@pytest.mark.parametrize("method", ["fedpl", "fedllp"])
 def test_methods_without_a_heldout_loss_say_so(settings: Settings, method: str) -> None:
     config = settings(**SHORT, method=method, validation_fraction=0.0, selection="heldout")
     with pytest.raises(UserError, match=f"'heldout': '{method}' has no such loss"):
@@ -121,16 +118,14 @@ def test_consistency_reports_its_parts(settings: Settings) -> None:
 
 def test_a_temperature_without_soft_targets_is_refused() -> None:
     flat = {**default_flat(), "method": "fedul-consistency"}
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=r"temperature.* fedul-consistency.form = 'uda'"):
         parse_flat({**flat, "fedul-consistency.temperature": 1.0})
-    assert str(error.value) == (
-        "Setting fedul-consistency.temperature is for fedul-consistency.form = 'uda'."
-    )
 
 
 FEDPL: dict[str, Any] = {
     "method": "fedpl",
     "num_rounds": 3,
+    "points_per_client": 0,
     "fedpl.warm-up-rounds": 2,
     "fedpl.threshold": 0.6,
 }

@@ -25,7 +25,6 @@ from fedul_flwr.data.split import (
     build_split,
     client_files,
     read_split,
-    split_settings,
 )
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.registry import ClientReport
@@ -125,29 +124,6 @@ def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
 def test_other_settings_than_those_of_data_share_it(place: Path) -> None:
     other = config(**{"learning-rate": 0.5, "base": "fedprox", "model": "mlp"})
     assert build_split(place, 3, other).directory == build_split(place, 3, config()).directory
-
-
-def test_the_settings_of_a_split_name_what_labels_depend_on() -> None:
-    found = split_settings(config(partition="shard"))
-    of_table = {key: value for key, value in found.items() if "." in key}
-    assert of_table == {
-        "shard.shards-per-client": 2,
-        "labels.total": 60,
-        "labels.fraction": 0.0,
-        "labels.labeled-clients": 1.0,
-        "labels.sampling": "balanced",
-        "labels.classes-per-client": 0,
-        "labels.new-fraction": 0.0,
-        "labels.without-client": -1,
-        "labels.split": "",
-        "scenario.labels-at": "clients",
-    }
-    earlier = config(**REUSED, **{"labels.split": "a.npz", "labels.without-client": 2}, seed=3)
-    assert split_settings(earlier) == {
-        "labels.split": "a.npz",
-        "labels.without-client": 2,
-        "scenario.labels-at": "clients",
-    }
 
 
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:
