@@ -67,7 +67,15 @@ def run_with(wanted: str) -> int:
     if not install(wanted):
         print(f"flower-versions: Flower{wanted} cannot be installed.")
         return 1
-    command = [ENVIRONMENT / "bin" / "python", "-m", "pytest", *sys.argv[1:], *TESTS]
+    command = [
+        ENVIRONMENT / "bin" / "python",
+        "-m",
+        "pytest",
+        "-W",
+        "default",
+        *sys.argv[1:],
+        *TESTS,
+    ]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
 
 

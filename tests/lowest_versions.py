@@ -38,7 +38,8 @@ def main() -> int:
     if not install(found):
         print("lowest-versions: these versions cannot be installed.")
         return 1
-    command = [ENVIRONMENT / "bin" / "python", "-m", "pytest", "-m", "not slow", *sys.argv[1:]]
+    command = [ENVIRONMENT / "bin" / "python", "-m", "pytest", "-W", "default", "-m", "not slow"]
+    command += sys.argv[1:]
     return subprocess.run([*command, *TESTS], cwd=ROOT, check=False).returncode
 
 
