@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import fedul_flwr.results.report as report_module
 from fedul_flwr.results.report import report
 from tests.results.test_report import HOSTILE, write_comparison, write_measures
 from tests.support.synthetic_results import write_json, write_label_run, write_run
@@ -111,9 +112,16 @@ def pages(browser: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         write_label_run(place / "c"),
     ]
     compared = write_comparison(place / "d", LONG)
-    page = report(runs, place / "runs.html")
-    shutil.copy(few / "plots" / "error.png", compared / "comparison.png")
-    return [page, report([compared])]
+    save = report_module.save_plots
+
+    def save_one(figures: Any, directory: Path) -> list[Path]:
+        return save({name: figures[name] for name in figures if name == "error"}, directory)
+
+    with pytest.MonkeyPatch.context() as patch:  # the page has pictures of its own
+        patch.setattr(report_module, "save_plots", save_one)
+        page = report(runs, place / "runs.html")
+        shutil.copy(few / "plots" / "error.png", compared / "comparison.png")
+        return [page, report([compared])]
 
 
 @pytest.fixture(scope="module", params=["light", "dark"])
