@@ -140,7 +140,7 @@ def test_given_a_function_then_server_and_clients_build_its_model(
         ({"model": lambda shape, classes: None}, "at the top of a module"),
         ({"settings": {"local_epoch": 1}}, "Unknown setting 'local-epoch'.*'local-epochs'"),
         ({"settings": {"num_rounds": 1}}, "num-rounds has no effect in an app of your own"),
-        ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1 has an effect only with method"),
+        ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1 has an effect only"),
     ],
 )
 def test_given_what_a_strategy_cannot_use_then_a_sentence_says_why(

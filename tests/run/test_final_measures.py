@@ -294,18 +294,21 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
     [
         ({"selection": "balanced", "validation_fraction": 0.0}, "'balanced' needs labeled data"),
         ({"calibration": "temperature", "validation_fraction": 0.0}, "'temperature' needs labeled"),
-        ({"calibration": "temperature", "evaluate": "local"}, "is for the combined model"),
-        ({"selection": "balanced", "fraction_evaluate": 0.5}, "fraction-evaluate = 0.5 has no"),
+        ({"calibration": "temperature", "evaluate": "local"}, "only with evaluate = 'global'"),
+        (
+            {"selection": "balanced", "fraction_evaluate": 0.5},
+            "fraction-evaluate = 0.5 has an effect only",
+        ),
         (
             {
                 **{"calibration": "temperature", "dataset": "none"},
                 **{"class_names": "a,b", "input_shape": "8x8x1"},
             },
-            "calibration = 'temperature' needs labeled data at the server, and dataset = 'none'",
+            "calibration = 'temperature' has an effect only with dataset other than 'none'",
         ),
         (
             {"calibration": "temperature", "method": "xclp-predict"},
-            "calibration = 'temperature' has no effect with method 'xclp-predict'",
+            "calibration = 'temperature' has an effect only with method other than 'xclp-predict'",
         ),
     ],
 )

@@ -252,7 +252,7 @@ def test_methods_without_a_transition_say_no_prior(settings: Settings) -> None:
 
 def test_the_release_loss_leaves_the_prior_out(settings: Settings) -> None:
     release = {**QUICK, "fedul.surrogate-loss": "release"}
-    message = r"has no effect with fedul\.surrogate-loss = 'release'"
+    message = r"effect only with fedul\.surrogate-loss other than 'release'"
     for prior in ("sets", ",".join(["0.1"] * 10)):
         with pytest.raises(UserError, match=message):
             train(settings(**release, test_prior=prior), 2)
