@@ -51,7 +51,7 @@ def test_when_methods_are_listed_then_each_has_line_needs_and_paper() -> None:
 def test_given_one_method_then_its_tables_are_named() -> None:
     text = said("methods", "fedmatch", width=200)
     assert text.startswith("fedmatch\n  FedMatch: ")
-    assert text.endswith("shared ones: labels, scenario, ssl, server, fedmatch.\n")
+    assert text.endswith("shared ones: labels, scenario, ssl, server, views, fedmatch.\n")
     assert "did you mean 'fedmatch'?" in refused("methods", "fedmach")
 
 
@@ -79,7 +79,7 @@ def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     assert "dirichlet.alpha\n  Default: 0.5\n  Allowed: number > 0\n" in text
     assert "dirichlet.min-points\n" in text
     assert said("settings", "fedmatch").endswith(
-        "Method fedmatch also has the tables labels, scenario, ssl, server.\n"
+        "Method fedmatch also has the tables labels, scenario, ssl, server, views.\n"
     )
 
 

@@ -107,7 +107,11 @@ def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
         ({"F": {"num-sets": 1}}, {}, "did you mean 'fedul.num-sets'"),
         ({"F": {"method": "feedul"}}, {}, "Run 'F': Setting method = 'feedul': must be one of"),
         ({"F": {"batch-size": -1}}, {}, "Run 'F': Setting batch-size = -1: must be at least 0"),
-        ({"S": {"method": "supervised", "fedul.strict-rank": True}}, {}, "Run 'S': .*no effect"),
+        (
+            {"S": {"method": "supervised", "fedul.strict-rank": True}},
+            {},
+            "Run 'S': .*an effect only",
+        ),
         ({"A": {}, "a": {}}, {}, "Runs 'A' and 'a' would share the directory 'a'"),
         ({"%": {}}, {}, "Run '%' needs a name in one line with a letter"),
     ],

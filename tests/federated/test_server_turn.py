@@ -297,9 +297,8 @@ def test_given_a_run_without_clients_then_there_is_no_turn(
 
 
 def test_given_labels_at_clients_then_the_server_has_no_turn(settings: Settings) -> None:
-    config = settings(**QUICK, method="fixmatch", **{"server.when": "after"})
-    with pytest.raises(UserError, match=r"server.when = 'after' has no effect with scenario"):
-        LabelPlaceStrategy.validate(config)
+    with pytest.raises(UserError, match=r"server.when = 'after' has an effect only with scenario"):
+        settings(**QUICK, method="fixmatch", **{"server.when": "after"})
 
 
 def test_given_a_misspelled_turn_then_the_allowed_ones_are_named(settings: Settings) -> None:

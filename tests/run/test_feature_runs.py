@@ -158,7 +158,7 @@ def test_given_frozen_rounds_then_the_body_stays_until_they_are_over(
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"frozen-rounds": 1}, "frozen-rounds = 1 would keep random weights: name trained"),
+        ({"frozen-rounds": 1}, "frozen-rounds = 1 has an effect only with start-from"),
         ({"frozen-rounds": 1, "start-from": "x", "base": "scaffold"}, "go with base = 'scaffold'"),
     ],
 )
