@@ -116,15 +116,18 @@ def no_waiting_for_the_disk() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs in this process draw nothing: pictures are half of a short run's time.
+@pytest.fixture(autouse=True, scope="session")
+def no_plots() -> Iterator[None]:
+    """Runs in this process draw nothing: pictures are nine tenths of a short run's time.
 
-    Tests of pictures call what draws them; runs of the real programs draw theirs.
+    Of the session, so that it holds for runs that a module's tests share. Tests of pictures call
+    what draws them; runs of the real programs draw theirs.
     """
     from fedul_flwr.results import plots
 
-    monkeypatch.setattr(plots, "draw_plots", lambda run, directory: [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plots, "draw_plots", lambda run, directory: [])
+        yield
 
 
 @pytest.fixture
