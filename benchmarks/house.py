@@ -11,7 +11,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -119,17 +119,27 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
 
 
 def conversions_to_text() -> int:
-    """How often a run of two rounds and three clients turns settings into a flat table."""
+    """How often a run of two rounds and three clients turns settings, those of a whole run or of
+    one table, into a flat table; all in one process, which is the command, the server and the
+    clients."""
     from fedul_flwr.config.base import Settings
+    from fedul_flwr.config.run_config import RunConfig
 
-    to_flat, prefixes = Settings.to_flat, []
+    calls = []
 
-    def counted(settings: Settings, prefix: str = "") -> dict[str, Any]:
-        prefixes.append(prefix)
-        return to_flat(settings, prefix)
+    def counted(to_flat: Any) -> Any:
+        def call(settings: Settings, prefix: str = "") -> dict[str, Any]:
+            calls.append(type(settings))
+            found: dict[str, Any] = to_flat(settings, prefix)
+            return found
 
-    run_within({}, patch.object(Settings, "to_flat", counted))
-    return len(prefixes)
+        return call
+
+    with ExitStack() as stack:
+        for kind in (Settings, RunConfig):
+            stack.enter_context(patch.object(kind, "to_flat", counted(kind.to_flat)))
+        run_within({}, nullcontext())
+    return len(calls)
 
 
 def rows() -> Iterator[tuple[str, object]]:
