@@ -16,12 +16,12 @@ from fedul_flwr.config.method_settings import WeakViewSettings
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning import views
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
-from fedul_flwr.learning import views
 from fedul_flwr.learning.views import augmented_view, strong_view, weak_view
 from tests.support.runs import assert_same_run, cut_off, last_model, resume, train
 

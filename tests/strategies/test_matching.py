@@ -96,7 +96,6 @@ def assert_ends_as(directory: Path, model: nn.Module) -> None:
     ("method", "options"),
     [
         ("fixmatch", {"ssl.unsupervised-weight": 0.0}),
-        ("uda", {"ssl.unsupervised-weight": 0.0, "uda.signal-annealing": "none"}),
         ("all-labels", {}),
         ("given-labels", {}),
     ],
