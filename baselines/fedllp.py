@@ -22,6 +22,10 @@ from fedul_flwr.learning.proportions import ProportionLoss
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Round
 
+RAMP_UP_ROUNDS = 10
+"""Rounds over which the weight grows to alpha, as exp(−5·(1 − t)²)."""
+XI = 1e-3
+"""Step of the finite difference that finds the perturbation."""
 RELEASED_EPOCHS = 20
 """Epochs of the ramp in the authors' code, where it is never longer than one."""
 _DEVIATIONS = {1: 0.3081, 3: 0.2009}
@@ -74,7 +78,7 @@ class FedLLPVATClient(FedLLPClient):
 
         def weight() -> float:
             if not is_release:
-                return options.alpha * ramp_up(round.number, options.ramp_up_rounds)
+                return options.alpha * ramp_up(round.number, RAMP_UP_ROUNDS)
             return options.alpha * ramp_up(next(steps) % num_sets, RELEASED_EPOCHS * num_sets)
 
         def objective(network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
@@ -82,9 +86,7 @@ class FedLLPVATClient(FedLLPClient):
             wide = network.wide()
             logits = wide(inputs)
             radius = options.radius * (released_unit(inputs) if is_release else 1.0)
-            adversarial = virtual_adversarial_loss(
-                wide, inputs, logits, radius=radius, xi=options.xi
-            )
+            adversarial = virtual_adversarial_loss(wide, inputs, logits, radius=radius, xi=XI)
             return loss(logits, sets) + weight() * adversarial
 
         dropout = self.settings[FedLLPSettings].dropout

@@ -47,7 +47,7 @@ class FedPLClient(MethodClient[AnySetsData]):
         return super().register()
 
     def check(self) -> None:
-        """Also refuse ``fedpl.labels = "drawn"`` without drawn priors."""
+        """Also refuse ``fedpl.recipe = "release"`` without drawn priors."""
         self._refuse_without_draw()
         super().check()
 
@@ -58,8 +58,8 @@ class FedPLClient(MethodClient[AnySetsData]):
         no point, and without confident points the method's own loss is 0.
         """
         sets, options = self.data.sets, self.options
-        drawn = options.labels == "drawn"
-        priors = sets.drawn_priors if drawn else sets.priors
+        is_release = options.recipe == "release"
+        priors = sets.drawn_priors if is_release else sets.priors
         assert priors is not None, "register() refuses a client without"
         labels = likeliest_classes(priors)[sets.sets]
         batches = point_batches(sets.inputs, sets.points, labels, round.plan)
@@ -68,10 +68,8 @@ class FedPLClient(MethodClient[AnySetsData]):
         share = float((top >= threshold).double().mean())
         objective = FixMixObjective(
             threshold=threshold,
-            weight=options.mix_weight,
-            alpha=options.mixup_alpha,
-            mix=options.mix,
-            pairing=options.pairing,
+            mix="outputs" if is_release else "inputs",
+            pairing="shorter" if is_release else "all",
             relabel=options.relabel,
         )
         warm_up = (
@@ -85,8 +83,8 @@ class FedPLClient(MethodClient[AnySetsData]):
         return LocalTask(len(labels), batches, objective, objective.confidence.metrics)
 
     def _refuse_without_draw(self) -> None:
-        if self.options.labels == "drawn" and self.data.sets.drawn_priors is None:
+        if self.options.recipe == "release" and self.data.sets.drawn_priors is None:
             raise UserError(
-                "Setting fedpl.labels = 'drawn' is for simulations: nobody drew the class priors "
-                "of an owner's sets. Use 'realized', the class with the largest prior."
+                "Setting fedpl.recipe = 'release' is for simulations: nobody drew the class priors "
+                "of an owner's sets. Use 'paper', which takes the class with the largest prior."
             )

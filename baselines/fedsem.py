@@ -63,6 +63,6 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
             stored = self.state.load(LABEL, round.number)
             if not stored:
                 return PseudoLabels.none(len(self.data.unlabeled))
-            return PseudoLabels(stored["labels"], stored["confidence"], largest=1.0)
+            return PseudoLabels(stored["labels"], stored["confidence"])
 
         return staged_task(self.data, self.state, round, label)

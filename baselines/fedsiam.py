@@ -16,7 +16,6 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.config.method_settings import FedSiamSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.data.content import Value
@@ -42,6 +41,10 @@ from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Records, Round
 
+CONSISTENCY_WEIGHT = 100.0
+"""Weight of the squared difference between the softmax outputs of student and teacher."""
+RAMP_UP_ROUNDS = 5
+"""First rounds, over which the weight of consistency grows as exp(−5·(1 − t)²)."""
 TEACHER = "teacher"
 """Record of the teacher in messages and replies; prefix of its arrays in a resumed run's state."""
 TEACHER_STEPS = "teacher-steps"
@@ -163,7 +166,7 @@ class FedSiamClient(MethodClient[PartlyLabeledData]):
 
         Batches have two views of labeled points and of as many unlabeled ones, whose class is -1.
         """
-        data, options, plan = self.data, self.settings[FedSiamSettings], round.plan
+        data, plan = self.data, round.plan
         positions = np.concatenate([data.labeled, data.unlabeled])
         points, classes = data.examples.points[positions], data.examples.labels[positions]
         teacher = copy.deepcopy(self.model)
@@ -171,9 +174,7 @@ class FedSiamClient(MethodClient[PartlyLabeledData]):
         objective = MeanTeacherObjective(
             torch.from_numpy(classes),
             place(teacher, plan.device, plan.precision).train(),
-            weight=options.consistency_weight * ramp_up(round.number, options.ramp_up_rounds),
-            decay=options.decay,
-            logit_cost=options.logit_cost,
+            weight=CONSISTENCY_WEIGHT * ramp_up(round.number, RAMP_UP_ROUNDS),
             steps=int(round.config[TEACHER_STEPS]),
         )
 

@@ -45,6 +45,8 @@ class LocalLPClient(MethodClient[PartlyLabeledData]):
         features = extract_features(
             self.model, data.examples.inputs, graph.rows, local_plan(settings), views
         )
-        found = labels_from_scores(graph.own_scores(features, settings[PropagationSettings]))
+        options = settings[PropagationSettings]
+        found = labels_from_scores(graph.own_scores(features, options))
         # The largest is that of all points in the graph, labeled ones included.
-        return PseudoLabels(*graph.of_unlabeled(found), largest=float(found.confidence.max()))
+        divisor = float(found.confidence.max()) if options.is_scaled else 1.0
+        return PseudoLabels(*graph.of_unlabeled(found), divisor)

@@ -46,4 +46,4 @@ def label_by_network(
         return PseudoLabels.none(0)
     plan = local_plan(data.settings)
     logits = predict_logits(model, data.examples.inputs, points, plan, views)
-    return PseudoLabels.of(network_labels(logits))
+    return PseudoLabels(*network_labels(logits))

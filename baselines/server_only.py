@@ -26,9 +26,9 @@ class ServerOnly(MethodStrategy):
         """Also refuse settings about clients, as none trains."""
         super().validate(settings)
         refuse_turns(settings)
-        if settings.learning_rate_patience_scope == "client":
+        if settings.learning_rate_schedule == "client-plateau":
             raise UserError(
-                "Setting learning-rate-patience-scope = 'client': no client trains in method "
+                "Setting learning-rate-schedule = 'client-plateau': no client trains in method "
                 f"{settings.method!r}."
             )
         if settings.evaluate == "local":

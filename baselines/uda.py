@@ -5,9 +5,7 @@ It is FedAvg-UDA or FedProx-UDA of FedMatch's paper, depending on the base strat
 
 from __future__ import annotations
 
-from functools import partial
-
-from fedul_flwr.config.method_settings import ConsistencySettings, UDASettings
+from fedul_flwr.config.method_settings import ConsistencySettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
@@ -25,19 +23,14 @@ class UDAClient(MethodClient[PartlyLabeledData]):
 
     def task(self, round: Round) -> LocalTask:
         """Annealed cross-entropy plus the divergence of the strong view's prediction."""
-        options, weights = self.settings[UDASettings], self.settings[ConsistencySettings]
-        learned = signal_threshold(
-            options.signal_annealing,
-            round.number,
-            self.settings.num_rounds,
-            self.data.num_classes,
-        )
+        weights = self.settings[ConsistencySettings]
+        learned = signal_threshold(round.number, self.settings.num_rounds, self.data.num_classes)
         objective = MatchingObjective(
             supervised=annealed_cross_entropy(learned),
             supervised_weight=weights.supervised_weight,
-            consistency=partial(uda_loss, temperature=options.temperature),
+            consistency=uda_loss,
             unsupervised_weight=weights.unsupervised_weight,
-            threshold=options.threshold,
+            threshold=0.0,
             strong_view=strong_view(self.settings),
             weak_view=weak_view(self.settings),
         )

@@ -64,8 +64,9 @@ def label_inputs() -> Iterator[list[str]]:
     for text in texts(
         """
         method='fedul' | method='none' | labels.total=0 | labels.total=1000000000 | xclp.k=0 |
-        xclp-predict.features='model' | xclp-predict.features='no' | xclp.alpha=1.0 | xclp.power=-1
-        | xclp-predict.groups=0 | xclp-predict.groups=1000 | xclp.secure='none' | num-rounds=0 |
+        xclp-predict.features='model' | xclp-predict.features='no' | xclp.alpha=1.0
+        | xclp.recipe='no' | xclp-predict.groups=0 | xclp-predict.groups=1000 | xclp.secure='none' |
+        num-rounds=0 |
         dataset='data/huge' | dataset='data/no-labels' | output='a-file' | xclp.labels-epsilon=-1
         """
     ):

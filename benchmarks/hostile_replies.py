@@ -90,7 +90,7 @@ FAMILIES: dict[str, Family] = {
     "FedUL": Family(
         {
             **{**SMALL, "points-per-client": 100, **HELDOUT},
-            **{"fedul.share-priors": True, "fedul.on-refusal": "drop"},
+            **{"fedul.share-priors": True, "on-client-failure": "continue"},
         },
         phases=("describe", "setup", "train", "evaluate"),
     ),

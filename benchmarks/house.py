@@ -11,9 +11,10 @@ import logging
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -119,17 +120,83 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
 
 
 def conversions_to_text() -> int:
-    """How often a run of two rounds and three clients turns settings into a flat table."""
+    """How often a run of two rounds and three clients turns settings, those of a whole run or of
+    one table, into a flat table; all in one process, which is the command, the server and the
+    clients."""
     from fedul_flwr.config.base import Settings
+    from fedul_flwr.config.run_config import RunConfig
 
-    to_flat, prefixes = Settings.to_flat, []
+    calls = []
 
-    def counted(settings: Settings, prefix: str = "") -> dict[str, Any]:
-        prefixes.append(prefix)
-        return to_flat(settings, prefix)
+    def counted(to_flat: Any) -> Any:
+        def call(settings: Settings, prefix: str = "") -> dict[str, Any]:
+            calls.append(type(settings))
+            found: dict[str, Any] = to_flat(settings, prefix)
+            return found
 
-    run_within({}, patch.object(Settings, "to_flat", counted))
-    return len(prefixes)
+        return call
+
+    with ExitStack() as stack:
+        for kind in (Settings, RunConfig):
+            stack.enter_context(patch.object(kind, "to_flat", counted(kind.to_flat)))
+        run_within({}, nullcontext())
+    return len(calls)
+
+
+def climbs() -> tuple[int, int]:
+    """How often a run's settings climb, and the files that they come through.
+
+    In a run of two rounds and three clients in this process, from the command's settings to the
+    clients' training: pairs of functions of which one calls the other, both of ours, the called one
+    takes a :class:`RunConfig` as an argument, and its package stands after the caller's in
+    ``ORDER`` of ``tests/test_house.py``. Files are those of all functions that take one.
+    """
+    from fedul_flwr.config.run_config import RunConfig
+    from tests.test_house import ORDER
+
+    pairs: set[tuple[CodeType, CodeType]] = set()
+    files: set[Path] = set()
+
+    @cache
+    def place_of(code: CodeType) -> Path | None:
+        file = Path(code.co_filename)
+        own = file.is_relative_to(ROOT) and file.relative_to(ROOT).parts[0] in PACKAGES
+        return file.relative_to(ROOT) if own else None
+
+    def floor(file: Path) -> int:
+        parts = file.with_suffix("").parts
+        return ORDER.index(parts[1] if parts[0] == "fedul_flwr" else parts[0])
+
+    def watch(frame: FrameType, event: str, argument: object) -> None:
+        del argument
+        code, file = frame.f_code, place_of(frame.f_code) if event == "call" else None
+        if file is None:
+            return
+        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        given = (frame.f_locals.get(name) for name in names if name != "self")
+        if not any(isinstance(value, RunConfig) for value in given):
+            return
+        files.add(file)
+        caller = frame.f_back
+        while caller is not None and place_of(caller.f_code) is None:
+            caller = caller.f_back
+        above = caller and place_of(caller.f_code)
+        if caller and above and floor(above) < floor(file):
+            pairs.add((caller.f_code, code))
+
+    @contextmanager
+    def watched() -> Iterator[None]:
+        sys.setprofile(watch)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+
+    run_within({}, watched())
+    if "--files" in sys.argv:
+        for one, other in sorted((a.co_qualname, b.co_qualname) for a, b in pairs):
+            print(f"  {one} -> {other}")
+    return len(pairs), len(files)
 
 
 def rows() -> Iterator[tuple[str, object]]:
@@ -151,6 +218,7 @@ def rows() -> Iterator[tuple[str, object]]:
     yield "lines of tests", f"{lines(tests):,}"
     yield "settings", len(default_flat())
     yield "settings to text, 2 rounds and 3 clients", conversions_to_text()
+    yield "climbs of a setting / files", "{} / {}".format(*climbs())
     yield "experiment files", len(list((ROOT / "experiments").rglob("*.toml")))
     for name, overrides in ROUNDS.items():
         files = files_of_a_round(overrides)

@@ -38,7 +38,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 SPLITS: dict[str, dict[str, Any]] = {
     "Non-IID": {"partition": "majority"},
-    "IID": {"partition": "iid", "fedul.same-priors": True, "fedul.prior-draws": CLIENTS},
+    "IID": {"partition": "iid", "fedul.shared-prior-draws": CLIENTS},
 }
 NETWORKS: dict[str, tuple[str, InputShape, int, int]] = {
     "MNIST": ("cnn6", (28, 28, 1), 10, 10),

@@ -189,7 +189,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             options.consistency_weight,
             self._threshold(model, round),
             strong_view(self.settings),
-            options.ties,
+            "lowest" if views.recipe == "release" else "own",
             weak_view(self.settings),
         )
         result = train_disjoint(

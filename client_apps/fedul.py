@@ -42,6 +42,9 @@ def _holds_out(settings: RunConfig) -> bool:
     return settings.selection == "heldout"
 
 
+LEARN_AFTER = 5
+"""First rounds, in which class priors stay as told: a model that has learned little teaches them
+its errors."""
 DISCLOSURES = (
     *UNLABELED_SETS,
     Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=_prior_of_sets),
@@ -127,8 +130,8 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         Not in round 1, whose model has learned nothing.
         """
         options, number = self.settings[FedULSettings], round.number
-        checks = options.check_priors and number == self.settings.num_rounds
-        learns = options.learn_priors and number > options.learn_priors_after
+        checks = number == self.settings.num_rounds
+        learns = options.learn_priors and number > LEARN_AFTER
         if number == 1 or not (learns or checks):
             return
         from fedul_flwr.learning.local import predict_logits

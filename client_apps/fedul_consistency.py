@@ -50,25 +50,22 @@ class FedULConsistencyClient(FedULClient):
         if weight == 0:
             return task
         surrogate = self.loss(round.config)
-        by_set = options.target == "set-posterior"
         objective = ConsistencyObjective(
             surrogate=surrogate,
             weight=weight,
-            threshold=self._threshold(by_set, surrogate.transition.log_weights, round),
-            form=options.form,
-            temperature=options.temperature,
-            log_weights=surrogate.transition.log_weights if by_set else None,
+            threshold=self._threshold(surrogate.transition.log_weights, round),
+            log_weights=surrogate.transition.log_weights,
             strong_view=fixed_strong_view(self.settings),
         )
 
         return replace(task, objective=objective, metrics=objective.metrics)
 
-    def _threshold(self, by_set: bool, log_weights: Tensor, round: Round) -> float:
+    def _threshold(self, log_weights: Tensor, round: Round) -> float:
         """The smallest top probability of a target, of the model at the start of the round."""
         threshold = self.settings[FedULConsistencySettings].threshold
         if threshold != ADAPTIVE:
             return threshold
         sets = self.data.sets
         logits = predict_logits(self.model, sets.inputs, sets.points, round.plan)
-        weights = log_weights.to(logits)[torch.from_numpy(sets.sets)] if by_set else 0.0
+        weights = log_weights.to(logits)[torch.from_numpy(sets.sets)]
         return threshold_for(threshold, (logits + weights).softmax(dim=1).amax(dim=1))

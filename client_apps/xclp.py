@@ -156,7 +156,8 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
             return PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)
-        return PseudoLabels.of(found)
+        is_scaled = self.settings[XCLPSettings].is_scaled
+        return PseudoLabels.of(found) if is_scaled else PseudoLabels(*found)
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         from fedul_flwr.federated.client_training import labeling_views

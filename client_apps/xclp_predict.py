@@ -97,7 +97,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
         return super().on_phase(name, content)
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
-        """Features from pixels or from the model; with ``compare`` also writes labels for that."""
+        """Features from pixels or from the model, and labels from the client's own points alone."""
         del number
         from fedul_flwr.learning.features import features_and_logits, pixel_features
         from fedul_flwr.learning.local import load_arrays
@@ -112,11 +112,9 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
             load_arrays(self.model, weights)
             plan = local_plan(self.settings)
             features, logits = features_and_logits(self.model, inputs, graph.rows, plan)
-            if options.compare:
-                self._write(NETWORK, network_labels(logits))
-        if options.compare:
-            scores = graph.own_scores(features, self.settings[XCLPSettings])
-            self._write(LOCAL_LP, labels_from_scores(scores))
+            self._write(NETWORK, network_labels(logits))
+        scores = graph.own_scores(features, self.settings[XCLPSettings])
+        self._write(LOCAL_LP, labels_from_scores(scores))
         return features
 
     def _write(self, source: str, found: Propagated) -> None:

@@ -41,6 +41,8 @@ from fedul_flwr.learning.disjoint import (
 from fedul_flwr.learning.helpers import HelperChoice
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
+PSI_FACTOR = 0.2
+"""Initial psi as a multiple of the initial sigma (authors' code)."""
 PARTS = "parts/"
 """Prefix of the parts in a resumed run's state."""
 FARTHEST = 3.0
@@ -121,7 +123,7 @@ class FedMatchStrategy(LabelPlaceStrategy):
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
         """Take the model apart before the first round, and train sigma on the server's labels."""
         if not self.codec.parts:
-            factor = self.options.psi_factor if self.options.decomposition else None
+            factor = PSI_FACTOR if self.options.decomposition else None
             trained = bool(self.settings.start_from)
             model = to_arrays(arrays)
             self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)

@@ -285,8 +285,10 @@ def _settings_of(base: Strategy) -> tuple[str, dict[str, Scalar]]:
     name = next((names[kind] for kind in type(base).__mro__ if kind in names), "fedavg")
     kind = SECTIONS.get(name)
     found: dict[str, Scalar] = {}
-    for field in kind.model_fields if kind else ():
+    if kind is None:
+        return name, {}
+    for field in kind.model_fields:
         value = getattr(base, field, None)
         if isinstance(value, int | float):
-            found[f"{name}.{field.replace('_', '-')}"] = value
+            found[f"{kind.table}.{field.replace('_', '-')}"] = value
     return name, found

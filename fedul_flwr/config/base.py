@@ -156,7 +156,7 @@ class Settings(BaseModel):
     @cache
     def defaults(cls) -> Mapping[str, Scalar]:
         """The default of every key; all of them are computed once in a process."""
-        return MappingProxyType(cls.model_construct().to_flat())
+        return MappingProxyType({_kebab(n): f.default for n, f in cls.model_fields.items()})
 
     @classmethod
     @cache

@@ -38,7 +38,14 @@ def is_own_function(name: str) -> bool:
 
 
 PartitionName = Literal[
-    "iid", "dirichlet", "pathological", "shard", "natural", "majority", "imbalanced"
+    "iid",
+    "dirichlet",
+    "pathological",
+    "shard",
+    "natural",
+    "majority",
+    "majority-mild",
+    "imbalanced",
 ]
 BUILT_IN = ("digits", "breast-cancer", "wine")
 """Data sets that ship with scikit-learn."""
@@ -112,12 +119,14 @@ class DataSettings(Settings):
     """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
     data on a device; `dataset` is then the server's, or `none`."""
     partition: Annotated[PartitionName, SIMULATED, NEW_SPLIT] = "iid"
-    """How a simulation splits the training data over the clients. With FedMatch's `imbalanced` a
+    """How a simulation splits the training data over the clients. With FedUL's `majority` each
+    client has two classes of nearly all its points (tables D.5 and D.6), with `majority-mild` of
+    0.15 to 0.25 of them each (the paper's main text). With FedMatch's `imbalanced` a
     client has half of its points in one class, 0.15 in the class before and after it each, and the
     rest in the others."""
     points_per_client: Annotated[int, Field(ge=0), SIMULATED, NEW_SPLIT] = 0
-    """Keep only this many points per client (simulation); 0 keeps all. `majority` and `imbalanced`
-    draw them in their class proportions, before any class runs out."""
+    """Keep only this many points per client (simulation); 0 keeps all. `majority`, `majority-mild`
+    and `imbalanced` draw them in their class proportions, before any class runs out."""
     validation_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.2
     """Fraction of the training data, with labels, that selects the best round at the server."""
     server_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.0

@@ -30,9 +30,6 @@ class LabelSettings(Settings):
     """If set, every client with labels has them for this fraction of its points."""
     labeled_clients: Annotated[float, Field(gt=0, le=1), *GIVEN] = 1.0
     """Fraction of the clients that have labels; at least one has."""
-    sampling: Annotated[Literal["balanced", "random"], *GIVEN] = "balanced"
-    """Labeled points are spread as equally as possible over a client's classes (XCLP paper, IID),
-    or drawn in the class proportions of the client's points."""
     classes_per_client: Annotated[int, Field(ge=0), *GIVEN] = 0
     """If set, the labels of each client are of so many classes alone, and its other points stay as
     the partition has them (XCLP paper, Non-IID with 5). Every class comes equally often: among as
@@ -60,7 +57,7 @@ class ServerTrainingSettings(Settings):
     """Epochs per round."""
     learning_rate: Annotated[float, Field(ge=0), LABELED_SERVER] = 0.0
     """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
-    when: Literal["auto", "before", "after"] = "auto"
+    when: Annotated[Literal["auto", "before", "after"], LABELED_SERVER] = "auto"
     """When the server trains in a round: `before` the clients, or `after`, from the mean of their
     models; the model that is evaluated and saved is then the one that it has trained. `auto` is
     the order of the method's paper: `after` for `fedul-finetune` and `fedul-mix`, `before` for
@@ -88,29 +85,20 @@ class UnlabeledSetSettings(Settings):
     num_sets: Annotated[int, Field(ge=1, le=1_000_000), SIMULATED] = 10
     """Unlabeled sets per client (M)."""
     num_sets_max: Annotated[int, Field(ge=0, le=1_000_000), SIMULATED] = 0
-    """If set, M differs between clients, from `num-sets` to this."""
-    num_sets_spread: Annotated[Literal["random", "even"], only_with("fedul.num-sets-max")] = (
-        "random"
-    )
-    """How M differs: drawn at random per client, or in equal steps from the first client to the
-    last (table E.12: 10, 20, 30, 40, 50)."""
+    """If set, M differs between clients, from `num-sets` for the first client in equal steps to
+    this for the last (table E.12: 10, 20, 30, 40, 50)."""
     priors: Annotated[Literal["dominant", "uniform"], SIMULATED] = "dominant"
     """Rows of Pi: U[0.1, 1] with one class times 10 (authors' code), or U[0.1, 0.9] (text)."""
-    same_priors: Annotated[bool, SIMULATED] = False
-    """All clients assign their points to sets by one matrix whose columns sum to 1 (authors' code,
-    MNIST IID). With `overlap = "shared"` the sets of a client then contain K/M of its points: all
-    for M = K, half for M = 2K. A client with fewer sets than others takes the first rows."""
-    prior_draws: Annotated[int, Field(ge=1, le=1_000_000), only_with("fedul.same-priors", True)] = 1
-    """Number of draws of Pi that are summed for `same-priors` (authors' code: the number of
-    clients, so 5 in table 1 and 10 in table E.13). More draws make Pi easier to invert."""
+    shared_prior_draws: Annotated[int, Field(ge=0, le=1_000_000), SIMULATED] = 0
+    """If set, all clients assign their points to sets by one matrix, the sum of so many draws of Pi
+    with columns scaled to sum to 1 (authors' code, MNIST IID, as many as clients: 5 in table 1 and
+    10 in table E.13). More draws make Pi easier to invert. With `overlap = "shared"` the sets of a
+    client then contain K/M of its points: all for M = K, half for M = 2K. A client with fewer sets
+    than others takes the first rows."""
     overlap: Annotated[Literal["disjoint", "shared"], SIMULATED] = "disjoint"
     """Whether sets of one client may share points (`shared`: the paper's benchmark)."""
     prior_noise: Annotated[float, Field(ge=0, le=1e6), SIMULATED] = 0.0
     """Noise epsilon on the priors that clients use (table E.9); 0 is exact."""
-    prior_noise_form: Annotated[Literal["symmetric", "literal"], only_with("fedul.prior-noise")] = (
-        "symmetric"
-    )
-    """Factor of the noise: 1 + eps·(2·gamma − 1), or the text's 1 + (2·eps − 1)·gamma."""
     prior_counts: Annotated[int, Field(ge=0, le=1_000_000), SIMULATED] = 0
     """Labels per set, drawn at random, from which clients estimate its class priors (posterior mean
     under Jeffreys' prior); 0 is exact."""
@@ -141,8 +129,6 @@ class AdmissionSettings(UnlabeledSetSettings):
     """Refuse a client whose own Pi has rank below K; otherwise only warn."""
     share_priors: bool = False
     """Clients send Pi to the server, for its rank check and for reports."""
-    on_refusal: Literal["stop", "drop"] = "stop"
-    """If a client's sets cannot be used: stop the run, or continue without the client."""
 
 
 class FedULSettings(AdmissionSettings):
@@ -155,14 +141,6 @@ class FedULSettings(AdmissionSettings):
     learn_priors: Annotated[bool, only_with("fedul.surrogate-loss", "nll")] = False
     """Clients learn Pi from the model within the uncertainty of what they were told (intervals or
     counts; in a simulation `prior-counts` or `prior-noise`). Exact rows stay as they are told."""
-    learn_priors_after: Annotated[
-        int, Field(ge=1, le=1_000_000), only_with("fedul.learn-priors", True)
-    ] = 5
-    """First rounds, in which `learn-priors` keeps Pi as told: a model that has learned little
-    teaches Pi its errors."""
-    check_priors: bool = True
-    """In the last round every client checks whether the model's predictions fit the class priors
-    that it was told, and names sets that do not fit in its own log. Nothing of it is sent."""
     fewer_sets: bool = False
     """Accept clients with fewer sets than classes, at least two: other clients' sets have to tell
     the classes apart that its own do not. With `share-priors` the server checks that they do."""
@@ -199,13 +177,6 @@ class FedULConsistencySettings(Settings):
     """Smallest top probability of the weak view with which the strong view is trained on.
     `adaptive` is the mean top probability of a client's points by the model that it received:
     some point always reaches it, and wrong targets count early."""
-    form: Literal["fixmatch", "uda"] = "fixmatch"
-    """Loss of the strong view: cross-entropy with the weak view's top class, or divergence from the
-    weak view's sharpened posterior."""
-    temperature: Annotated[float, Field(gt=0), only_with("fedul-consistency.form", "uda")] = 0.4
-    """Temperature that sharpens the posterior; 1 does not change it."""
-    target: Literal["posterior", "set-posterior"] = "set-posterior"
-    """Target: the class posterior, or the posterior given the point's set as well."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
     """First rounds, over which the weight grows as exp(-5·(1 − t)²)."""
 
@@ -225,32 +196,26 @@ class FedPLSettings(Settings):
     """Pseudo labels from class priors (Diao et al. 2021, as in the FedUL paper, eq. 14 to 17)."""
 
     table: ClassVar[str] = "fedpl"
-    labels: Annotated[Literal["realized", "drawn"], SIMULATED] = "realized"
-    """Pseudo label of a set: the class with the largest prior that the client knows (text), or the
-    largest of the priors from which the simulation assigned the points: class m mod K for set m
-    with `fedul.priors = "dominant"` (authors' code). The two differ if a client has few points of
-    a class."""
     threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.4
     """Smallest top probability (tau) with which a point is confident: it is then trained on its
     pseudo label alone. `adaptive` is the mean top probability of a client's points, in every
     round."""
-    mix_weight: Annotated[float, Field(ge=0)] = 0.3
-    """Weight of the loss of mixed points."""
-    mixup_alpha: Annotated[float, Field(gt=0)] = 0.75
-    """Alpha of the mixing ratios, drawn from Beta(alpha, alpha), one per batch."""
     warm_up_rounds: Annotated[int, Field(ge=0), *OR_ADAPTIVE] = ADAPTIVE
     """First rounds, with plain cross-entropy on all pseudo labels. With `adaptive` a client is in
     warm-up in every round in which fewer than half of its points are confident, by the model that
     it received; so it always trains. With a number (5 in the authors' code) a client without
     confident points trains nothing afterwards."""
+    recipe: Annotated[Literal["paper", "release"], SIMULATED] = "paper"
+    """Form of the method: the paper's, or that of the authors' code. In the paper's, the label of a
+    set is the class with the largest prior that the client knows, every confident point is paired
+    with a random other one, and points are mixed. In the other, it is the class with the largest of
+    the priors from which the simulation assigned the points (class m mod K for set m with
+    `fedul.priors = "dominant"`; the two differ if a client has few points of a class), only as many
+    points are paired as the smaller group has, steps without one of the groups are skipped, and the
+    model's outputs are mixed."""
     relabel: bool = False
     """After the warm-up, use the current model's prediction in each step as a point's label
     (authors' code); the labels of sets then have no effect."""
-    mix: Literal["inputs", "outputs"] = "inputs"
-    """Whether images are mixed, or the model's outputs (authors' code)."""
-    pairing: Literal["all", "shorter"] = "all"
-    """Pair every confident point with a random other one, or only as many as the smaller group has,
-    and skip steps in which a group is empty (authors' code)."""
 
 
 class FedLLPSettings(Settings):
@@ -271,10 +236,6 @@ class FedLLPVATSettings(Settings):
     radius: Annotated[float, Field(gt=0)] = 1e-2
     """L2 norm of a point's perturbation, for images in [-1, 1] (FedUL paper: MNIST 1e-2,
     others 6.0)."""
-    xi: Annotated[float, Field(gt=0)] = 1e-3
-    """Step of the finite difference that finds the perturbation."""
-    ramp_up_rounds: Annotated[int, Field(ge=0), only_with("fedllp-vat.recipe", "paper")] = 10
-    """Rounds over which the weight grows to alpha, as exp(-5·(1 − t)²)."""
     recipe: Literal["paper", "release"] = "paper"
     """Form of the method: the paper's, or that of the authors' code. There the ramp takes 20 epochs
     and begins anew in each, so that the weight stays at 0.7 to 1.1 % of alpha, and `radius` is in
@@ -333,36 +294,13 @@ class ViewSettings(SupervisedPartSettings):
     """Unlabeled points per step (B_U), along with each batch of `batch-size` labeled ones. 0
     spreads all of them evenly over the labeled batches of an epoch; a client without labels then
     takes `batch-size`."""
-    randaugment: Annotated[Literal["paper", "release"], IMAGES] = "paper"
-    """RandAugment as in its paper (distinct operations per image, magnitudes of 10), or as in the
-    code of FedMatch's authors (operations may repeat, other strengths, all weaker except for
-    rotations)."""
+    recipe: Annotated[Literal["paper", "release"], IMAGES] = "paper"
+    """RandAugment as in its paper (distinct operations per image, magnitudes of 2 to 5 of 10), or
+    as in the code of FedMatch's authors (operations may repeat, other strengths, all weaker except
+    for rotations). In a tie of votes `fedmatch` takes the client's own class if it is among them,
+    or as that code the lowest one."""
     operations: Annotated[int, Field(ge=1, le=13), IMAGES] = 6
     """Number of RandAugment's 13 operations applied to every image."""
-    min_magnitude: Annotated[int, Field(ge=0, le=10), IMAGES] = 2
-    """Smallest magnitude of an operation, of 10; each is drawn at random. With `ssl.randaugment =
-    "release"` it is the smallest bound: a bound is drawn per image, and magnitudes are below it."""
-    max_magnitude: Annotated[int, Field(ge=0, le=10), IMAGES] = 5
-    """Largest magnitude of an operation, or largest bound."""
-
-    @property
-    def magnitudes(self) -> tuple[int, int]:
-        """Smallest and largest magnitude."""
-        return self.min_magnitude, self.max_magnitude
-
-    @model_validator(mode="after")
-    def _check_magnitudes(self) -> Self:
-        if self.min_magnitude > self.max_magnitude:
-            raise ValueError(
-                f"ssl.min-magnitude = {self.min_magnitude} must not be above "
-                f"ssl.max-magnitude = {self.max_magnitude}"
-            )
-        if self.randaugment == "release" and self.min_magnitude == 0:
-            raise ValueError(
-                "ssl.min-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
-                "at least 1"
-            )
-        return self
 
 
 class ConsistencySettings(ViewSettings):
@@ -370,21 +308,6 @@ class ConsistencySettings(ViewSettings):
 
     unsupervised_weight: Weight = 1.0
     """Weight λ_u of the consistency loss."""
-
-
-class UDASettings(Settings):
-    """Unsupervised data augmentation (Xie et al. 2020, as in FedMatch, appendix A.1)."""
-
-    table: ClassVar[str] = "uda"
-    signal_annealing: Annotated[
-        Literal["exponential", "linear", "logarithmic", "none"], LABELED_CLIENTS
-    ] = "exponential"
-    """Training-signal annealing: how the probability above which labeled points are skipped grows
-    over the rounds, from 1/K to 1. Only for clients; the server trains on all of its points."""
-    threshold: Confidence = 0.0
-    """Smallest top probability with which a point is in the consistency loss."""
-    temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Temperature that sharpens the target; 1 does not change it."""
 
 
 class FixMatchSettings(Settings):
@@ -420,17 +343,11 @@ class FedMatchSettings(Settings):
     consistency loss; 0 is FedMatch without inter-client consistency."""
     helper_interval: Annotated[int, Field(ge=1), HELPERS] = 10
     """Helpers are sent in every round whose number is a multiple of this."""
-    ties: Annotated[Literal["own", "lowest"], HELPERS] = "own"
-    """Class chosen in a tie of votes: the client's own if it is among them, or the lowest one
-    (authors' code)."""
     keep_helpers: Annotated[bool, HELPERS] = False
     """Whether clients reuse their last helpers in the rounds between; not in the authors' code."""
     decomposition: bool = True
     """Whether the model's weights are θ = σ + ψ, with σ trained on labeled and ψ on unlabeled
     points; otherwise both train θ."""
-    psi_factor: Annotated[Weight, PARTS] = 0.2
-    """Initial ψ as a multiple of the initial σ (authors' code); with `start-from` their sum is that
-    model."""
     evaluate_with: Annotated[Literal["both", "sigma", "psi"], PARTS] = "both"
     """Weights of the model that is evaluated and saved: σ + ψ, or one of them alone (ablation)."""
     psi_cutoff: Annotated[Weight, PARTS] = 5e-6
@@ -463,20 +380,9 @@ class LabelsOnlySettings(Settings):
     Fed-ISIC2019). 0 is cross-entropy."""
 
 
-class SamplingSettings(StageSettings):
-    """Sampling of clients in the second stage."""
-
-    labeled_share: Annotated[float, Field(gt=0, le=1)] = 0.6
-    """Smallest fraction of a round's clients that have labels, if some clients have none (paper: 3
-    of 5)."""
-
-
 class PseudoLabelSettings(StageSettings):
     """Use of pseudo labels in local training."""
 
-    top_fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Fraction of a client's pseudo-labeled points to train on, those of highest confidence; 1
-    takes all, as in the text."""
     operations: Annotated[int, Field(ge=0, le=13), IMAGES] = 0
     """Number of RandAugment's 13 operations, each of magnitude 2 to 5 of 10, on every
     pseudo-labeled image in training; labels come from the unchanged image. 0 applies `augment`
@@ -485,26 +391,6 @@ class PseudoLabelSettings(StageSettings):
     """Form of the method: the paper's, or that of the authors' code. There points are labeled in
     views by `augment`, drawn anew each time, and batches of clients without labels have twice
     `batch-size` points, as many as those of the others with their pseudo-labeled half."""
-    class_weights: bool = False
-    """Weigh classes by n/(K·count) of the labels a client trains on. The authors' code counts over
-    all clients; counts of one client do harm if it lacks classes."""
-
-
-class PropagatedLabelSettings(PseudoLabelSettings):
-    """Use of propagated labels in local training."""
-
-    relative_confidence: bool = True
-    """Divide confidences by the largest one of the client's points: of all its points in
-    `local-lp`, as in the authors' code; of its unlabeled ones in `xclp`, where that code takes
-    the largest of all clients. The text does not divide."""
-
-
-class SemiSupervisedSettings(PseudoLabelSettings, SamplingSettings):
-    """Two stages: first labels only, then pseudo labels too (XCLP, section 4.2)."""
-
-
-class CrossClientSettings(PropagatedLabelSettings, SemiSupervisedSettings):
-    """Two stages, with pseudo labels that are propagated across clients."""
 
 
 class PropagationSettings(Settings):
@@ -517,10 +403,22 @@ class PropagationSettings(Settings):
     """Length of the codes in bits (L)."""
     alpha: Annotated[float, Field(ge=0, lt=1)] = 0.99
     """How far labels spread along the graph (0: not at all)."""
-    power: Annotated[float, Field(gt=0)] = 3.0
-    """Exponent of the cosines that are edge weights: 3 in the authors' code, 1 in the text."""
-    class_scaling: bool = True
-    """Divide scores by the number of labels of the class: in the authors' code, not in the text."""
+    recipe: Literal["paper", "release"] = "release"
+    """Form of propagation: with the paper's text edge weights are cosines, and scores and
+    confidences are not divided. In the authors' code weights are cubes of cosines, scores are
+    divided by the number of labels of the class, and in training confidences by the largest one of
+    the client's points: of all its points in `local-lp`, of its unlabeled ones in `xclp`, where
+    that code takes the largest of all clients."""
+
+    @property
+    def power(self) -> float:
+        """Exponent of the cosines that are edge weights."""
+        return 3.0 if self.recipe == "release" else 1.0
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether scores are divided by labels of their class, and confidences by the largest."""
+        return self.recipe == "release"
 
 
 ENCRYPTED = only_without("xclp.secure", "plaintext")
@@ -574,23 +472,3 @@ class XCLPPredictSettings(Settings):
     (`labels.new-fraction`)."""
     leave_one_out: bool = False
     """For each client, also propagate without its labels to all of its points."""
-    compare: bool = True
-    """Also label by propagation within each client, and with `features = "model"` by the model."""
-
-
-class FedSiamSettings(Settings):
-    """A student and a teacher that is its moving average (Long et al. 2020, as XCLP's code has it).
-
-    Clients return both, and the server averages both."""
-
-    table: ClassVar[str] = "fedsiam"
-    decay: Annotated[float, Field(ge=0, lt=1)] = 0.97
-    """Largest decay of the teacher; after t steps, counted over all rounds and clients, the decay
-    is min(1 − 1/(t+1), this)."""
-    consistency_weight: Annotated[float, Field(ge=0)] = 100.0
-    """Weight of the squared difference between the softmax outputs of both."""
-    ramp_up_rounds: Annotated[int, Field(ge=0)] = 5
-    """First rounds, over which that weight grows as exp(−5·(1 − t)²)."""
-    logit_cost: Annotated[float, Field(ge=0)] = 0.01
-    """Weight of the squared difference between the logits of the two heads of a model `NAME+head`;
-    no effect without a second head."""

@@ -17,7 +17,7 @@ from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSetti
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.own_modules import name_again, require_trusted_modules
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
-from fedul_flwr.config.renamed import current_names, with_rounds
+from fedul_flwr.config.renamed import current_names, old_keys, what_is_now, with_rounds
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import PRETRAINED
@@ -116,23 +116,25 @@ class RunConfig(SharedSettings):
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every setting in use; parsing it again gives an equal object."""
-        flat = super().to_flat(prefix)
         # The table of a user's own method is passed as text, see `method-options`.
         as_text = "" if self.method in METHODS else find_method(self.method).name
-        for name, table in self.sections.items():
-            if name != as_text:
-                flat |= table.to_flat(f"{prefix}{name}.")
-        return flat
+        tables = {"": self} | {k: table for k, table in self.sections.items() if k != as_text}
+        return {
+            f"{prefix}{name}.{key}" if name else prefix + key: value
+            for name, table in tables.items()
+            for key, value in table.model_dump(by_alias=True).items()
+        }
 
 
 def all_sections() -> dict[str, type[Settings]]:
     """Every table that exists, with its widest settings class."""
     # Users' own methods may use this table, too.
-    found: dict[str, type[Settings]] = {**SECTIONS, "labels": LabelSettings}
-    for method in METHODS.values():
-        for name, kind in method.tables.items():
-            if name not in found or issubclass(kind, found[name]):
-                found[name] = kind
+    found: dict[str, type[Settings]] = {}
+    of_methods = (kind for method in METHODS.values() for kind in method.settings)
+    kinds: list[type[Settings]] = [*SECTIONS.values(), LabelSettings, *of_methods]
+    for kind in kinds:
+        if issubclass(kind, found.get(kind.table, kind)):
+            found[kind.table] = kind
     return found
 
 
@@ -157,6 +159,8 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     """
     flat = _with_own_table(with_rounds(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
+    for key in old_keys(shared_values):
+        raise _unknown(key)
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
     known = all_sections()
@@ -167,7 +171,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         if not dot:
             continue
         if table not in known or rest not in known[table].names():
-            raise unknown_key(key, [*default_flat(), *SharedSettings.names()])
+            raise _unknown(key)
         if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
         elif value != known[table].defaults()[rest]:
@@ -230,7 +234,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
     defaults, overrides = default_flat(), _with_own_table(with_rounds(overrides))
     for key in overrides:
         if key not in defaults:
-            raise unknown_key(key, defaults)
+            raise _unknown(key)
     if overrides.get("resume"):
         directory = user_path(str(overrides["resume"]), base_dir)
         return _resume(overrides, defaults, directory, base_dir)
@@ -254,7 +258,12 @@ def _resume(
         )
     saved = current_names(saved)
     require_trusted_modules(directory, saved, name_again(saved), overrides)
-    saved = {key: value for key, value in saved.items() if key in defaults}  # drop old keys
+    for key in old_keys(saved):
+        raise UserError(
+            f"The run in {directory} has {key} = {saved[key]!r}, and {what_is_now(key)}: resume it "
+            "with the version that began it."
+        )
+    saved = {key: value for key, value in saved.items() if key in defaults}
     given = dict(overrides)
     for key in ("dataset", "server.dataset"):
         if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
@@ -351,20 +360,29 @@ def _absolute_dataset(name: str, base_dir: Path) -> str:
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:
     chosen = (shared.base, shared.partition)
-    return {name: SECTIONS[name] for name in chosen if name in SECTIONS} | method.tables
+    kinds = [SECTIONS[name] for name in chosen if name in SECTIONS]
+    return {kind.table: kind for kind in kinds} | method.tables
+
+
+def _unknown(key: str) -> UserError:
+    now = what_is_now(key)
+    return (
+        UserError(f"Unknown setting {key!r}: {now}.") if now else unknown_key(key, default_flat())
+    )
 
 
 def users_of(table: str, key: str = "") -> str:
     """The choices that use a table, or one of its keys: ``base = 'fedprox'``."""
-    if table in SECTIONS:
-        bases = SharedSettings.model_fields["base"].annotation
-        return f"{'base' if table in get_args(bases) else 'partition'} = {table!r}"
+    tables = {name: {kind.table: kind} for name, kind in SECTIONS.items()}
+    tables |= {name: method.tables for name, method in METHODS.items()}
     users = [
-        repr(name)
-        for name, method in METHODS.items()
-        if table in method.tables and (not key or key in method.tables[table].names())
+        name
+        for name, kinds in tables.items()
+        if table in kinds and (not key or key in kinds[table].names())
     ]
-    return f"method = {any_of(users)}"
+    bases = get_args(SharedSettings.model_fields["base"].annotation)
+    choice = "base" if users[0] in bases else "partition" if users[0] in SECTIONS else "method"
+    return f"{choice} = {any_of([repr(name) for name in users])}"
 
 
 def _with_own_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:

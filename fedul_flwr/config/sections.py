@@ -1,4 +1,4 @@
-"""Settings of base strategies and partitions, in a table named like the base or partition."""
+"""Settings of base strategies and partitions, in tables of their own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import Settings
+from fedul_flwr.config.base import Settings, only_with
 
 Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, lt=1)]
@@ -20,34 +20,12 @@ class FedProxSettings(Settings):
     """Weight mu of (mu/2)·‖w − w_global‖²; 0 is FedAvg."""
 
 
-class FedAdamSettings(Settings):
+class FedOptSettings(Settings):
     """Adaptive server step (Reddi et al. 2021)."""
 
-    table: ClassVar[str] = "fedadam"
+    table: ClassVar[str] = "fedopt"
     eta: Positive = 0.01
     """Server step size."""
-    beta_1: Unit = 0.9
-    """Decay of the first moment."""
-    beta_2: Unit = 0.99
-    """Decay of the second moment."""
-    tau: Positive = 1e-3
-    """Degree of adaptivity."""
-
-
-class FedYogiSettings(FedAdamSettings):
-    """Adaptive server step with Yogi's second moment (Reddi et al. 2021)."""
-
-    table: ClassVar[str] = "fedyogi"
-
-
-class FedAdagradSettings(Settings):
-    """Adaptive server step with Adagrad's second moment (Reddi et al. 2021)."""
-
-    table: ClassVar[str] = "fedadagrad"
-    eta: Positive = 0.01
-    """Server step size."""
-    tau: Positive = 1e-3
-    """Degree of adaptivity."""
 
 
 class FedAvgMSettings(Settings):
@@ -69,36 +47,27 @@ class FedTrimmedAvgSettings(Settings):
 
 
 class KrumSettings(Settings):
-    """Selects the update that is closest to its neighbors (Blanchard et al. 2017)."""
+    """Updates that are closest to their neighbors: one (`krum`) or the mean of some (`multikrum`,
+    Blanchard et al. 2017), or the values around the median of each coordinate among these
+    (`bulyan`, El Mhamdi et al. 2018)."""
 
     table: ClassVar[str] = "krum"
     num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
-    """Malicious clients of a round (f), which may send anything; needs 2f + 3 updates."""
+    """Malicious clients of a round (f), which may send anything; `krum` needs 2f + 3 updates,
+    `bulyan` 4f + 3."""
 
 
 class MultiKrumSettings(KrumSettings):
     """Averages the updates that are closest to their neighbors (Blanchard et al. 2017)."""
 
-    table: ClassVar[str] = "multikrum"
-    num_nodes_to_select: Annotated[int, Field(ge=1)] = 2
-    """Updates in the mean (m); needs 2f + 2 + m updates."""
-
-
-class BulyanSettings(Settings):
-    """Selects updates by Krum, then averages the values around the median of each coordinate
-    (El Mhamdi et al. 2018)."""
-
-    table: ClassVar[str] = "bulyan"
-    num_malicious_nodes: Annotated[int, Field(ge=0)] = 1
-    """Malicious clients of a round (f), which may send anything; needs 4f + 3 updates."""
+    num_nodes_to_select: Annotated[int, Field(ge=1), only_with("base", "multikrum")] = 2
+    """Updates in the mean (m); `multikrum` needs 2f + 2 + m updates."""
 
 
 class ScaffoldSettings(Settings):
     """Control variates against client drift (Karimireddy et al. 2020)."""
 
     table: ClassVar[str] = "scaffold"
-    server_learning_rate: Positive = 1.0
-    """Server step size; 1 takes the mean of the clients' models."""
     option: Literal["I", "II"] = "II"
     """How clients update their variate: gradient at the global model (one more pass over the data),
     or from their steps, which is valid for SGD only."""
@@ -138,32 +107,20 @@ class NaturalSettings(Settings):
     """Name of the column. It is no feature of a table, unless `columns` has it."""
 
 
-class MajoritySettings(Settings):
-    """Two majority classes per client (FedUL paper, tables D.5 and D.6)."""
-
-    table: ClassVar[str] = "majority"
-    mild: bool = False
-    """Majority classes have 0.15 to 0.25 each, minorities below 0.08 (the paper's main text)."""
-
-
 SECTIONS: dict[str, type[Settings]] = {
-    kind.table: kind
-    for kind in (
-        FedProxSettings,
-        FedAdamSettings,
-        FedYogiSettings,
-        FedAdagradSettings,
-        FedAvgMSettings,
-        FedTrimmedAvgSettings,
-        KrumSettings,
-        MultiKrumSettings,
-        BulyanSettings,
-        ScaffoldSettings,
-        DirichletSettings,
-        PathologicalSettings,
-        ShardSettings,
-        NaturalSettings,
-        MajoritySettings,
-    )
+    "fedprox": FedProxSettings,
+    "fedadam": FedOptSettings,
+    "fedyogi": FedOptSettings,
+    "fedadagrad": FedOptSettings,
+    "fedavgm": FedAvgMSettings,
+    "fedtrimmedavg": FedTrimmedAvgSettings,
+    "krum": KrumSettings,
+    "multikrum": MultiKrumSettings,
+    "bulyan": KrumSettings,
+    "scaffold": ScaffoldSettings,
+    "dirichlet": DirichletSettings,
+    "pathological": PathologicalSettings,
+    "shard": ShardSettings,
+    "natural": NaturalSettings,
 }
 """Tables of base strategies and partitions by the value of `base` or `partition` they belong to."""

@@ -68,7 +68,9 @@ def _name_or_reference(*names: str) -> tuple[AfterValidator]:
 PRETRAINED = "torchvision"
 """Value of `start-from` for torchvision's pretrained weights."""
 OF_MLP = only_with("model", AUTO, "mlp", "mlp+head")
-PLATEAU = only_with("learning-rate-schedule", "plateau")
+PLATEAUS = ("plateau", "client-plateau")
+"""Schedules that follow the validation loss."""
+PLATEAU = only_with("learning-rate-schedule", *PLATEAUS)
 
 
 def _of_vectors(augment: str) -> tuple[OnlyWith, OnlyWith]:
@@ -110,24 +112,22 @@ class TrainingSettings(DataSettings):
     one, `package.module:function` (docs/own-method.md)."""
     learning_rate: Annotated[float, Field(gt=0), *OR_AUTO] = AUTO
     """Local step size (learning rate)."""
-    learning_rate_schedule: Literal["auto", "constant", "cosine", "plateau"] = "auto"
+    learning_rate_schedule: Literal["auto", "constant", "cosine", "plateau", "client-plateau"] = (
+        "auto"
+    )
     """How step sizes change over the rounds; `cosine` multiplies them in round t by
     (1 + cos(pi (t - 1)/T))/2 and keeps them constant from round T on; `plateau` divides them
-    whenever the validation loss at the server has stopped falling."""
+    by 3 whenever the validation loss at the server has stopped falling. With `client-plateau` each
+    client does so for its own step size, with the losses of the rounds in which it takes part
+    (FedMatch's authors' code), and the server for its own training alone."""
     learning_rate_rounds: Annotated[
         int, Field(ge=0), only_with("learning-rate-schedule", "cosine")
     ] = 0
     """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, for a method in stages, the
     length of the stage."""
     learning_rate_patience: Annotated[int, Field(ge=1), PLATEAU] = 5
-    """Evaluations without a lower validation loss after which `plateau` divides step sizes; the
+    """Evaluations without a lower validation loss after which step sizes are divided; the
     count then restarts from 0."""
-    learning_rate_factor: Annotated[float, Field(gt=1), PLATEAU] = 3.0
-    """Divisor of step sizes in `plateau`."""
-    learning_rate_patience_scope: Annotated[Literal["server", "client"], PLATEAU] = "server"
-    """Who runs `plateau`: the `server`, with all evaluations and for all step sizes; or each
-    `client`, with the losses of the rounds in which it takes part, for its own step size
-    (FedMatch's authors' code). The server then only adapts its own training."""
     momentum: Annotated[float, Field(ge=0, lt=1), only_with("optimizer", "sgd")] = 0.0
     """Momentum of local SGD."""
     weight_decay: Annotated[float, Field(ge=0), only_with("optimizer", *OPTIMIZERS)] = 0.0

@@ -77,7 +77,7 @@ def set_aside(labels: Ints, config: RunConfig) -> Aside:
 def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints, Ints]:
     """Take the fraction of all labels that belongs to ``what`` out of ``rows``."""
     key = f"{what}-fraction"
-    fraction = float(config.to_flat()[key])
+    fraction = {"validation": config.validation_fraction, "server": config.server_fraction}[what]
     known = int((labels != UNLABELED).sum())
     if fraction == 0 or known == 0:
         return rows, rows[:0]

@@ -143,8 +143,7 @@ def _deal_client(
         )
     rng = stream(seed, "given-labels", client)
     order = rng.permutation(len(able))
-    if options.sampling == "balanced":
-        order = order[_in_turns(truth[able[order]], rng)]
+    order = order[_in_turns(truth[able[order]], rng)]
     chosen = able[order[:share]]
     given = np.full(len(truth), UNLABELED, dtype=np.int64)
     given[chosen] = truth[chosen]

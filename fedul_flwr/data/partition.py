@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import (
     DirichletSettings,
-    MajoritySettings,
     NaturalSettings,
     PathologicalSettings,
     ShardSettings,
@@ -108,7 +107,7 @@ def imbalanced_partition(
 
 def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
     if num_classes < len(majority) + 7:  # the rest would need minorities above 0.08
-        raise UserError("Setting majority.mild needs at least 9 classes.")
+        raise UserError("Setting partition = 'majority-mild' needs at least 9 classes.")
     minority = [k for k in range(num_classes) if k not in majority]
     while True:
         shares = np.zeros(num_classes)
@@ -191,7 +190,7 @@ def partition_points(
         )
     if config.partition == "iid":
         parts = np.array_split(_shuffled(len(labels), config), num_clients)
-    elif config.partition in ("majority", "imbalanced"):
+    elif config.partition in ("majority", "majority-mild", "imbalanced"):
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     else:
         parts = _by_library(labels, columns, num_classes, num_clients, config)
@@ -226,7 +225,7 @@ def _by_class_shares(
     rng, count = stream(config.seed, "partition"), config.points_per_client
     if config.partition == "imbalanced":
         return imbalanced_partition(labels, num_classes, num_clients, rng, points_per_client=count)
-    mild = config[MajoritySettings].mild
+    mild = config.partition == "majority-mild"
     return majority_partition(
         labels, num_classes, num_clients, rng, points_per_client=count, mild=mild
     )

@@ -78,11 +78,11 @@ def generate_sets(
     points : ``(n,)``, this client's points.
     num_classes : K.
     client : c, from 0.
-    num_clients : C; the number of sets can depend on c and C (``num-sets-spread``).
+    num_clients : C; the number of sets can depend on c and C (``num-sets-max``).
     """
     rng = stream(seed, "sets", client)
-    num_sets = _number_of_sets(settings, client, num_clients, rng)
-    if settings.same_priors:
+    num_sets = _number_of_sets(settings, client, num_clients)
+    if settings.shared_prior_draws:
         weights = equal_columns(_same_priors(settings, num_classes, seed)[:num_sets])
     else:
         weights = draw_priors(num_sets, num_classes, settings.priors, rng)
@@ -120,31 +120,27 @@ def _tell(
         return posterior.means, posterior
     if not settings.prior_noise:
         return realised, Dirichlet.exact(realised)
-    epsilon, form = settings.prior_noise, settings.prior_noise_form
-    told = add_prior_noise(realised, epsilon, form, stream(seed, "noise", client))
+    epsilon = settings.prior_noise
+    told = add_prior_noise(realised, epsilon, stream(seed, "noise", client))
     # The owner knows how strong the noise is, not what it did: other draws of it.
     rng = stream(seed, "strength of noise", client)
-    draws = [add_prior_noise(realised, epsilon, form, rng) for _ in range(NOISE_DRAWS)]
+    draws = [add_prior_noise(realised, epsilon, rng) for _ in range(NOISE_DRAWS)]
     worth = effective_labels(realised, np.mean([(draw - realised) ** 2 for draw in draws], axis=0))
     return told, Dirichlet.from_noise(told, float(np.median(worth)))
 
 
-def _number_of_sets(
-    settings: UnlabeledSetSettings, client: int, num_clients: int, rng: np.random.Generator
-) -> int:
+def _number_of_sets(settings: UnlabeledSetSettings, client: int, num_clients: int) -> int:
     least, most = settings.num_sets, settings.num_sets_max
-    if not most:
-        return least
-    if settings.num_sets_spread == "even":
-        return int(np.linspace(least, most, num_clients).round()[client])
-    return int(rng.integers(least, most + 1))
+    return int(np.linspace(least, most, num_clients).round()[client]) if most else least
 
 
 def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) -> Floats:
-    """The sum of ``prior-draws`` draws, for as many sets as any client has: ``(most, K)``."""
+    """The sum of ``shared-prior-draws`` draws, for as many sets as any client has:
+    ``(most, K)``."""
     most, rng = max(settings.num_sets, settings.num_sets_max), stream(seed, "same-priors")
     draws = [
-        draw_priors(most, num_classes, settings.priors, rng) for _ in range(settings.prior_draws)
+        draw_priors(most, num_classes, settings.priors, rng)
+        for _ in range(settings.shared_prior_draws)
     ]
     return np.asarray(np.sum(draws, axis=0), dtype=np.float64)
 
@@ -177,26 +173,23 @@ def equal_columns(priors: Floats) -> Floats:
     return scaled
 
 
-def add_prior_noise(priors: Floats, epsilon: float, form: str, rng: np.random.Generator) -> Floats:
+def add_prior_noise(priors: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
     """Add noise to priors as in the paper's section 4.2 (table E.9).
 
-    ``"symmetric"``: Pi·(1 + eps·(2·gamma − 1)), the identity at eps = 0. ``"literal"``: the text's
-    Pi·(1 + (2·eps − 1)·gamma). gamma ~ U[0, 1] per entry; clipped to [0, 1]; rows normalized. A row
-    that is clipped to all zeros keeps its old values.
+    Pi·(1 + eps·(2·gamma − 1)), gamma ~ U[0, 1] per entry, the identity at eps = 0 (the text's
+    factor 1 + (2·eps − 1)·gamma is not); clipped to [0, 1]; rows normalized. A row that is clipped
+    to all zeros keeps its old values.
 
     Parameters
     ----------
     priors : ``(M, K)``, rows of class priors.
     epsilon : strength of the noise, at least 0.
-    form : ``"symmetric"`` or ``"literal"``.
 
     Returns
     -------
     ``(M, K)``, rows of class priors.
     """
-    gamma = rng.random(priors.shape)
-    literal = form == "literal"
-    factor = 1 + (2 * epsilon - 1) * gamma if literal else 1 + epsilon * (2 * gamma - 1)
+    factor = 1 + epsilon * (2 * rng.random(priors.shape) - 1)
     noisy = np.clip(priors * factor, 0, 1)
     sums = noisy.sum(axis=1, keepdims=True)
     result: Floats = np.where(sums > 0, noisy / np.where(sums > 0, sums, 1), priors)

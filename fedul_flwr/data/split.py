@@ -12,6 +12,7 @@ from fedul_flwr.config.base import Scalar, Settings
 from fedul_flwr.config.method_settings import LabelSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.federated_split import ClientTruth, read_arrays
 from fedul_flwr.data.label_split import GIVEN, read_given, split_file, who_has_labels, write_given
@@ -68,20 +69,25 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
     For a method without sets, settings of sets have their defaults.
     """
     kind = _settings_class(config)
-    values = config[kind].to_flat()
-    of_table = {f"{kind.table}.{key}": values[key] for key in kind.names()}
+    of_table = _of_table(config[kind], kind)
     scenario = _scenario(config) if kind is LabelSettings else {}
     if scenario and who_has_labels(config) != "clients":
         of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it replaces all other settings, and the seed
         kept = ("labels.split", "labels.without-client")
         return {key: of_table[key] for key in kept} | scenario
-    shared = {
-        key: value
-        for key, value in config.to_flat().items()
-        if key in SHAPING or key.startswith(f"{config.partition}.")
-    }
+    shared = {key: getattr(config, key.replace("-", "_")) for key in SHAPING}
+    if partition := SECTIONS.get(config.partition):
+        shared |= _of_table(config[partition], partition)
     return shared | of_table | scenario
+
+
+def _of_table(values: Settings, kind: type[Settings]) -> dict[str, Scalar]:
+    """The settings of class ``kind``, of which ``values`` may have more, with their keys."""
+    return {
+        f"{kind.table}.{key}": getattr(values, name)
+        for key, name in zip(kind.names(), kind.model_fields, strict=True)
+    }
 
 
 def _scenario(config: RunConfig) -> dict[str, Scalar]:

@@ -23,11 +23,12 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from fedul_flwr.config.base import Settings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import (
-    BulyanSettings,
+    SECTIONS,
     FedTrimmedAvgSettings,
     KrumSettings,
     MultiKrumSettings,
@@ -110,6 +111,12 @@ class KnowsClients(Protocol):
         """
 
 
+def _table(settings: RunConfig) -> Settings | None:
+    """The settings of the run's base; ``None`` if it has none."""
+    kind = SECTIONS.get(settings.base)
+    return settings[kind] if kind else None
+
+
 def fewest_updates(settings: RunConfig) -> int:
     """Least number of updates with which the run's base is robust; 1 for bases that never are.
 
@@ -117,8 +124,8 @@ def fewest_updates(settings: RunConfig) -> int:
     of m choices n - m + 1 > 2f + 2 (Blanchard et al. 2017), and Bulyan n >= 4f + 3 (El Mhamdi et
     al. 2018); a trimmed mean cuts off floor(beta·n) at either end, and has to cut off somebody.
     """
-    table = settings.sections.get(settings.base)
-    if isinstance(table, BulyanSettings):
+    table = _table(settings)
+    if settings.base == "bulyan" and isinstance(table, KrumSettings):
         return 4 * table.num_malicious_nodes + 3
     if isinstance(table, KrumSettings):
         selected = table.num_nodes_to_select if isinstance(table, MultiKrumSettings) else 1
@@ -136,10 +143,10 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
     UserError
         With both numbers, and the settings that determine the minimum.
     """
-    needed, table = fewest_updates(settings), settings.sections.get(settings.base)
+    needed, table = fewest_updates(settings), _table(settings)
     if updates < needed:
         assert table is not None  # without a table the minimum is 1
-        options = [f"{key} = {value}" for key, value in table.to_flat(f"{settings.base}.").items()]
+        options = [f"{key} = {value}" for key, value in table.to_flat(f"{table.table}.").items()]
         raise UserError(
             f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
             f"{' and '.join(options)}: there are {updates}."
@@ -152,7 +159,7 @@ def build_base(settings: RunConfig) -> Strategy:
     It samples every node that it sees; the wrapper decides which nodes these are. With
     ``dp.clipping`` on it is wrapped in a :class:`PrivateMean`.
     """
-    table = settings.sections.get(settings.base)
+    table = _table(settings)
     options: dict[str, Any] = table.model_dump() if table else {}
     named = BASES[settings.base]
     kind = load_reference(named, "base") if isinstance(named, str) else named

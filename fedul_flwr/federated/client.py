@@ -238,7 +238,7 @@ class MethodClient(NumPyClient, Generic[D]):
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)
         factor = float(config.get(messages.RATE_FACTOR, 1.0))
-        if self.settings.learning_rate_patience_scope == "client":
+        if self.settings.learning_rate_schedule == "client-plateau":
             from fedul_flwr.federated.client_training import own_rate_factor
 
             first = number - stage[0] + 1

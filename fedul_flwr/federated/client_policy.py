@@ -14,7 +14,6 @@ from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     FedULSettings,
     LabelPlaceSettings,
-    SamplingSettings,
     StageSettings,
     fewer_sets,
 )
@@ -28,6 +27,10 @@ from fedul_flwr.data.set_check import (
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.blame import called, own_words
 from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+
+LABELED_SHARE = 0.6
+"""Smallest fraction of a round's clients that have labels, if some clients have none (XCLP: 3 of
+5)."""
 
 
 class ClientPolicy:
@@ -64,7 +67,7 @@ class ClientPolicy:
 class SetAdmission(ClientPolicy):
     """Clients with unlabeled sets, each of which has checked its own.
 
-    Those whose sets cannot be used end the run or are left out (``fedul.on-refusal``).
+    Those whose sets cannot be used end the run or are left out (``on-client-failure``).
     """
 
     @property
@@ -86,7 +89,7 @@ class SetAdmission(ClientPolicy):
                 raise BadMessageError("the sizes of its sets are not those of its points")
         if report.reason:
             text = f"{called('Client', report.id, report.name)} cannot take part: {report.reason}."
-            if self.options.on_refusal == "stop":
+            if self.settings.on_client_failure == "stop":
                 raise UserError(f"{text} {self._way_out(answer)}")
             log(WARNING, text)
         elif report.condition_number is None:
@@ -96,7 +99,7 @@ class SetAdmission(ClientPolicy):
 
     def _way_out(self, answer: Content) -> str:
         """Settings with which a run can go on that a client's refusal has ended."""
-        drop = "fedul.on-refusal = 'drop' leaves such clients out"
+        drop = "on-client-failure = 'continue' leaves such clients out"
         num_sets = answer.values.get("num-sets")
         needs_all = isinstance(self.options, FedULSettings) and not self.options.fewer_sets
         if not (needs_all and isinstance(num_sets, int) and num_sets < self.num_classes):
@@ -215,7 +218,7 @@ class LabelStages(LabeledClients):
         if self.on_labels_only(round_number) or not self.unlabeled_learn:
             with_labels, without = min(size, len(self.labeled)), 0
         else:
-            share = self.settings[SamplingSettings].labeled_share
+            share = LABELED_SHARE
             # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
             least = math.ceil(round(share * size, 9))
             without = min(size - least, size - 1)

@@ -120,7 +120,7 @@ def own_rate_factor(
         losses = np.append(losses, told[VALIDATION_LOSS])
     state.save(COUNTED, server_round, {"rounds": rounds, "losses": losses})
     counted = losses[rounds >= stage_start].tolist()
-    return plateau(counted, settings.learning_rate_patience, settings.learning_rate_factor)
+    return plateau(counted, settings.learning_rate_patience)
 
 
 Label = Callable[[], PseudoLabels]
@@ -158,7 +158,6 @@ def staged_points(
         unlabeled,
         found,
         stages,
-        data.num_classes,
     )
 
 

@@ -48,7 +48,7 @@ def fixmatch_loss(log_target: Tensor, log_q: Tensor, threshold: float) -> tuple[
 
 
 def uda_loss(
-    log_target: Tensor, log_q: Tensor, threshold: float, temperature: float
+    log_target: Tensor, log_q: Tensor, threshold: float, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
     """KL from the target sharpened by ``temperature`` (Xie et al. 2020, section 3.2).
 
@@ -84,19 +84,14 @@ class ConsistencyObjective:
     surrogate : loss of logits and indices of sets (FedUL paper, eq. 9).
     weight : at least 0.
     threshold : smallest top probability of a target.
-    form : ``"fixmatch"`` or ``"uda"``.
-    temperature : of ``"uda"``.
-    log_weights : ``(M, K)`` of the client's transition, for the posterior given a point's set;
-        ``None`` takes the posterior of the class model.
+    log_weights : ``(M, K)`` of the client's transition, for the posterior given a point's set.
     strong_view : makes strong views of inputs; ``None`` is :func:`strong_augment`.
     """
 
     surrogate: Loss
     weight: float
     threshold: float
-    form: str = "fixmatch"
-    temperature: float = 0.4
-    log_weights: Tensor | None = None
+    log_weights: Tensor
     strong_view: Callable[[Tensor], Tensor] | None = None
     _seen: list[Tensor] = field(default_factory=list, init=False)
 
@@ -108,10 +103,7 @@ class ConsistencyObjective:
         with frozen_statistics(network.model):
             strong = network((self.strong_view or strong_augment)(inputs))
         log_target, log_q = self._posteriors(weak.detach(), strong, sets)
-        if self.form == "uda":
-            value, masked = uda_loss(log_target, log_q, self.threshold, self.temperature)
-        else:
-            value, masked = fixmatch_loss(log_target, log_q, self.threshold)
+        value, masked = fixmatch_loss(log_target, log_q, self.threshold)
         self._seen.append(torch.stack([surrogate.detach(), value.detach(), masked]))
         return surrogate + self.weight * value
 
@@ -126,8 +118,6 @@ class ConsistencyObjective:
         return {"loss": surrogate, "consistency-loss": value, CONFIDENT_SHARE: 1 - masked}
 
     def _posteriors(self, weak: Tensor, strong: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        if self.log_weights is None:
-            return functional.log_softmax(weak, dim=1), functional.log_softmax(strong, dim=1)
         # Both views use the set's posterior: otherwise targets biased toward the set's classes
         # would teach the class model the client's priors instead of pi.
         rows = self.log_weights.to(weak.device, weak.dtype)[sets]

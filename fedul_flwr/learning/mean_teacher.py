@@ -38,8 +38,8 @@ class MeanTeacherObjective:
         teacher: nn.Module,
         *,
         weight: float,
-        decay: float,
-        logit_cost: float,
+        decay: float = 0.97,
+        logit_cost: float = 0.01,
         steps: int = 0,
     ) -> None:
         self.teacher = teacher

@@ -6,17 +6,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
-    PropagatedLabelSettings,
     PseudoLabelSettings,
     StageSettings,
 )
-from fedul_flwr.data.types import UNLABELED, Bools, Floats, Inputs, Ints, Propagated
+from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.network import Network
@@ -57,26 +55,6 @@ def weighted_cross_entropy(
     return (weights.to(losses) * losses).mean()
 
 
-def class_weights(labels: NDArray[np.int64], num_classes: int) -> NDArray[np.float64]:
-    """n/(K · n_k) for every class k with n_k ``labels``; 0 for a class without labels.
-
-    With these weights all classes that occur have the same total weight.
-
-    Parameters
-    ----------
-    labels : ``(n,)`` in 0 to K − 1.
-    num_classes : K.
-
-    Returns
-    -------
-    ``(K,)``.
-    """
-    counts = np.bincount(labels, minlength=num_classes)
-    weights = np.zeros(num_classes)
-    np.divide(len(labels), num_classes * counts, out=weights, where=counts > 0)
-    return weights
-
-
 @dataclass(frozen=True)
 class PseudoLabels:
     """Pseudo labels of a client's unlabeled training points.
@@ -85,22 +63,22 @@ class PseudoLabels:
     ----------
     labels : int64 ``(u,)``, classes ``0..K-1``, -1 for none.
     confidence : float64 ``(u,)``, between 0 and 1.
-    largest : divisor of the confidences with setting ``relative-confidence``.
+    divisor : of the confidences in the loss.
     """
 
     labels: Ints
     confidence: Floats
-    largest: float
+    divisor: float = 1.0
 
     @classmethod
     def of(cls, found: Propagated) -> PseudoLabels:
         """``found``, with the largest of its confidences as divisor."""
-        return cls(*found, largest=float(found.confidence.max(initial=0.0)))
+        return cls(*found, divisor=float(found.confidence.max(initial=0.0)))
 
     @classmethod
     def none(cls, size: int) -> PseudoLabels:
         """No labels for ``size`` points."""
-        return cls(np.full(size, UNLABELED, dtype=np.int64), np.zeros(size), 0.0)
+        return cls(np.full(size, UNLABELED, dtype=np.int64), np.zeros(size))
 
 
 @dataclass(frozen=True)
@@ -130,26 +108,22 @@ def weighted_points(
     unlabeled: Ints,
     found: PseudoLabels,
     settings: StageSettings,
-    num_classes: int,
 ) -> WeightedPoints:
-    """The points to train on: labeled ones, and those with a pseudo label that ``settings`` use.
+    """The points to train on: labeled ones, and those with a pseudo label of any confidence.
 
     Parameters
     ----------
     inputs : the data, images or vectors.
     labeled, labels : ``(l,)``, rows of ``inputs`` with given labels, and these.
     unlabeled : ``(u,)``, rows of ``inputs`` that ``found`` is about.
-    num_classes : K.
     """
-    usable = _usable(found, settings)
+    usable = (found.labels != UNLABELED) & (found.confidence > 0)
     classes = np.concatenate([labels, found.labels[usable]])
     confidence = found.confidence[usable]
     if isinstance(settings, PseudoLabelSettings):
-        if isinstance(settings, PropagatedLabelSettings) and settings.relative_confidence:
-            confidence = confidence / found.largest if len(confidence) else confidence
+        if len(confidence):
+            confidence = confidence / found.divisor
         weights = np.concatenate([np.ones(len(labeled)), confidence])
-        if settings.class_weights and len(confidence):
-            weights = weights * class_weights(classes, num_classes)[classes]
     else:
         weights = np.ones(len(classes))
     points = np.concatenate([labeled, unlabeled[usable]])
@@ -188,13 +162,3 @@ def pseudo_label_task(
         data.inputs, data.points, data.num_labeled, plan, steps=options.epoch_steps
     )
     return LocalTask(len(data.points), batches, objective)
-
-
-def _usable(found: PseudoLabels, settings: StageSettings) -> Bools:
-    """Mask of the pseudo labels to train on: those of highest confidence; ties all or none."""
-    usable = (found.labels != UNLABELED) & (found.confidence > 0)
-    least = 0.0
-    if isinstance(settings, PseudoLabelSettings) and usable.any():
-        confidence = found.confidence[usable]
-        least = float(np.quantile(confidence, 1 - settings.top_fraction, method="higher"))
-    return np.asarray(usable & (found.confidence >= least))

@@ -39,7 +39,7 @@ def cosine(server_round: int, rounds: int) -> float:
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
 
-def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
+def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> float:
     """factor^−d for d divisions, one after each ``patience`` losses without a new minimum.
 
     Every division restarts the count (Serra et al. 2018, as in FedMatch, appendix A).
@@ -61,29 +61,19 @@ def plateau(losses: Sequence[float], patience: int, factor: float) -> float:
     return 1 / factor**divisions
 
 
-def signal_threshold(name: str, server_round: int, rounds: int, num_classes: int) -> float:
+def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:
     """η_t = α_t·(1 − 1/K) + 1/K of training-signal annealing (Xie et al. 2020, section 2.3).
 
     A labeled point counts as learned if its probability is above this value in (1/K, 1]. With t/T
-    for ``server_round`` / ``rounds``, α_t is exp(5(t/T − 1)), t/T or 1 − exp(−5·t/T).
+    for ``server_round`` / ``rounds``, α_t is exp(5(t/T − 1)).
 
     Parameters
     ----------
-    name : ``"exponential"``, ``"linear"``, ``"logarithmic"``, or ``"none"``, which is always 1.
     server_round : t, from 1.
     rounds : T.
     num_classes : K.
     """
-    time = server_round / rounds
-    match name:
-        case "exponential":
-            share = math.exp(5.0 * (time - 1.0))
-        case "linear":
-            share = time
-        case "logarithmic":
-            share = 1.0 - math.exp(-5.0 * time)
-        case _:
-            share = 1.0
+    share = math.exp(5.0 * (server_round / rounds - 1.0))
     # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.
     return 1.0 - (1.0 - share) * (1.0 - 1.0 / num_classes)
 

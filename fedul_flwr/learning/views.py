@@ -58,8 +58,8 @@ def strong_view(settings: RunConfig) -> View:
 def strong_change(settings: RunConfig) -> View:
     """What makes a view strong: RandAugment, or noise, dropout and mixup."""
     views = settings[ViewSettings]
-    change = released_randaugment if views.randaugment == "release" else randaugment
-    return _by_kind(lambda images: change(images, views.operations, views.magnitudes), settings)
+    change = released_randaugment if views.recipe == "release" else randaugment
+    return _by_kind(lambda images: change(images, views.operations), settings)
 
 
 def fixed_strong_view(settings: RunConfig) -> View:

@@ -108,7 +108,7 @@ class GraphPoints:
             num_bits=options.num_bits,
             alpha=options.alpha,
             power=options.power,
-            class_scaling=options.class_scaling,
+            class_scaling=options.is_scaled,
         )
 
 
@@ -207,7 +207,7 @@ class PropagationClient:
             raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
         rows = open_rows(stored[KEPT], received[ROWS])
         check_counts(rows[-1])
-        scores = scores_of(rows, class_scaling=self._options.class_scaling)
+        scores = scores_of(rows, class_scaling=self._options.is_scaled)
         if self._options.reweigh:
             scores = reweigh_by_prior(scores)
         count, asked = len(self._labels), stored[ASKED]

@@ -14,6 +14,7 @@ from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import Choice, DataSize, with_suited
+from fedul_flwr.config.training_settings import PLATEAUS
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
@@ -153,10 +154,10 @@ def _refuse_bad_references(settings: RunConfig) -> None:
 
 
 def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
-    if settings.learning_rate_schedule == "plateau" and len(data.validation) == 0:
+    if settings.learning_rate_schedule in PLATEAUS and len(data.validation) == 0:
         raise UserError(
-            "Setting learning-rate-schedule = 'plateau' needs labeled data at the server and "
-            "validation-fraction above 0."
+            f"Setting learning-rate-schedule = {settings.learning_rate_schedule!r} needs labeled "
+            "data at the server and validation-fraction above 0."
         )
 
 

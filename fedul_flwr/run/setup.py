@@ -205,9 +205,10 @@ def describe(
     """Write ``config.json`` and ``environment.json``, and of a run among owners
     ``disclosures.json``; ``prior`` ``(K,)``: test class priors."""
     flat = settings.to_flat()
+    digest = settings_digest(flat)
     del flat["resume"]
     if data.split is None and not data.client_data:
-        directory.write_json(store.DISCLOSURES, _disclosed(settings))
+        directory.write_json(store.DISCLOSURES, _disclosed(settings, digest))
     names, columns = list(data.shape.class_names), data.shape.columns
     if columns is not None and not (directory.path / COLUMNS_FILE).exists():
         (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
@@ -230,13 +231,13 @@ def describe(
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
 
 
-def _disclosed(settings: RunConfig) -> dict[str, Any]:
+def _disclosed(settings: RunConfig, digest: str) -> dict[str, Any]:
     sent = [
         {"what": entry.what, "reader": entry.reader, "often": entry.often}
         for entry in disclosures(settings)
     ]
     return {
-        "settings": settings_digest(settings.to_flat()),
+        "settings": digest,
         "sent": sent,
         "unprotected": list(unprotected(settings)),
     }

@@ -17,6 +17,7 @@ from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.suited import in_words
+from fedul_flwr.config.training_settings import PLATEAUS
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.best_round import LOSSES
@@ -234,15 +235,15 @@ def _show(recorder: Recorder, watch: Watch | None) -> None:
 def _has_rate_factor(strategy: MethodStrategy) -> bool:
     """Whether the server multiplies step sizes by a factor of its own (`plateau`)."""
     settings = strategy.settings
-    alone = settings.learning_rate_patience_scope == "client"
-    counts = strategy.learns_at_server(settings) or not alone
-    return settings.learning_rate_schedule == "plateau" and counts
+    if settings.learning_rate_schedule == "client-plateau":
+        return strategy.learns_at_server(settings)
+    return settings.learning_rate_schedule == "plateau"
 
 
 def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
     """Set the factor of the next round's step sizes, if `plateau` is on."""
     settings = recorder.settings
-    if settings.learning_rate_schedule != "plateau":
+    if settings.learning_rate_schedule not in PLATEAUS:
         return
     recorder.wait()
     start = strategy.stage_start(strategy.record.round + 1)
@@ -252,14 +253,12 @@ def _follow_plateau(strategy: MethodStrategy, recorder: Recorder) -> None:
         for line in recorder.lines
         if line["round"] >= start and line["round"] % settings.evaluate_every == 0
     }
-    strategy.rate_factor = factor = plateau(
-        list(losses.values()), settings.learning_rate_patience, settings.learning_rate_factor
-    )
+    strategy.rate_factor = factor = plateau(list(losses.values()), settings.learning_rate_patience)
     strategy.plateau_config = {}
-    if settings.learning_rate_patience_scope == "client" and losses:
+    if settings.learning_rate_schedule == "client-plateau" and losses:
         number, loss = max(losses.items())
         strategy.plateau_config = {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
-    elif settings.learning_rate_patience_scope == "server" and factor != 1.0:
+    elif settings.learning_rate_schedule == "plateau" and factor != 1.0:
         strategy.plateau_config = {RATE_FACTOR: factor}
 
 

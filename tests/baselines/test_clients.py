@@ -109,11 +109,11 @@ def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build)
 
 def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None:
     # Two classes a client: the priors it is told lead in those two alone.
-    options = {"partition": "majority", "fedul.num-sets": 13, "fedpl.labels": "drawn"}
+    options = {"partition": "majority", "fedul.num-sets": 13, "fedpl.recipe": "release"}
     built = client(FedPLClient, method="fedpl", **options)
     sets = built.data.sets
     np.testing.assert_array_equal(training_points(built).targets, sets.sets % 10)
-    told = client(FedPLClient, method="fedpl", **{**options, "fedpl.labels": "realized"})
+    told = client(FedPLClient, method="fedpl", **{**options, "fedpl.recipe": "paper"})
     targets = training_points(told).targets
     np.testing.assert_array_equal(targets, sets.priors.argmax(axis=1)[sets.sets])
     assert np.count_nonzero(sets.priors.argmax(axis=1) != np.arange(13) % 10) > 13 / 2
@@ -191,7 +191,11 @@ def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
 @pytest.mark.parametrize(
     ("kind", "options", "message"),
     [
-        (FedPLClient, {"method": "fedpl", "fedpl.labels": "drawn"}, "nobody drew the class priors"),
+        (
+            FedPLClient,
+            {"method": "fedpl", "fedpl.recipe": "release"},
+            "nobody drew the class priors",
+        ),
         (
             SupervisedClient,
             {"method": "supervised", "supervised.steps": "sets"},
@@ -256,7 +260,8 @@ def test_the_adversarial_loss_has_its_weight_of_the_round(
     ramp: int,
     weight: float,
 ) -> None:
-    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": alpha, "fedllp-vat.ramp-up-rounds": ramp}
+    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": alpha}
+    monkeypatch.setattr(fedllp, "RAMP_UP_ROUNDS", ramp)
     built = client(FedLLPVATClient, method="fedllp-vat", **options)
     monkeypatch.setattr(fedllp, "virtual_adversarial_loss", lambda *_, **__: torch.tensor(3.0))
     network = Network(built.model.eval(), torch.device("cpu"), "float32")

@@ -18,6 +18,7 @@ from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.run.server_data import open_server_data
+from fedul_flwr.strategies import fedmatch
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -67,14 +68,15 @@ def test_it_is_fixmatch_whose_unlabeled_points_have_no_weight(
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
 def test_it_is_fedmatch_without_psi_consistency_and_penalties(
-    settings: Settings, scenario: dict[str, Any]
+    settings: Settings, scenario: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fedmatch, "PSI_FACTOR", 0.0)
     options = {**QUICK, **WIDE, **scenario}
     nothing = {
         f"fedmatch.{key}": 0.0
         for key in (
             *("consistency-weight", "l2-weight", "l1-weight"),
-            *("psi-factor", "psi-cutoff", "difference-threshold"),
+            *("psi-cutoff", "difference-threshold"),
         )
     }
     ours = train(settings(**options, method="given-labels"), 2)

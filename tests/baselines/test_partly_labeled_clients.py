@@ -88,11 +88,9 @@ def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: A
     assert found.num_labeled == 20
 
 
-@pytest.mark.parametrize("by_class", [True, False])
-def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> None:
+def test_weights_of_network_labels_by_hand(client: Build) -> None:
     """Confidences as they are: neither text nor code divides those of a network."""
-    options = {"semi.class-weights": by_class}
-    built = client(PseudoLabelClient, "pseudo-label", **options)
+    built = client(PseudoLabelClient, "pseudo-label")
     found, own = weighted_points(built, SECOND), built.data.examples
     asked = (own.labels < 0) & ~own.new
     assert (asked.sum(), own.new.sum()) == (70, 10)
@@ -104,9 +102,6 @@ def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> Non
     confidence = 1 + (shares * np.log(shares)).sum(axis=1) / np.log(10)
     classes = np.concatenate([own.labels[own.labels >= 0], shares.argmax(axis=1)])
     expected = np.concatenate([np.ones(20), confidence])
-    if by_class:
-        counts = np.array([(classes == k).sum() for k in range(10)])
-        expected *= np.array([90 / (10 * counts[k]) for k in classes])
     np.testing.assert_array_equal(
         found.points, np.append(own.points[own.labels >= 0], own.points[asked])
     )
@@ -115,20 +110,9 @@ def test_weights_of_network_labels_by_hand(client: Build, by_class: bool) -> Non
     assert np.ptp(found.weights) > 0.1
 
 
-@pytest.mark.parametrize(
-    ("surest", "kept"),
-    [
-        (1.0, [0, 1, 2, 4, 5]),
-        # Quantiles 0.4, 0.5 and 0.99 of five usable points: positions 1.6, 2 and 3.96, rounded up.
-        (0.6, [0, 2, 4]),
-        (0.5, [0, 2, 4]),
-        (0.01, [2, 4]),  # both are surest
-    ],
-)
-def test_the_surest_pseudo_labels_alone_are_trained_on(
-    client: Build, surest: float, kept: list[int]
-) -> None:
-    built = client(PseudoLabelClient, "pseudo-label", **{"semi.top-fraction": surest})
+def test_given_pseudo_labels_then_all_points_that_have_one_are_trained_on(client: Build) -> None:
+    kept = [0, 1, 2, 4, 5]
+    built = client(PseudoLabelClient, "pseudo-label")
     data = built.data
     guess = none(len(data.unlabeled))
     guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
@@ -143,7 +127,7 @@ def test_the_surest_pseudo_labels_alone_are_trained_on(
 
 def test_without_unlabeled_points_there_is_no_largest_confidence() -> None:
     empty = none(0)
-    assert PseudoLabels.of(Propagated(empty.labels, empty.confidence)).largest == 0
+    assert PseudoLabels.of(Propagated(empty.labels, empty.confidence)).divisor == 0
 
 
 def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
@@ -263,8 +247,8 @@ def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Sett
     assert any(not np.array_equal(array, plain[name]) for name, array in one.items())
 
 
-def test_of_no_pseudo_labels_none_is_surest(client: Build) -> None:
-    built = client(PseudoLabelClient, "pseudo-label", **{"semi.top-fraction": 0.5})
+def test_given_no_pseudo_labels_then_labeled_points_alone_are_trained_on(client: Build) -> None:
+    built = client(PseudoLabelClient, "pseudo-label")
     assert len(labeled_by(built, none(len(built.data.unlabeled))).points) == 20
 
 
@@ -281,13 +265,13 @@ def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alpha", "power", "scaled"), [(0.99, 3.0, True), (0.5, 3.0, True), (0.99, 1.0, False)]
+    ("alpha", "recipe", "power", "scaled"),
+    [(0.99, "release", 3.0, True), (0.5, "release", 3.0, True), (0.99, "paper", 1.0, False)],
 )
 def test_perclient_lp_is_label_propagation_of_its_own_points(
-    client: Build, alpha: float, power: float, scaled: bool
+    client: Build, alpha: float, recipe: str, power: float, scaled: bool
 ) -> None:
-    options = {"xclp.num-bits": 256, "xclp.k": 5, "xclp.alpha": alpha, "xclp.power": power}
-    options |= {"xclp.class-scaling": scaled}
+    options = {"xclp.num-bits": 256, "xclp.k": 5, "xclp.alpha": alpha, "xclp.recipe": recipe}
     found = client(LocalLPClient, "local-lp", **options)
     own = found.data.examples
     # A confidence is of all classes, not of those it has.
@@ -313,23 +297,22 @@ def test_perclient_lp_is_label_propagation_of_its_own_points(
     assert len(set(guess.labels.tolist())) > 3
 
 
-@pytest.mark.parametrize("relative", [True, False])
 def test_confidences_of_xclp_are_over_the_largest_of_the_clients_unlabeled_points(
-    client: Build, relative: bool
+    client: Build,
 ) -> None:
-    built = client(XCLPClient, "xclp", **{"semi.relative-confidence": relative})
+    built = client(XCLPClient, "xclp")
     guess = none(len(built.data.unlabeled))
     guess.labels[:3], guess.confidence[:3] = [3, 1, 4], [0.3, 0.6, 0.15]
     found = labeled_by(built, PseudoLabels.of(Propagated(guess.labels, guess.confidence)))
-    expected = [0.5, 1.0, 0.25] if relative else [0.3, 0.6, 0.15]
+    expected = [0.5, 1.0, 0.25]
     np.testing.assert_allclose(found.weights, [1.0] * 20 + expected)
 
 
-@pytest.mark.parametrize("relative", [True, False])
+@pytest.mark.parametrize("recipe", ["release", "paper"])
 def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
-    client: Build, relative: bool
+    client: Build, recipe: str
 ) -> None:
-    options = {"xclp.num-bits": 256, "semi.relative-confidence": relative}
+    options = {"xclp.num-bits": 256, "xclp.recipe": recipe}
     built = client(LocalLPClient, "local-lp", **options)
     guess, found = built.pseudo_labels(), weighted_points(built, SECOND)
     graph = GraphPoints.of_training(built.data.examples, 10)
@@ -340,7 +323,7 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
     largest = (1 + (shares * logs).sum(axis=1) / np.log(10)).max()
     assert largest > guess.confidence.max()  # it is that of a labeled point
     usable = (guess.labels >= 0) & (guess.confidence > 0)
-    divisor = largest if relative else 1.0
+    divisor = largest if recipe == "release" else 1.0
     np.testing.assert_allclose(found.weights[20:], guess.confidence[usable] / divisor)
     np.testing.assert_array_equal(found.weights[:20], np.ones(20))
 

@@ -58,7 +58,7 @@ def test_labels_across_clients_without_rounds(here: Path) -> None:
 
 
 def test_left_out_labels_are_of_all_points(here: Path) -> None:
-    options = "labels.total=60 xclp-predict.leave-one-out=true xclp-predict.compare=false"
+    options = "labels.total=60 xclp-predict.leave-one-out=true"
     options += ' xclp.secure="plaintext"'
     done = label("--output", "out", "-c", options)
     assert done.exit_code == 0, done.output

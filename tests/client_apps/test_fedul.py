@@ -15,6 +15,7 @@ import torch
 from flwr.app import RecordDict
 
 from fedul_flwr import surrogate
+from fedul_flwr.client_apps import fedul
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.fedul_consistency import (
     DISCLOSURES as CONSISTENCY_DISCLOSURES,
@@ -111,9 +112,8 @@ def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_with
     likelihoods = recorded(monkeypatch, set_priors, name, 0)
     members = recorded(monkeypatch, set_priors, name, 1)
     options = {"validation_fraction": 0.0, "selection": "heldout", "num_rounds": 3}
-    learning = {"fedul.learn-priors": True, "fedul.learn-priors-after": 1}
-    table = learning if name == "learn_priors" else {}
-    table |= {"fedul.check-priors": name == "check_fit", "fedul.heldout-fraction": 0.3}
+    monkeypatch.setattr(fedul, "LEARN_AFTER", 1)
+    table = {"fedul.learn-priors": name == "learn_priors", "fedul.heldout-fraction": 0.3}
     built = client(FedULClient, method="fedul", **options, **table)
     start = dict(zip(built.array_names(), mlp_weights(3), strict=True))
     load_arrays(built.model, start)
@@ -197,25 +197,20 @@ def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
 
 
 @pytest.mark.parametrize(
-    ("target", "number", "weight"),
-    [
-        ("posterior", 2, 0.6 * math.exp(-1.25)),  # halfway: exp(-5·(1/2)²)
-        ("set-posterior", 4, 0.6),
-    ],
+    ("number", "weight"),
+    [(2, 0.6 * math.exp(-1.25)), (4, 0.6)],  # halfway: exp(-5·(1/2)²)
 )
 def test_the_consistency_loss_is_as_the_settings_say(
-    client: Build, target: str, number: int, weight: float
+    client: Build, number: int, weight: float
 ) -> None:
-    options = {"weight": 0.6, "ramp-up-rounds": 4, "target": target, "threshold": 0.5}
+    options = {"weight": 0.6, "ramp-up-rounds": 4, "threshold": 0.5}
     table = {f"fedul-consistency.{key}": value for key, value in options.items()}
     built = client(FedULConsistencyClient, method="fedul-consistency", noise=0.25, **table)
     found = task_of(built, number).objective
     assert found.weight == pytest.approx(weight)
     assert found.threshold == 0.5
-    if target == "posterior":
-        assert found.log_weights is None
-    else:  # of 12 sets or as many as there are, and 10 classes
-        assert found.log_weights.shape == built.data.sets.priors.shape
+    # Of 12 sets or as many as there are, and 10 classes.
+    assert found.log_weights.shape == built.data.sets.priors.shape
     # Vectors get the noise of the settings: the fixed strong view is for images alone.
     assert (found.strong_view(torch.ones(4, 6)) != 1).any()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -88,12 +88,7 @@ def test_features_are_in_the_precision_of_the_run(
 ) -> None:
     plans = recorded(monkeypatch, features, name, 3)
     of_model: dict[str, Any] = (
-        {}
-        if method == "xclp"
-        else {
-            **{"xclp-predict.features": "model", "start_from": "a-model"},
-            "xclp-predict.compare": False,
-        }
+        {} if method == "xclp" else {"xclp-predict.features": "model", "start_from": "a-model"}
     )
     built = client(settings, method, precision="float64", **of_model)
     found = built._features(dump_arrays(build_model("mlp", (8, 8, 1), 10)), 1)
@@ -119,16 +114,23 @@ def test_given_a_file_for_labels_then_others_lie_beside_it(
     assert own._file(XCLP).parent == tmp_path / "out"
 
 
-@pytest.mark.parametrize("scaling", [True, False])
-def test_given_class_scaling_then_a_clients_own_scores_have_it(scaling: bool) -> None:
+@pytest.mark.parametrize("recipe", ["release", "paper"])
+def test_given_a_recipe_then_a_clients_own_scores_follow_it(
+    recipe: Literal["paper", "release"],
+) -> None:
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(12, 4)).astype(np.float32)
     labels = np.array([0, 0, 0, 1, *[UNLABELED] * 8])
     examples = PartlyLabeledPoints(vectors, np.arange(12), labels, np.zeros(12, dtype=np.bool_))
-    options = PropagationSettings(k=3, num_bits=64, alpha=0.5, power=2.0, class_scaling=scaling)
+    options = PropagationSettings(k=3, num_bits=64, alpha=0.5, recipe=recipe)
+    forms: list[dict[str, Any]] = [
+        {"power": 3.0, "class_scaling": True},
+        {"power": 1.0, "class_scaling": False},
+    ]
+    form, another = forms if recipe == "release" else reversed(forms)
     found = GraphPoints.of_training(examples, 2).own_scores(vectors, options)
-    common = {"num_classes": 2, "k": 3, "num_bits": 64, "alpha": 0.5, "power": 2.0}
-    expected = propagated_scores(vectors, labels, **common, class_scaling=scaling)  # type: ignore[arg-type]
+    common: dict[str, Any] = {"num_classes": 2, "k": 3, "num_bits": 64, "alpha": 0.5}
+    expected = propagated_scores(vectors, labels, **common, **form)
     np.testing.assert_array_equal(found, expected)
-    other = propagated_scores(vectors, labels, **common, class_scaling=not scaling)  # type: ignore[arg-type]
+    other = propagated_scores(vectors, labels, **common, **another)
     assert np.abs(found - other).max() > 1e-3

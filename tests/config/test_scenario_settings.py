@@ -7,9 +7,6 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.method_settings import (
-    ViewSettings,
-)
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
@@ -31,19 +28,6 @@ def refused(message: str, method: str = "uda", **options: Any) -> None:
 
 def test_rules_over_two_settings() -> None:
     refused(
-        "Setting ssl.min-magnitude = 6 must not be above ssl.max-magnitude = 5.",
-        **{"ssl.min-magnitude": 6},
-    )
-    both = {"ssl.min-magnitude": 6, "ssl.max-magnitude": 6}
-    assert parse(**both)[ViewSettings].magnitudes == (6, 6)
-    refused(
-        "Setting ssl.min-magnitude = 0 is no bound: with ssl.randaugment = 'release' it must be "
-        "at least 1.",
-        **{"ssl.min-magnitude": 0, "ssl.randaugment": "release"},
-    )
-    parse(**{"ssl.min-magnitude": 0})
-    parse(**{"ssl.min-magnitude": 1, "ssl.randaugment": "release"})
-    refused(
         "Setting scenario.rounds-per-step = 5 has an effect only with scenario.streaming-steps "
         "other than 1: leave it out.",
         **{"scenario.rounds-per-step": 5},
@@ -57,9 +41,7 @@ def test_rules_over_two_settings() -> None:
         ("labels.total", 50),
         ("labels.fraction", 0.1),
         ("labels.labeled-clients", 0.5),
-        ("labels.sampling", "random"),
         ("labels.without-client", 1),
-        ("uda.signal-annealing", "none"),
     ],
 )
 def test_what_has_no_effect_without_labels_at_clients(key: str, value: Any) -> None:

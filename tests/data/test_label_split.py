@@ -98,7 +98,6 @@ def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
 OTHER_DATA: dict[str, Any] = {
     "labels.total": 61,
     "labels.labeled-clients": 0.5,
-    "labels.sampling": "random",
     "labels.classes-per-client": 3,
     "labels.new-fraction": 0.5,
     "labels.without-client": 1,
@@ -208,7 +207,7 @@ def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> 
 
 def test_labels_that_were_not_given_change_nothing_for_clients(tmp_path: Path, place: Path) -> None:
     """Other labels for all points that have none, in a way that deals the same labels."""
-    split = build_split(place, 3, config(**{"labels.sampling": "random"}))
+    split = build_split(place, 3, config())
     changed = LABELS.copy()
     for truth in split.clients:
         assert isinstance(truth, LabelTruth)

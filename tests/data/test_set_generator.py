@@ -74,7 +74,7 @@ def test_points_come_set_after_set_and_are_the_clients_own(overlap: str) -> None
     assert np.isin(made.points, mine).all()
 
 
-@pytest.mark.parametrize("options", [{}, {"priors": "uniform"}, {"same_priors": True}])
+@pytest.mark.parametrize("options", [{}, {"priors": "uniform"}, {"shared_prior_draws": 1}])
 def test_disjoint_sets_use_every_point_exactly_once(options: dict[str, Any]) -> None:
     made = deal(**options)
     np.testing.assert_array_equal(np.sort(made.points), EVERY_POINT)
@@ -165,19 +165,13 @@ def test_a_client_does_not_depend_on_the_others() -> None:
     assert same(alone, forwards[2])
 
 
-def test_every_client_draws_its_own_number_of_sets() -> None:
-    numbers = [len(deal(client=client, num_sets=4, num_sets_max=6).priors) for client in range(40)]
-    assert set(numbers) == {4, 5, 6}  # both ends; missing one has probability 3·(2/3)^40 = 3e-7
-    assert {len(deal(client=client, num_sets=5).priors) for client in range(5)} == {5}
-
-
 @pytest.mark.parametrize(
     ("ends", "numbers"),
     [((10, 50), [10, 20, 30, 40, 50]), ((5, 7), [5, 6, 6, 6, 7]), ((4, 4), [4] * 5), ((6, 9), [6])],
 )
 def test_numbers_of_sets_in_equal_steps(ends: tuple[int, int], numbers: list[int]) -> None:
     """Table E.12's clients have 10, 20, 30, 40, 50 sets; a step that is no whole number rounds."""
-    spread = {"num_sets": ends[0], "num_sets_max": ends[1], "num_sets_spread": "even"}
+    spread = {"num_sets": ends[0], "num_sets_max": ends[1]}
     made = [deal(client=c, num_clients=len(numbers), **spread) for c in range(len(numbers))]
     assert [len(one.priors) for one in made] == numbers
     again = deal(client=0, num_clients=len(numbers), seed=1, **spread)
@@ -185,13 +179,13 @@ def test_numbers_of_sets_in_equal_steps(ends: tuple[int, int], numbers: list[int
 
 
 def test_clients_with_the_same_priors() -> None:
-    shares = [deal(client=client, same_priors=True) for client in (0, 1)]
+    shares = [deal(client=client, shared_prior_draws=1) for client in (0, 1)]
     # Equal pools dealt by equal weights: the same proportions from different points.
     np.testing.assert_array_equal(shares[0].true_priors, shares[1].true_priors)
     assert not np.array_equal(shares[0].points, shares[1].points)
     others = [deal(client=client).true_priors for client in (0, 1)]
     assert not np.array_equal(others[0], others[1])
-    again = deal(client=0, seed=1, same_priors=True).true_priors
+    again = deal(client=0, seed=1, shared_prior_draws=1).true_priors
     assert not np.array_equal(again, shares[0].true_priors)
 
 
@@ -215,8 +209,7 @@ def deal_ten(seed: int = 0, **options: Any) -> GeneratedSets:
         points=np.arange(len(TEN)),
         num_classes=10,
         overlap="shared",
-        same_priors=True,
-        **options,
+        **{"shared_prior_draws": 1, **options},
     )
 
 
@@ -225,7 +218,7 @@ def test_sets_by_the_same_priors_hold_all_half_or_a_quarter_of_the_points(
     num_sets: int, share: float
 ) -> None:
     # n/M · column sums of 1, less half a point for each of M·K entries that is rounded down.
-    made = deal_ten(num_sets=num_sets, prior_draws=5)
+    made = deal_ten(num_sets=num_sets, shared_prior_draws=5)
     expected = share * len(TEN) - num_sets * 10 / 2
     assert len(made.points) == pytest.approx(expected, abs=3 * (num_sets * 10 / 12) ** 0.5)
     per_class = counts(made, TEN, 10).sum(axis=0)
@@ -237,7 +230,7 @@ def test_a_sum_of_draws_is_the_authors_matrix() -> None:
     rng = stream(4, "same-priors")
     total = sum(draw_priors(20, 10, "dominant", rng) for _ in range(3))
     weights = total / np.sum(total, axis=0)
-    made = deal_ten(seed=4, num_sets=20, prior_draws=3)
+    made = deal_ten(seed=4, num_sets=20, shared_prior_draws=3)
     expected = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(made.drawn_priors, expected, rtol=1e-12)
     # Enough points of every class: 480·w are rounded down, and that is all.
@@ -246,7 +239,7 @@ def test_a_sum_of_draws_is_the_authors_matrix() -> None:
 
 def test_five_draws_are_easier_to_invert_than_one() -> None:
     def median(draws: int) -> float:
-        made = [deal_ten(seed, num_sets=10, prior_draws=draws) for seed in range(40)]
+        made = [deal_ten(seed, num_sets=10, shared_prior_draws=draws) for seed in range(40)]
         return float(np.median([np.linalg.cond(one.priors) for one in made]))
 
     # The authors' generator: 2.9 with five draws, 4.6 with one.
@@ -255,8 +248,8 @@ def test_five_draws_are_easier_to_invert_than_one() -> None:
 
 
 def test_clients_of_fewer_sets_take_the_first_rows_of_the_same_draws() -> None:
-    spread = {"num_sets": 10, "num_sets_max": 20, "num_sets_spread": "even"}
-    few, many = (deal_ten(client=c, num_clients=2, prior_draws=2, **spread) for c in (0, 1))
+    spread = {"num_sets": 10, "num_sets_max": 20}
+    few, many = (deal_ten(client=c, num_clients=2, shared_prior_draws=2, **spread) for c in (0, 1))
     assert [len(few.priors), len(many.priors)] == [10, 20]
     rng = stream(0, "same-priors")
     total = np.asarray(sum(draw_priors(20, 10, "dominant", rng) for _ in range(2)))
@@ -326,54 +319,42 @@ PRIORS = np.array([[0.5, 0.5], [0.2, 0.8]])
 GAMMA = [[1.0, 0.0], [0.5, 0.25]]
 
 
-def noisy(epsilon: float, form: str, gamma: list[list[float]] = GAMMA) -> NDArray[np.float64]:
+def noisy(epsilon: float, gamma: list[list[float]] = GAMMA) -> NDArray[np.float64]:
     rng: Any = Fixed(gamma)
-    return add_prior_noise(PRIORS, epsilon, form, rng)
+    return add_prior_noise(PRIORS, epsilon, rng)
 
 
 def test_symmetric_noise_by_hand() -> None:
     # 1 + .4 (2 gamma - 1): [1.4, .6], [1, .8]. Row 0: .7, .3. Row 1: .2, .64 over .84.
     expected = [[0.7, 0.3], [0.2 / 0.84, 0.64 / 0.84]]
-    np.testing.assert_allclose(noisy(0.4, "symmetric"), expected)
+    np.testing.assert_allclose(noisy(0.4), expected)
 
 
-def test_literal_noise_by_hand() -> None:
-    # 1 + (2 · .4 - 1) gamma = 1 - .2 gamma: [.8, 1], [.9, .95].
-    # Row 0: .4, .5 over .9. Row 1: .18, .76 over .94.
-    expected = [[4 / 9, 5 / 9], [0.18 / 0.94, 0.76 / 0.94]]
-    np.testing.assert_allclose(noisy(0.4, "literal"), expected)
-
-
-def test_noise_zero_is_the_identity_only_in_the_symmetric_form() -> None:
-    np.testing.assert_allclose(noisy(0.0, "symmetric"), PRIORS, rtol=1e-15)
-    # The text's form at 0 is 1 - gamma: [0, 1], [.5, .75]. Row 1: .1, .6 over .7.
-    np.testing.assert_allclose(noisy(0.0, "literal"), [[0, 1], [1 / 7, 6 / 7]])
+def test_noise_zero_is_the_identity() -> None:
+    np.testing.assert_allclose(noisy(0.0), PRIORS, rtol=1e-15)
 
 
 def test_large_noise_is_clipped() -> None:
     # 1 + 1.6 (2 gamma - 1) = -.6 and 2.6. Row 0: -.3 and 1.3 become 0 and 1; row 1: -.12 and 2.08.
     gamma = [[0.0, 1.0], [0.0, 1.0]]
-    np.testing.assert_allclose(noisy(1.6, "symmetric", gamma), [[0, 1], [0, 1]])
+    np.testing.assert_allclose(noisy(1.6, gamma), [[0, 1], [0, 1]])
     # Without clipping at 1, row 1 for gamma = (1, 1) would be (.52, 2.08) / 2.6 = (.2, .8).
-    np.testing.assert_allclose(
-        noisy(1.6, "symmetric", [[1.0, 1.0], [1.0, 1.0]])[1], [0.52 / 1.52, 1 / 1.52]
-    )
+    np.testing.assert_allclose(noisy(1.6, [[1.0, 1.0], [1.0, 1.0]])[1], [0.52 / 1.52, 1 / 1.52])
 
 
 def test_a_row_clipped_to_nothing_stays() -> None:
     gamma = [[0.0, 0.0], [0.5, 0.5]]  # factors -.6 and 1
-    np.testing.assert_allclose(noisy(1.6, "symmetric", gamma), PRIORS)
+    np.testing.assert_allclose(noisy(1.6, gamma), PRIORS)
 
 
 @given(
     epsilon=st.floats(0, 5),
-    form=st.sampled_from(["symmetric", "literal"]),
     seed=st.integers(0, 1000),
 )
 @hypothesis_settings(max_examples=50, deadline=None)
-def test_noisy_rows_are_priors(epsilon: float, form: str, seed: int) -> None:
+def test_noisy_rows_are_priors(epsilon: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    found = add_prior_noise(rng.dirichlet(np.ones(5), 6), epsilon, form, rng)
+    found = add_prior_noise(rng.dirichlet(np.ones(5), 6), epsilon, rng)
     np.testing.assert_allclose(found.sum(axis=1), 1)
     assert found.min() >= 0
     assert found.max() <= 1
@@ -385,13 +366,11 @@ def test_noise_changes_what_a_client_is_told_and_nothing_else() -> None:
     np.testing.assert_array_equal(told.sets, exact.sets)
     np.testing.assert_array_equal(told.true_priors, exact.true_priors)
     assert np.abs(told.priors - exact.priors).max() > 0.01
-    other = deal(prior_noise=0.8, prior_noise_form="literal")
-    assert np.abs(told.priors - other.priors).max() > 0.01
     assert same(told, deal(prior_noise=0.8))
 
 
 def test_clients_with_the_same_priors_have_noise_of_their_own() -> None:
-    told = [deal(client=c, same_priors=True, prior_noise=0.8).priors for c in (0, 1)]
+    told = [deal(client=c, shared_prior_draws=1, prior_noise=0.8).priors for c in (0, 1)]
     assert not np.array_equal(told[0], told[1])
 
 
@@ -454,7 +433,7 @@ def test_the_strength_of_noise_is_stated_as_the_labels_that_are_as_uncertain() -
     # The Dirichlet distribution of so many labels varies about as much as the noise did.
     worth = weak.posterior.concentrations[0] - 2  # without Jeffreys' prior of 4 classes
     rng = np.random.default_rng(0)
-    draws = [add_prior_noise(weak.true_priors, 0.4, "symmetric", rng) for _ in range(300)]
+    draws = [add_prior_noise(weak.true_priors, 0.4, rng) for _ in range(300)]
     ratios = [((draw - weak.true_priors) ** 2 / weak.true_priors).sum(axis=1) for draw in draws]
     assert 3 / (worth + 1) == pytest.approx(np.median(np.mean(ratios, axis=0)), rel=0.1)
     # The paper's zeros stay in what plain FedUL trains with, and can be learned otherwise.

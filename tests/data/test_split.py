@@ -86,14 +86,12 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
     "server": {"server-fraction": 0.2},
     "sets": {"fedul.num-sets": 7},
     "range of sets": {"fedul.num-sets-max": 9},
-    "spread of sets": {"fedul.num-sets-max": 9, "fedul.num-sets-spread": "even"},
     "priors": {"fedul.priors": "uniform"},
-    "same priors": {"fedul.same-priors": True},
-    "draws of them": {"fedul.same-priors": True, "fedul.prior-draws": 5},
+    "same priors": {"fedul.shared-prior-draws": 1},
+    "draws of them": {"fedul.shared-prior-draws": 5},
     "overlap": {"fedul.overlap": "shared"},
     "noise": {"fedul.prior-noise": 0.4},
     "labels for priors": {"fedul.prior-counts": 20},
-    "form of noise": {"fedul.prior-noise": 0.4, "fedul.prior-noise-form": "literal"},
 }
 
 

@@ -30,10 +30,7 @@ pytestmark = pytest.mark.slow
 ANSWER = 5
 """Message that it is, hello not counted: prepare, keys, shares, offer, answer."""
 
-PREDICT = {
-    **{**NO_DATA, "method": "xclp-predict", "xclp.num-bits": 512},
-    **{"xclp-predict.compare": False},
-}
+PREDICT = {**NO_DATA, "method": "xclp-predict", "xclp.num-bits": 512}
 TRAIN = {
     **{**NO_DATA, "method": "xclp", "xclp.num-bits": 512, "model": "mlp", "num-rounds": 1},
     **{"local-epochs": 1, "semi.labels-only-rounds": 0},

@@ -225,7 +225,7 @@ def test_from_the_command_line(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    method = 'method="xclp-predict" xclp.num-bits=256 xclp-predict.compare=false'
+    method = 'method="xclp-predict" xclp.num-bits=256'
     options = ["--num-supernodes", "3", "--output", "out", "-c", method, "--message-log", "t"]
     refused = CliRunner().invoke(command_line, [command, *options])
     assert refused.exit_code == 1

@@ -164,7 +164,7 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
     torch.manual_seed(0)
     model = network((4,), 3)
     # Of 70 neighbors some are not similar at all.
-    graph = {"k": 70, "num_bits": 512, "alpha": 0.95, "power": 1.0, "class_scaling": False}
+    graph = {"k": 70, "num_bits": 512, "alpha": 0.95}
     strategy = ff.XCLP(
         FedAvg(),
         model=network,
@@ -172,8 +172,8 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
         classes=3,
         settings={
             **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.1},
-            "semi": {"labels_only_rounds": 1, "relative_confidence": False},
-            "xclp": {**graph, "secure": "plaintext"},
+            "semi": {"labels_only_rounds": 1},
+            "xclp": {**graph, "recipe": "paper", "secure": "plaintext"},
         },
     )
     first = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -188,7 +188,8 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
         if number == 2:
             V = [model[:-1](torch.from_numpy(points)).detach().numpy() for points in x]
             y_hat, w = page.xclp(V, y, 3, P, np.random.default_rng(5), k=70, alpha=0.95)
-            found = ff.label_propagation(np.concatenate(V), np.concatenate(y), seed=seed, **graph)
+            text = {"power": 1.0, "class_scaling": False, "seed": seed}
+            found = ff.label_propagation(np.concatenate(V), np.concatenate(y), **text, **graph)
             np.testing.assert_array_equal(found.labels, np.concatenate(y_hat))
             np.testing.assert_allclose(found.confidence, np.concatenate(w), rtol=0, atol=1e-6)
         updates = []

@@ -38,7 +38,7 @@ OPTIONS = (
     "--engine",
     "in-process",
 )
-QUICK = ("-c", 'labels.total=30 xclp-predict.compare=false xclp.secure="plaintext"')
+QUICK = ("-c", 'labels.total=30 xclp.secure="plaintext"')
 LABELS = {"method": "xclp-predict"}
 MODEL = {"method": "labels-only"}
 

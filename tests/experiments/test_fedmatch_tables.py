@@ -95,7 +95,7 @@ def test_given_the_ablations_then_each_leaves_out_one_part_of_a_column_of_table_
     changed = {row: {key for key in own if own[key] != whole[key]} for row, own in flat.items()}
     assert changed == {
         # Without helpers there is one vote, and no tie.
-        "without inter-client consistency": {"fedmatch.helpers", "fedmatch.ties"},
+        "without inter-client consistency": {"fedmatch.helpers"},
         "sigma alone": {"fedmatch.evaluate-with"},
         "psi alone": {"fedmatch.evaluate-with"},
         "without decomposition": {"fedmatch.decomposition"},

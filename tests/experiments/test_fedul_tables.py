@@ -106,7 +106,7 @@ def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
     if name == "fedul/table-e10":
         found["points-per-client"] = 500
     if name == "fedul/table-e12":
-        found |= {"fedul.num-sets-max": 50, "fedul.num-sets-spread": "even"}
+        found["fedul.num-sets-max"] = 50
     if name == "bi-objective/table-1":
         found |= {"batch-size": 100, "server-fraction": 0.2}
     return found
@@ -144,8 +144,8 @@ def test_given_a_column_of_fedul_then_it_has_the_papers_settings(name: str, colu
     # The authors' code shares one matrix of priors among the clients of MNIST, IID: the sum of a
     # draw for each client.
     is_shared = str(flat["dataset"]).endswith("mnist") and flat["partition"] == "iid"
-    assert flat["fedul.same-priors"] == is_shared
-    assert flat["fedul.prior-draws"] == (num_clients(name, column) if is_shared else 1)
+    draws = num_clients(name, column) if is_shared else 0
+    assert flat["fedul.shared-prior-draws"] == draws
 
 
 def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_split(

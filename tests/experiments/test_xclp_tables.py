@@ -45,7 +45,6 @@ def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
             # Non-IID clients have labels "according to their own distribution": the labels alone.
             "partition": "iid",
             "labels.classes-per-client": {"IID": 0, "Non-IID": 5}[split],
-            "labels.sampling": "balanced",
             "labels.total": int(labels),
             "labels.labeled-clients": int(many) / 100,
         }
@@ -53,7 +52,6 @@ def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
         return {
             "dataset": DATASETS[words[0]],
             "partition": "iid",
-            "labels.sampling": "balanced",
             "labels.total": int(words[1]),
             "labels.labeled-clients": 1.0,
         }

@@ -81,9 +81,8 @@ def test_given_patience_of_clients_then_the_second_stage_counts_its_own_losses(
 ) -> None:
     options: dict[str, Any] = {
         **{"method": "pseudo-label", "semi.labels-only-rounds": 3, "num_rounds": 8},
-        **{"learning_rate_schedule": "plateau", "learning_rate_patience": 1},
-        **{"learning_rate_factor": 2.0, "learning_rate_patience_scope": "client"},
-        **{"learning_rate": 0.8, "optimizer": "sgd"},
+        **{"learning_rate_schedule": "client-plateau", "learning_rate_patience": 1},
+        **{"learning_rate": 0.9, "optimizer": "sgd"},
     }
     client = plain(settings(**options))
     rates = []
@@ -91,9 +90,9 @@ def test_given_patience_of_clients_then_the_second_stage_counts_its_own_losses(
         # Losses that never fall: of the round before, which is the first in rounds 2 and 5.
         told = {VALIDATED_ROUND: number - 1, VALIDATION_LOSS: 1.0} if number > 1 else {}
         rates.append(client.round({"server-round": number, **told}).plan.learning_rate)
-    # In each stage the first loss is the best so far, and each later one halves the step.
+    # In each stage the first loss is the best so far, and each later one divides the step by 3.
     # Rounds of the second stage are 4 to 7; the loss of round 3, told in round 4, is the first's.
-    assert rates == pytest.approx([0.8, 0.8, 0.4, 0.8, 0.8, 0.4, 0.2])
+    assert rates == pytest.approx([0.9, 0.9, 0.3, 0.9, 0.9, 0.3, 0.1])
 
 
 def test_given_a_round_then_a_client_has_its_own_random_numbers(

@@ -86,7 +86,7 @@ def test_given_shared_priors_then_the_report_has_them_and_sizes_of_empty_sets_to
 ) -> None:
     report = ClientReport(0, num_points=5)
     answer = told(A, B, set_sizes=[0, 5], reason="set 0 is empty")
-    admission(settings(**SHARED, **{"fedul.on-refusal": "drop"})).accept(report, answer)
+    admission(settings(**SHARED, **{"on_client_failure": "continue"})).accept(report, answer)
     assert report.priors == [A, B]
     assert report.set_sizes == [0, 5]
     assert report.reason == 'it says "set 0 is empty"'
@@ -102,7 +102,7 @@ def test_given_sizes_that_are_not_those_of_its_points_then_they_are_refused(
         )
 
 
-DROP = "fedul.on-refusal = 'drop' leaves such clients out"
+DROP = "on-client-failure = 'continue' leaves such clients out"
 WAYS_OUT = (
     "Ways out: 3 sets or more (fedul.num-sets in a simulation); method = 'fedllp', for which one "
     "set is enough; fedul.fewer-sets = true, if clients' sets together tell all classes apart; "
@@ -136,7 +136,7 @@ def test_given_a_refusal_that_drops_then_it_is_warned_about_alone(
     caplog.set_level("WARNING", logger="flwr")
     answer = checked(**{"reason": "it has too few sets", "condition-number": float("inf")})
     report = ClientReport(2, "st-mary")
-    admission(settings(**{"fedul.on-refusal": "drop"})).accept(report, answer)
+    admission(settings(**{"on_client_failure": "continue"})).accept(report, answer)
     (line,) = caplog.records
     words = 'it says "it has too few sets"'
     assert line.getMessage() == f"Client 2 (st-mary) cannot take part: {words}."

@@ -39,7 +39,7 @@ TABLE: dict[str, Any] = {"dataset": "wine", "standardize": "federation", "points
 XCLP = {**QUICK, "labels.total": 60, "semi.labels-only-rounds": 0, "xclp.num-bits": 64}
 PREDICT = {
     **{"method": "xclp-predict", "labels.total": 18, "points_per_client": 12},
-    **{"xclp.num-bits": 64, "xclp-predict.compare": False},
+    **{"xclp.num-bits": 64},
 }
 SMALL = {**PREDICT, "points_per_client": 4, "labels.total": 6, "xclp.num-bits": 8}
 RUNS: dict[str, dict[str, Any]] = {

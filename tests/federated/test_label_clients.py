@@ -93,29 +93,29 @@ def test_given_labels_at_some_then_only_these_are_sampled(settings: Settings) ->
     assert policy.stage_start(3) == 1
 
 
-def stages(settings: Settings, share: float, labels_only_rounds: int = 2, **more: Any) -> RunConfig:
-    options = {"semi.labeled-share": share, "semi.labels-only-rounds": labels_only_rounds}
+def stages(settings: Settings, labels_only_rounds: int = 2, **more: Any) -> RunConfig:
+    options = {"semi.labels-only-rounds": labels_only_rounds}
     return settings(method="pseudo-label", **options, **more)
 
 
 def test_given_two_stages_then_the_second_starts_after_the_first(settings: Settings) -> None:
-    policy = policy_of(LabelStages, stages(settings, 0.6), 3, 3)
+    policy = policy_of(LabelStages, stages(settings), 3, 3)
     assert [policy.stage_start(number) for number in (1, 2, 3, 4)] == [1, 1, 3, 3]
-    none = policy_of(LabelStages, stages(settings, 0.6, labels_only_rounds=0), 3, 3)
+    none = policy_of(LabelStages, stages(settings, labels_only_rounds=0), 3, 3)
     assert none.stage_start(1) == 1
 
 
 def test_given_the_second_stage_then_each_kind_is_drawn_by_its_own_stream(
     settings: Settings,
 ) -> None:
-    config = stages(settings, 0.56, fraction_train=0.5)
+    config = stages(settings, fraction_train=0.5)
     policy = policy_of(LabelStages, config, labeled=30, unlabeled=20)
     for number in (1, 3, 4):
         found = {client.partition_id for client in policy.sample(number)}
         if number == 1:  # labels alone
             assert found == drawn(config, "sample", number, 30, 25)
             continue
-        # 0.56 * 25 is a little more than 14 in floating point; the other 11 have no labels.
-        labeled = drawn(config, "sample", number, 30, 14)
-        unlabeled = {30 + at for at in drawn(config, "sample unlabeled", number, 20, 11)}
+        # 0.6 * 25; the other 10 have no labels.
+        labeled = drawn(config, "sample", number, 30, 15)
+        unlabeled = {30 + at for at in drawn(config, "sample unlabeled", number, 20, 10)}
         assert found == labeled | unlabeled

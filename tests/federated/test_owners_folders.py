@@ -19,7 +19,7 @@ from tests.support.runs import last_model, own_data_app, train
 
 Settings = Callable[..., RunConfig]
 OWNERS = 3
-PREDICT = {"method": "xclp-predict", "xclp.num-bits": 64, "xclp-predict.compare": False}
+PREDICT = {"method": "xclp-predict", "xclp.num-bits": 64}
 
 
 def owners_app(place: Path) -> ClientApp:

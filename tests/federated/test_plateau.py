@@ -36,10 +36,7 @@ from tests.support.runs import (
 )
 
 Settings = Callable[..., RunConfig]
-PLATEAU = {
-    **{"learning_rate_schedule": "plateau", "learning_rate_patience": 1},
-    "learning_rate_factor": 2.0,
-}
+PLATEAU = {"learning_rate_schedule": "plateau", "learning_rate_patience": 1}
 # Steps so long that the loss rises again and again.
 WILD: dict[str, Any] = {
     **{"model": "mlp", "method": "supervised", "optimizer": "sgd", "learning_rate": 3.0},
@@ -57,7 +54,7 @@ def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, m
     config = settings(**{**WILD, "method": method, "server_fraction": 0.3})
     directory = train(config, 1)
     losses, factors = columns(directory, "validation_loss", "rate_factor")
-    assert factors == [plateau(losses[:number], 1, 2.0) for number in range(6)]
+    assert factors == [plateau(losses[:number], 1, 3.0) for number in range(6)]
     assert len(set(factors)) > 2
 
     source = load_source("digits")
@@ -97,7 +94,7 @@ def test_it_begins_anew_with_a_second_stage(settings: Settings) -> None:
     plan |= {"learning_rate": 10.0}
     losses, factors = columns(train(settings(**plan), 2), "validation_loss", "rate_factor")
     stages = losses[:3], losses[3:]
-    assert factors == [plateau(stage[:n], 1, 2.0) for stage in stages for n in range(3)]
+    assert factors == [plateau(stage[:n], 1, 3.0) for stage in stages for n in range(3)]
     assert factors[2] < factors[3] == 1.0
 
 
@@ -112,7 +109,7 @@ def test_it_needs_labels_at_the_server(settings: Settings) -> None:
 
 # Clients that count themselves
 
-OWN = {"learning_rate_patience_scope": "client"}
+OWN = {"learning_rate_schedule": "client-plateau"}
 
 
 def plain_averaging(
@@ -136,7 +133,7 @@ def plain_averaging(
             if client in seen:
                 seen[client].append(losses[number - 2])
             told = seen.setdefault(client, [])
-            used.append(plateau(told, 1, 2.0))
+            used.append(plateau(told, 1, 3.0))
             points = np.unique(split.clients[client].points)
             model.load_state_dict(start)
             inputs = to_input(torch.from_numpy(source.train.inputs[points])).double()
@@ -178,7 +175,7 @@ def test_where_all_clients_take_part_all_count_what_the_server_counts(
     plan = {**WILD, "method": method}
     if method == "pseudo-label":  # in two stages, each with a count of its own
         plan |= {"semi.labels-only-rounds": 3, "learning_rate": 10.0}
-    shared, own = train(settings(**plan), 2), train(settings(**plan, **OWN), 2)
+    shared, own = train(settings(**plan), 2), train(settings(**{**plan, **OWN}), 2)
     assert min(columns(shared, "rate_factor")[0]) < 1
     assert columns(shared, "validation_loss") == columns(own, "validation_loss")
 
@@ -187,8 +184,14 @@ def test_where_all_clients_take_part_all_count_what_the_server_counts(
     "options",
     [
         {"method": "supervised"},
-        {"method": "uda", "scenario.labels-at": "server", "server_fraction": 0.2},
-        {"method": "fedmatch", "fedmatch.l2-weight": 0.0, "ssl.supervised-weight": 1.0},
+        {
+            **{"method": "uda", "scenario.labels-at": "server", "server_fraction": 0.2},
+            "learning_rate": 1.0,
+        },
+        {
+            **{"method": "fedmatch", "fedmatch.l2-weight": 0.0, "ssl.supervised-weight": 1.0},
+            "learning_rate": 1.0,
+        },
     ],
     ids=lambda options: options["method"],
 )
@@ -199,9 +202,8 @@ def test_clients_that_count_themselves_go_on_counting_when_a_run_resumes(
     whole = train(settings(**plan), 4)
     assert_same_run(resume(cut_off(settings(**plan), 4, call=6), 4), whole)
     # Neither one counter for all nor none gives the same model.
-    shared = {**plan, "learning_rate_patience_scope": "server"}
-    of_schedule = {"learning_rate_schedule": "constant", "learning_rate_patience": 5}
-    constant = {**shared, **of_schedule, "learning_rate_factor": 3.0}
+    shared = {**plan, "learning_rate_schedule": "plateau"}
+    constant = {**plan, "learning_rate_schedule": "constant", "learning_rate_patience": 5}
     for other in (shared, constant):
         arrays = last_model(train(settings(**other), 4))
         assert any((array != arrays[n]).any() for n, array in last_model(whole).items())
@@ -224,7 +226,7 @@ def test_on_devices_whose_memory_is_flowers_clients_count_the_same(settings: Set
 def test_clients_that_share_nothing_count_the_losses_of_their_rounds(settings: Settings) -> None:
     """The same as one counter for all, where all take part: with ``base = "local"``, too."""
     plan = {**WILD, "base": "local", "evaluate": "local"}
-    shared, own = train(settings(**plan), 2), train(settings(**plan, **OWN), 2)
+    shared, own = train(settings(**plan), 2), train(settings(**{**plan, **OWN}), 2)
     assert min(columns(shared, "rate_factor")[0]) < 1
     assert columns(shared, "validation_loss") == columns(own, "validation_loss")
 
@@ -243,13 +245,13 @@ def test_the_server_counts_for_its_own_training_alone(
     plan = {**WILD, **OWN, "method": "all-labels", "ssl.supervised-weight": 1.0}
     plan |= {"scenario.labels-at": "server", "server_fraction": 0.2, "fraction_train": 0.5}
     losses, factors = columns(train(settings(**plan), 4), "validation_loss", "rate_factor")
-    assert factors == [plateau(losses[:number], 1, 2.0) for number in range(6)]
+    assert factors == [plateau(losses[:number], 1, 3.0) for number in range(6)]
     assert rates == [3.0 * factor for factor in factors]
     assert min(factors) < 1
 
 
 def test_a_client_counts_each_loss_once_and_none_in_its_first_round(settings: Settings) -> None:
-    config = settings(**WILD, **OWN)
+    config = settings(**{**WILD, **OWN})
     state = ClientState(RecordDict())
 
     def told(number: int, loss: float) -> dict[str, Any]:
@@ -258,20 +260,21 @@ def test_a_client_counts_each_loss_once_and_none_in_its_first_round(settings: Se
     def factor(round_number: int, message: dict[str, Any], start: int = 1) -> float:
         return own_rate_factor(config, state, message, round_number, start)
 
-    # Patience 1, divided by 2. The first round's loss is not counted, so 5 is the least so far.
+    # Patience 1, divided by 3. The first round's loss is not counted, so 5 is the least so far.
     assert factor(3, told(2, 1.0)) == 1
     assert factor(5, told(4, 5.0)) == 1
     assert factor(6, told(4, 5.0)) == 1  # the same evaluation again
-    assert factor(7, told(6, 5.0)) == 1 / 2
-    assert factor(8, {}) == 1 / 2
-    assert factor(9, told(8, float("nan"))) == 1 / 4
+    assert factor(7, told(6, 5.0)) == 1 / 3
+    assert factor(8, {}) == 1 / 3
+    assert factor(9, told(8, float("nan"))) == 1 / 9
     assert factor(11, told(10, 9.0), start=9) == 1  # a stage that began in round 9
-    assert factor(12, told(11, 9.0), start=9) == 1 / 2
+    assert factor(12, told(11, 9.0), start=9) == 1 / 3
 
 
 def test_without_clients_that_train_there_is_nobody_to_count(settings: Settings) -> None:
     with pytest.raises(UserError) as error:
         train(settings(**{**WILD, **OWN, "method": "server-only", "server_fraction": 0.3}), 2)
     assert str(error.value) == (
-        "Setting learning-rate-patience-scope = 'client': no client trains in method 'server-only'."
+        "Setting learning-rate-schedule = 'client-plateau': no client trains in method "
+        "'server-only'."
     )

@@ -129,8 +129,8 @@ NEEDED: list[tuple[dict[str, Any], int]] = [
     ({"base": "krum"}, 5),  # 2·1 + 3
     ({"base": "krum", "krum.num-malicious-nodes": 0}, 3),
     ({"base": "multikrum"}, 6),  # 2·1 + 2 + 2
-    ({"base": "multikrum", "multikrum.num-nodes-to-select": 1}, 5),  # is Krum
-    ({"base": "bulyan", "bulyan.num-malicious-nodes": 2}, 11),  # 4·2 + 3
+    ({"base": "multikrum", "krum.num-nodes-to-select": 1}, 5),  # is Krum
+    ({"base": "bulyan", "krum.num-malicious-nodes": 2}, 11),  # 4·2 + 3
     ({"base": "fedtrimmedavg"}, 5),  # floor(0.2·4) is 0
     ({"base": "fedtrimmedavg", "fedtrimmedavg.beta": 0.3}, 4),  # floor(0.3·4) is 1
     ({"base": "fedtrimmedavg", "fedtrimmedavg.beta": 0.0}, 1),  # is a mean
@@ -150,7 +150,7 @@ def test_too_few_clients_are_refused_before_they_train(settings: Settings) -> No
         train(config, 5)
     assert str(error.value) == (
         "Setting base = 'multikrum' needs 6 clients or more in a round with "
-        "multikrum.num-malicious-nodes = 1 and multikrum.num-nodes-to-select = 2: there are 5."
+        "krum.num-malicious-nodes = 1 and krum.num-nodes-to-select = 2: there are 5."
     )
 
 

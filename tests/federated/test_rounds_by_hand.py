@@ -492,8 +492,8 @@ def test_settings_without_effect_on_a_method_are_refused(settings: Settings) -> 
     "options",
     [
         {},
-        {"base": "fedadam", "fedadam.eta": 0.25},
-        {"base": "multikrum", "multikrum.num-malicious-nodes": 2},
+        {"base": "fedadam", "fedopt.eta": 0.25},
+        {"base": "multikrum", "krum.num-malicious-nodes": 2},
         {"dp.clipping": "server"},
     ],
     ids=["fedavg", "fedadam", "multikrum", "private"],

@@ -23,6 +23,7 @@ from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.registry import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.strategies import fedmatch
 from tests.strategies.test_matching import fresh, same, split_of, step
 from tests.support.runs import (
     MeddlingGrid,
@@ -164,13 +165,14 @@ def test_given_clients_that_change_nothing_then_their_place_does_not_matter(
 
 
 def test_given_fedmatch_whose_clients_have_no_say_then_their_place_does_not_matter(
-    settings: Settings,
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fedmatch, "PSI_FACTOR", 0.0)
     nothing = {
         f"fedmatch.{key}": 0.0
         for key in (
             *("consistency-weight", "l2-weight", "l1-weight"),
-            *("psi-factor", "psi-cutoff", "difference-threshold"),
+            *("psi-cutoff", "difference-threshold"),
         )
     }
     plan = {**options("fedmatch"), **WIDE, **nothing}

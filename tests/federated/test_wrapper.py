@@ -139,7 +139,7 @@ def test_buffers_are_averaged_and_never_reach_an_adaptive_base(
 
     config = settings(
         **{"model": "cnn6-quarter", "num_rounds": 1, "local_epochs": 1, "base": "fedadam"},
-        **{"fedadam.eta": 100.0, "partition": "dirichlet", "client_weights": weights},
+        **{"fedopt.eta": 100.0, "partition": "dirichlet", "client_weights": weights},
     )
     directory = train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
     model = last_model(directory)

@@ -127,31 +127,21 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(values), torch.tensor([0, 1, 2, 0, 1, 1, 2, 0])
 
 
-@pytest.mark.parametrize("form", ["fixmatch", "uda"])
-@pytest.mark.parametrize("given_set", [False, True])
 def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
-    form: str, given_set: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(consistency, "strong_augment", lambda inputs: inputs.flip(3))
     loss = SurrogateLoss(PRIORS, SIZES, PI)
-    weights = loss.transition.log_weights if given_set else None
-    objective = ConsistencyObjective(loss, 0.7, 0.6, form, 0.4, weights)
+    objective = ConsistencyObjective(loss, 0.7, 0.6, loss.transition.log_weights)
     inputs, sets = batch()
     found = objective(network(), inputs, sets)
 
     model = network()
     weak, strong = model(inputs), model(inputs.flip(3))
-    target = weak.detach()
-    if given_set:
-        target = target + loss.transition.log_weights[sets]
-        strong = strong + loss.transition.log_weights[sets]
-    p, log_q = target.softmax(dim=1), strong.log_softmax(dim=1)
+    strong = strong + loss.transition.log_weights[sets]
+    p = (weak.detach() + loss.transition.log_weights[sets]).softmax(dim=1)
     kept = p.amax(dim=1) >= 0.6
-    if form == "fixmatch":
-        each = functional.cross_entropy(strong, p.argmax(dim=1), reduction="none")
-    else:
-        sharp = p**2.5 / (p**2.5).sum(dim=1, keepdim=True)
-        each = torch.special.xlogy(sharp, sharp).sum(dim=1) - (sharp * log_q).sum(dim=1)
+    each = functional.cross_entropy(strong, p.argmax(dim=1), reduction="none")
     value = each[kept].sum() / 8
     surrogate = loss(weak, sets)
     assert float(found.detach()) == pytest.approx(
@@ -163,8 +153,7 @@ def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
     assert 0 < means[2] < 1
 
 
-@pytest.mark.parametrize("form", ["fixmatch", "uda"])
-def test_the_target_has_no_gradient(form: str) -> None:
+def test_the_target_has_no_gradient() -> None:
     # The strong view's logits come from elsewhere: what is left has the surrogate's gradient.
     inputs, sets = batch()
     loss = SurrogateLoss(PRIORS, SIZES, PI)
@@ -178,7 +167,7 @@ def test_the_target_has_no_gradient(form: str) -> None:
             return logits if self.calls == 1 else logits.detach()
 
     model = network().model
-    objective = ConsistencyObjective(loss, 5.0, 0.0, form)
+    objective = ConsistencyObjective(loss, 5.0, 0.0, loss.transition.log_weights)
     objective(Other(model, CPU, "float64"), inputs, sets).backward()  # type: ignore[no-untyped-call]
     found = [weight.grad for weight in model.parameters()]
     plain = network().model
@@ -191,21 +180,21 @@ def test_the_target_has_no_gradient(form: str) -> None:
 def test_classes_that_a_set_lacks_leave_everything_finite() -> None:
     # Set 2 has no class 1; in float32, as in a run.
     loss = SurrogateLoss(PRIORS, SIZES, PI)
-    for form in ("fixmatch", "uda"):
-        model = network(torch.float32)
-        weights = loss.transition.log_weights
-        objective = ConsistencyObjective(loss, 1.0, 0.0, form, 0.4, weights)
-        value = objective(model, batch()[0].float(), torch.full((8,), 2))
-        value.backward()  # type: ignore[no-untyped-call]
-        assert value.isfinite()
-        assert all(w.grad is None or w.grad.isfinite().all() for w in model.model.parameters())
-        assert objective.means()[1] == pytest.approx(0, abs=1e-6)  # the set leaves no doubt
+    model = network(torch.float32)
+    objective = ConsistencyObjective(loss, 1.0, 0.0, loss.transition.log_weights)
+    value = objective(model, batch()[0].float(), torch.full((8,), 2))
+    value.backward()  # type: ignore[no-untyped-call]
+    assert value.isfinite()
+    assert all(w.grad is None or w.grad.isfinite().all() for w in model.model.parameters())
+    assert objective.means()[1] == pytest.approx(0, abs=1e-6)  # the set leaves no doubt
 
 
 def test_running_statistics_are_those_of_the_weak_view() -> None:
     inputs, sets = batch()
     with_strong, plain = network(), network()
-    ConsistencyObjective(SurrogateLoss(PRIORS, SIZES), 1.0, 0.0)(with_strong, inputs, sets)
+    loss = SurrogateLoss(PRIORS, SIZES)
+    objective = ConsistencyObjective(loss, 1.0, 0.0, loss.transition.log_weights)
+    objective(with_strong, inputs, sets)
     plain(inputs)
     pairs = zip(with_strong.model.buffers(), plain.model.buffers(), strict=True)
     assert all(one.equal(other) for one, other in pairs)
@@ -214,7 +203,7 @@ def test_running_statistics_are_those_of_the_weak_view() -> None:
 def test_means_are_over_batches() -> None:
     inputs, sets = batch()
     loss = SurrogateLoss(PRIORS, SIZES)
-    objective, model = ConsistencyObjective(loss, 1.0, 0.6), network()
+    objective, model = ConsistencyObjective(loss, 1.0, 0.6, loss.transition.log_weights), network()
     values = [float(objective(model, inputs[i : i + 4], sets[i : i + 4]).detach()) for i in (0, 4)]
     surrogate, value, _ = objective.means()
     assert surrogate + value == pytest.approx(math.fsum(values) / 2)

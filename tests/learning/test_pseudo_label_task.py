@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -12,7 +13,6 @@ from torch import nn
 
 from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
-    PropagatedLabelSettings,
     PseudoLabelSettings,
     StageSettings,
 )
@@ -29,12 +29,12 @@ from fedul_flwr.learning.pseudo_label_task import (
 INPUTS = np.zeros((9, 1, 1, 1), np.uint8)
 LABELED, LABELS = np.array([8]), np.array([1])
 UNLABELED = np.array([0, 1, 2, 3, 4])
-FOUND = PseudoLabels(np.array([0, -1, 1, 0, 1]), np.array([0.5, 0.9, 0.0, 0.25, 0.75]), 0.9)
+FOUND = PseudoLabels(np.array([0, -1, 1, 0, 1]), np.array([0.5, 0.9, 0.0, 0.25, 0.75]))
 """Point 1 has no label, and of that of point 2 nothing is certain."""
 
 
 def points(settings: StageSettings, found: PseudoLabels = FOUND) -> WeightedPoints:
-    return weighted_points(INPUTS, LABELED, LABELS, UNLABELED, found, settings, 2)
+    return weighted_points(INPUTS, LABELED, LABELS, UNLABELED, found, settings)
 
 
 def test_given_no_labels_then_none_is_used_and_nothing_is_certain() -> None:
@@ -42,8 +42,8 @@ def test_given_no_labels_then_none_is_used_and_nothing_is_certain() -> None:
     assert none.labels.tolist() == [-1, -1, -1]
     assert none.labels.dtype == np.int64
     assert none.confidence.tolist() == [0.0] * 3
-    assert none.largest == 0.0
-    found = points(PropagatedLabelSettings(), PseudoLabels.none(5))
+    assert none.divisor == 1.0
+    found = points(PseudoLabelSettings(), PseudoLabels.none(5))
     assert found.points.tolist() == [8]
     assert found.weights.tolist() == [1.0]
 
@@ -56,18 +56,9 @@ def test_given_labels_without_confidence_then_they_are_left_out() -> None:
     assert found.num_labeled == 1
 
 
-def test_given_a_fraction_then_the_threshold_is_a_confidence_that_occurs() -> None:
-    # Of 0.25, 0.5 and 0.75 the quantile 0.6 lies between the last two: 0.75 is the next above.
-    assert points(PseudoLabelSettings(top_fraction=0.4)).points.tolist() == [8, 4]
-    # And the quantile 0.4 is between the first two.
-    assert points(PseudoLabelSettings(top_fraction=0.6)).points.tolist() == [8, 0, 4]
-
-
-def test_given_relative_confidence_then_it_is_divided_by_the_largest() -> None:
-    found = points(PropagatedLabelSettings())
+def test_given_a_divisor_then_confidences_are_divided_by_it() -> None:
+    found = points(PseudoLabelSettings(), replace(FOUND, divisor=0.9))
     assert found.weights.tolist() == [1.0, 0.5 / 0.9, 0.25 / 0.9, 0.75 / 0.9]
-    as_it_is = points(PropagatedLabelSettings(relative_confidence=False))
-    assert as_it_is.weights.tolist() == [1.0, 0.5, 0.25, 0.75]
 
 
 def test_given_a_method_without_settings_of_pseudo_labels_then_all_weigh_alike() -> None:

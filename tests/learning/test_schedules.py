@@ -69,27 +69,18 @@ def test_a_loss_that_is_not_a_number_is_no_lower() -> None:
 
 
 def test_thresholds_of_annealing_by_hand() -> None:
-    # K = 10, halfway: 1/10 + 9/10·α for α = exp(-2.5) = .082085, 1/2 and 1 - .082085.
-    halfway = [
-        signal_threshold(name, 5, 10, 10) for name in ("exponential", "linear", "logarithmic")
-    ]
-    assert halfway == pytest.approx([0.1738765, 0.55, 0.9261235], abs=1e-7)
-    # Round 1 of 100, K = 2: (1 + exp(-4.95))/2, (1 + .01)/2 and (2 - exp(-.05))/2.
-    first = [signal_threshold(name, 1, 100, 2) for name in ("exponential", "linear", "logarithmic")]
-    assert first == pytest.approx([0.50354170, 0.505, 0.52438529], abs=1e-8)
+    # K = 10, halfway: 1/10 + 9/10·α for α = exp(-2.5) = .082085.
+    assert signal_threshold(5, 10, 10) == pytest.approx(0.1738765, abs=1e-7)
+    # Round 1 of 100, K = 2: (1 + exp(-4.95))/2.
+    assert signal_threshold(1, 100, 2) == pytest.approx(0.50354170, abs=1e-8)
 
 
 def test_thresholds_of_annealing_end_at_one() -> None:
     for classes in (2, 3, 7, 10, 49):
-        assert signal_threshold("exponential", 30, 30, classes) == 1.0
-        assert signal_threshold("linear", 30, 30, classes) == 1.0
-        assert signal_threshold("none", 1, 30, classes) == 1.0
-    # 1 - exp(-5)·9/10
-    assert signal_threshold("logarithmic", 30, 30, 10) == pytest.approx(0.99393585)
+        assert signal_threshold(30, 30, classes) == 1.0
 
 
-@pytest.mark.parametrize("name", ["exponential", "linear", "logarithmic"])
-def test_thresholds_of_annealing_grow_from_chance(name: str) -> None:
-    found = [signal_threshold(name, number, 20, 10) for number in range(1, 21)]
+def test_thresholds_of_annealing_grow_from_chance() -> None:
+    found = [signal_threshold(number, 20, 10) for number in range(1, 21)]
     assert found == sorted(found)
     assert found[0] > 0.1

@@ -79,10 +79,10 @@ def test_strong_views_of_methods_take_their_strength_from_the_settings(make: obj
     [
         (
             strong_view,
-            {"ssl.randaugment": "release"},
-            lambda images: released_randaugment(images, 3, (4, 9)),
+            {"ssl.recipe": "release"},
+            lambda images: released_randaugment(images, 3),
         ),
-        (strong_view, {}, lambda images: randaugment(images, 3, (4, 9))),
+        (strong_view, {}, lambda images: randaugment(images, 3)),
         (fixed_strong_view, {}, strong_augment),
     ],
 )
@@ -91,7 +91,7 @@ def test_strong_views_of_images_are_those_that_the_settings_name(
 ) -> None:
     images = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
     torch.manual_seed(3)
-    three = {"ssl.operations": 3, "ssl.min-magnitude": 4, "ssl.max-magnitude": 9}
+    three = {"ssl.operations": 3}
     found = make(parse_flat({"method": "fixmatch", **three, **settings}))(images)
     torch.manual_seed(3)
     assert torch.equal(found, change(images))

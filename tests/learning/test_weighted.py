@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
 from fedul_flwr.learning.pseudo_label_task import (
-    class_weights,
     scaled_cross_entropy,
     weighted_cross_entropy,
 )
@@ -51,20 +49,3 @@ def test_a_point_without_weight_teaches_nothing() -> None:
     # The gradient of a point is weight · (softmax − one-hot) / b.
     expected = weights[:, None] * (LOGITS.softmax(1) - functional.one_hot(LABELS, 4)) / 6
     torch.testing.assert_close(logits.grad, expected)
-
-
-def test_class_weights_by_hand() -> None:
-    # n = 4, K = 3: 4/(3·3) and 4/(3·1); class 1 has no point.
-    found = class_weights(np.array([0, 0, 2, 0]), 3)
-    np.testing.assert_allclose(found, [4 / 9, 0, 4 / 3])
-    np.testing.assert_array_equal(class_weights(np.zeros(0, dtype=np.int64), 2), [0, 0])
-
-
-def test_every_class_that_is_there_counts_as_much() -> None:
-    labels = np.random.default_rng(0).choice(5, 200, p=[0.6, 0.2, 0.1, 0.1, 0])
-    mass = np.bincount(labels, class_weights(labels, 5)[labels], minlength=5)
-    np.testing.assert_allclose(mass, [40, 40, 40, 40, 0])  # n/K each
-
-
-def test_equal_classes_have_weight_one() -> None:
-    np.testing.assert_allclose(class_weights(np.arange(12) % 4, 4), np.ones(4))

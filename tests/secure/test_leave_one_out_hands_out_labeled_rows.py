@@ -31,8 +31,8 @@ from tests.support.runs import train
 
 CLIENTS = 4
 PLAN = {
-    **{"method": "xclp-predict", "xclp.num-bits": 1024, "xclp-predict.compare": False},
-    **{"points_per_client": 60, "labels.total": 40, "labels.sampling": "random"},
+    **{"method": "xclp-predict", "xclp.num-bits": 1024},
+    **{"points_per_client": 60, "labels.total": 40},
 }
 
 

@@ -116,7 +116,7 @@ def test_everybody_drops_out(phase: str, message: str) -> None:
 
 PREDICT: dict[str, Any] = {
     **{"method": "xclp-predict", "labels.total": 60, "xclp.num-bits": 256},
-    **{"xclp-predict.compare": False, "on_client_failure": "continue"},
+    **{"on_client_failure": "continue"},
 }
 TRAIN: dict[str, Any] = {
     **{"method": "xclp", "labels.total": 60, "xclp.num-bits": 256, "model": "mlp"},

@@ -54,7 +54,7 @@ from tests.support.runs import Cut, last_model, metrics, summary, train
 Settings = Callable[..., RunConfig]
 EXACT: dict[str, Any] = {"fedmatch.difference-threshold": 0.0}
 SUPERVISED: dict[str, Any] = {
-    **{"fedmatch.psi-factor": 0.0, "fedmatch.consistency-weight": 0.0, "fedmatch.helpers": 0},
+    **{"fedmatch.consistency-weight": 0.0, "fedmatch.helpers": 0},
     **{"fedmatch.l2-weight": 0.0, "fedmatch.l1-weight": 0.0, "fedmatch.helper-interval": 10},
     **EXACT,
 }
@@ -220,7 +220,7 @@ def test_without_a_decomposition_and_consistency_it_is_the_same_supervised_run(
     whole = {
         key: value
         for key, value in SUPERVISED.items()
-        if key not in ("fedmatch.psi-factor", "fedmatch.l1-weight", "fedmatch.l2-weight")
+        if key not in ("fedmatch.l1-weight", "fedmatch.l2-weight")
     }
     one = train(settings(**{**LC, **SUPERVISED}), 3)
     other = train(settings(**{**LC, **whole, "fedmatch.decomposition": False}), 3)
@@ -324,7 +324,7 @@ def test_the_proximal_term_pulls_each_part_to_its_own(settings: Settings) -> Non
 def test_an_adaptive_base_steps_each_part(settings: Settings) -> None:
     """FedAdam's first step by hand: moments 0.1·Δ and 0.01·Δ², and Flower's bias correction."""
     exchanges: list[Exchange] = []
-    plan = {**LC, **EXACT, "num_rounds": 1, "base": "fedadam", "fedadam.eta": 0.01}
+    plan = {**LC, **EXACT, "num_rounds": 1, "base": "fedadam", "fedopt.eta": 0.01}
     directory = train(settings(**plan), 3, **watched(exchanges))
     rate = 0.01 * np.sqrt(1 - 0.99**2) / (1 - 0.9**2)
     for part, arrays in parts_after(directory, 1).items():
@@ -484,13 +484,11 @@ def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) 
          "fedmatch.keep-helpers = true has an effect only with fedmatch.helpers other than 0"),
         ({"fedmatch.helpers": 0, "fedmatch.helper-interval": 2},
          "fedmatch.helper-interval = 2 has an effect only with fedmatch.helpers other than 0"),
-        ({"fedmatch.helpers": 0, "fedmatch.ties": "lowest"},
-         "fedmatch.ties = 'lowest' has an effect only with fedmatch.helpers other than 0"),
         *(
             ({"fedmatch.decomposition": False, f"fedmatch.{key}": value},
              f"{key} = {value!r} has an effect only with fedmatch.decomposition = true")
             for key, value in (
-                *(("l2-weight", 1.0), ("l1-weight", 0.0), ("psi-factor", 0.0)),
+                *(("l2-weight", 1.0), ("l1-weight", 0.0), ),
                 *(("evaluate-with", "sigma"), ("psi-cutoff", 0.0)),
             )
         ),

@@ -45,7 +45,12 @@ def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
         match=r'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes"\.',
     ) as refused:
         train(settings(**QUICK, **{"fedul.num-sets": 5}), 2)
-    for way in ("10 sets or more (fedul.num-sets", "'fedllp'", "fedul.fewer-sets", "on-refusal"):
+    for way in (
+        "10 sets or more (fedul.num-sets",
+        "'fedllp'",
+        "fedul.fewer-sets",
+        "on-client-failure",
+    ):
         assert way in str(refused.value)
     assert "fewer than" not in capsys.readouterr().out
 
@@ -55,14 +60,14 @@ def test_an_empty_set_is_refused_and_says_which(settings: Settings) -> None:
     with pytest.raises(
         UserError,
         match=r"Client \d+ cannot take part: it says .set '\d+' is empty.*"
-        "Setting fedul.on-refusal = 'drop' leaves such clients out",
+        "Setting on-client-failure = 'continue' leaves such clients out",
     ):
         train(settings(**{**QUICK, "points_per_client": 0}, **{"fedul.num-sets": 60}), 30)
 
 
 def test_clients_that_cannot_take_part_are_dropped_if_so_configured(settings: Settings) -> None:
     # M differs: clients with fewer than 10 sets cannot take part.
-    options = {"fedul.num-sets": 8, "fedul.num-sets-max": 12, "fedul.on-refusal": "drop"}
+    options = {"fedul.num-sets": 8, "fedul.num-sets-max": 12, "on_client_failure": "continue"}
     config = settings(**QUICK, **options)
     split = build_split(source_directory("digits"), 8, config)
     able = [index for index, client in enumerate(split.clients) if len(client.priors) >= 10]
@@ -76,7 +81,7 @@ def test_clients_that_cannot_take_part_are_dropped_if_so_configured(settings: Se
 
 
 def test_no_client_left_is_an_error(settings: Settings) -> None:
-    options = {"fedul.num-sets": 5, "fedul.on-refusal": "drop"}
+    options = {"fedul.num-sets": 5, "on_client_failure": "continue"}
     with pytest.raises(UserError, match="No client can take part"):
         train(settings(**QUICK, **options), 2)
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from fedul_flwr.client_apps import fedul
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.sources import load_source, source_directory
@@ -24,7 +25,15 @@ from tests.support.runs import last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
-EARLY = {"fedul.learn-priors": True, "fedul.learn-priors-after": 1}
+
+
+@pytest.fixture
+def early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class priors are learned from the second round on."""
+    monkeypatch.setattr(fedul, "LEARN_AFTER", 1)
+
+
+LEARNS = {"fedul.learn-priors": True}
 LEARNING = {**QUICK, "num_rounds": 8, "local_epochs": 2}
 
 
@@ -33,22 +42,22 @@ def kept_priors(directory: Path, client: int) -> np.ndarray:
     return load_file(file)["priors"]
 
 
+@pytest.mark.usefixtures("early")
 def test_learning_exact_priors_is_plain_fedul_bit_for_bit(settings: Settings) -> None:
     plain = train(settings(**QUICK), 2)
-    learned = train(settings(**QUICK, **EARLY), 2)
+    learned = train(settings(**QUICK, **LEARNS), 2)
     for name, array in last_model(plain).items():
         assert array.tobytes() == last_model(learned)[name].tobytes()
 
 
 def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
-    settings: Settings,
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = {**QUICK, "num_rounds": 3, "fedul.prior-counts": 5}
     plain = train(settings(**counts), 2)
     for after, same in ((3, True), (2, False)):
-        learned = train(
-            settings(**counts, **{"fedul.learn-priors": True, "fedul.learn-priors-after": after}), 2
-        )
+        monkeypatch.setattr(fedul, "LEARN_AFTER", after)
+        learned = train(settings(**counts, **LEARNS), 2)
         kept = list((learned / "clients" / "0").glob("learned-priors-*"))
         assert bool(kept) != same
         equal = [
@@ -58,6 +67,7 @@ def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
         assert all(equal) == same
 
 
+@pytest.mark.usefixtures("early")
 def test_each_step_begins_with_the_priors_of_the_step_before(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,10 +79,10 @@ def test_each_step_begins_with_the_priors_of_the_step_before(
         return found
 
     monkeypatch.setattr(set_priors, "learn_priors", recorded)
-    counted = {"fedul.prior-counts": 5, "fedul.check-priors": False}
-    train(settings(**QUICK | {"num_rounds": 4}, **counted, **EARLY), 1)
-    assert len(steps) == 3
-    for (_, before), (after, _) in pairwise(steps):
+    counted = {"fedul.prior-counts": 5}
+    train(settings(**QUICK | {"num_rounds": 4}, **counted, **LEARNS), 1)
+    # Rounds 2 to 4; the check at the end learns from nothing again.
+    for (_, before), (after, _) in pairwise(steps[:3]):
         assert before.tobytes() == after.tobytes()
 
 
@@ -99,8 +109,9 @@ def test_learned_priors_give_a_better_model_than_noisy_ones(settings: Settings) 
     assert learned["final_test_error"] < plain["final_test_error"] - 5
 
 
+@pytest.mark.usefixtures("early")
 def test_a_run_that_resumes_goes_on_with_the_learned_priors(settings: Settings) -> None:
-    chosen = {**QUICK, "fedul.prior-counts": 5, **EARLY}
+    chosen = {**QUICK, "fedul.prior-counts": 5, **LEARNS}
     through = train(settings(**{**chosen, "num_rounds": 4}), 2)
     begun = train(settings(**{**chosen, "num_rounds": 2}), 2)
     resumed = train(resolve({"resume": str(begun), "num-rounds": 4}, begun), 2)
@@ -110,6 +121,7 @@ def test_a_run_that_resumes_goes_on_with_the_learned_priors(settings: Settings) 
         assert array.tobytes() == last_model(resumed)[name].tobytes()
 
 
+@pytest.mark.usefixtures("early")
 def test_nothing_of_the_learned_or_checked_priors_is_sent(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -121,8 +133,8 @@ def test_nothing_of_the_learned_or_checked_priors_is_sent(
             for message in read_message_log(log)
         }
 
-    quiet = sent(**{"fedul.check-priors": False})
-    assert sent(**EARLY, **{"fedul.prior-counts": 9}) == quiet
+    quiet = sent()
+    assert sent(**LEARNS, **{"fedul.prior-counts": 9}) == quiet
 
 
 def test_held_out_loss_uses_the_learned_priors(settings: Settings) -> None:

@@ -57,7 +57,7 @@ SIZES = {
 }
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
-    "text": {"power": 1.0, "class_scaling": False},
+    "text": {"recipe": "paper"},
     "others": {"k": 4, "alpha": 0.5, "reweigh": False},
     "all are neighbours": {"k": 1000},
 }
@@ -66,11 +66,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 def test_equals_propagation_in_one_place(sizes: list[int], options: dict[str, Any]) -> None:
-    table = {f"xclp.{key.replace('_', '-')}": value for key, value in options.items()}
+    table = {f"xclp.{key}": value for key, value in options.items()}
     parties = Parties(**split(FEATURES, LABELS, sizes), options=table)
     found = parties.propagate()
     assert [len(found[client].labels) for client in range(len(sizes))] == sizes
-    assert_agree(together(found), central(**options), LABELS < 0)
+    text = {"power": 1.0, "class_scaling": False}
+    assert_agree(together(found), central(**(text if "recipe" in options else options)), LABELS < 0)
 
 
 def test_equals_the_dense_inverse_of_2000_points() -> None:

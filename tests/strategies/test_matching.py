@@ -96,7 +96,6 @@ def assert_ends_as(directory: Path, model: nn.Module) -> None:
     ("method", "options"),
     [
         ("fixmatch", {"ssl.unsupervised-weight": 0.0}),
-        ("uda", {"ssl.unsupervised-weight": 0.0, "uda.signal-annealing": "none"}),
         ("all-labels", {}),
         ("given-labels", {}),
     ],
@@ -202,14 +201,10 @@ def test_a_run_with_labels_at_clients(settings: Settings) -> None:
         (
             "uda",
             [
-                {"uda.signal-annealing": "linear"},
-                {"uda.threshold": 0.2},
-                {"uda.temperature": 0.5},
                 {"ssl.unlabeled-batch-size": 7},
                 {"ssl.unlabeled-batch-size": 0},
                 {"ssl.operations": 2},
-                {"ssl.max-magnitude": 9},
-                {"ssl.randaugment": "release"},
+                {"ssl.recipe": "release"},
                 {"ssl.supervised-weight": 1.0},
                 {"ssl.unsupervised-weight": 9.0},
                 {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1},

@@ -35,7 +35,7 @@ from tests.support.secure_parties import BITS, assert_same, parties
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"xclp.reweigh": True}, {"xclp.class-scaling": False, "xclp.power": 1.0, "xclp.k": 100}],
+    [{}, {"xclp.reweigh": True}, {"xclp.recipe": "paper", "xclp.k": 100}],
     ids=["defaults", "reweighed", "all are neighbours"],
 )
 def test_labels_and_confidences_are_those_in_the_clear(

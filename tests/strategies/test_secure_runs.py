@@ -212,7 +212,7 @@ def test_two_secret_runs_have_other_codes(settings: Settings) -> None:
             r"labels, and others could tell what one of them contributed\.$",
         ),
         (
-            {**TRAIN, **SECRET, "labels.labeled-clients": 0.5, "semi.labeled-share": 0.5},
+            {**TRAIN, **SECRET, "labels.labeled-clients": 0.5},
             4,
             "Setting xclp.min-labeled-clients = 3: only 2 client",
         ),

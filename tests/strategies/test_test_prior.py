@@ -89,7 +89,7 @@ def test_a_refused_client_has_no_part_in_the_mean(settings: Settings) -> None:
         "points_per_client": 0,
         "fedul.num-sets": 8,
         "fedul.num-sets-max": 12,
-        "fedul.on-refusal": "drop",
+        "on_client_failure": "continue",
     }
     config = settings(**QUICK | options, partition="dirichlet", test_prior="sets")
     split = build_split(source_directory("digits"), 6, config)
@@ -194,7 +194,7 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
 
 
 def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
-    strategy, report = hearing(settings, **{"fedul.on-refusal": "drop"}), ClientReport(0)
+    strategy, report = hearing(settings, **{"on_client_failure": "continue"}), ClientReport(0)
     strategy.accept_client(report, checked(reason="too few sets"))
     assert report.reason == 'it says "too few sets"'
 

@@ -129,7 +129,7 @@ def test_new_points_without_unlabeled_training_points(settings: Settings) -> Non
 def test_a_client_that_is_left_out_is_labeled_by_the_others(
     settings: Settings, tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"xclp-predict.leave-one-out": True, "xclp-predict.compare": False}
+    options: dict[str, Any] = {"xclp-predict.leave-one-out": True}
     directory = train(settings(**QUICK, **options), 3)
     held = Held(directory)
     for client in range(3):
@@ -210,7 +210,7 @@ def test_a_client_without_points_changes_nothing(settings: Settings, tmp_path: P
 
 
 def test_more_neighbours_than_points_are_all_points(settings: Settings) -> None:
-    small = {**QUICK, "points_per_client": 12, "labels.total": 8, "xclp-predict.compare": False}
+    small = {**QUICK, "points_per_client": 12, "labels.total": 8}
     # 24 points: each has 23 others.
     runs = [train(settings(**{**small, "xclp.k": k}), 2) for k in (23, 500)]
     for client in range(2):
@@ -228,13 +228,12 @@ def test_features_that_are_no_numbers_are_one_sentence(
         return features
 
     monkeypatch.setattr("fedul_flwr.learning.features.pixel_features", broken)
-    for compare in (True, False):
-        with pytest.raises(UserError) as error:
-            train(settings(**QUICK, **{"xclp-predict.compare": compare}), 2)
-        assert str(error.value) == (
-            '2 client(s) failed in round 0: Client 0, Client 1: it says "features of point 3 are '
-            "not all finite numbers\" (on-client-failure = 'continue' goes on without)."
-        )
+    with pytest.raises(UserError) as error:
+        train(settings(**QUICK), 2)
+    assert str(error.value) == (
+        '2 client(s) failed in round 0: Client 0, Client 1: it says "features of point 3 are not '
+        "all finite numbers\" (on-client-failure = 'continue' goes on without)."
+    )
 
 
 # Refusals

@@ -80,7 +80,7 @@ def test_a_message_log_without_protection(
     settings: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     """Codes and who is labeled are there; labels not as such, though shares tell of them."""
-    options = {"method": "xclp-predict", "xclp.num-bits": 256, "xclp-predict.compare": False}
+    options = {"method": "xclp-predict", "xclp.num-bits": 256}
     config = settings(**options, **{"labels.total": 60, "points_per_client": 80})
     directory = train(config, 3, message_log=tmp_path / "t")
     images, seed = load_source("digits").train.inputs, stream(0, "codes", 0).bytes(32)
