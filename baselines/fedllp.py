@@ -13,8 +13,8 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.adversarial import virtual_adversarial_loss
 from fedul_flwr.learning.batches import set_batches
+from fedul_flwr.learning.consistency import virtual_adversarial_loss
 from fedul_flwr.learning.dropout import with_dropout
 from fedul_flwr.learning.local import Loss, on_logits
 from fedul_flwr.learning.network import Network

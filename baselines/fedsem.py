@@ -12,7 +12,7 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.messages import to_arrays
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels

@@ -22,7 +22,6 @@ from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Floats, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
-from fedul_flwr.federated.arrays import array_record
 from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -30,14 +29,15 @@ from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import STEPS
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.wire import array_record
 from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Records, Round
 

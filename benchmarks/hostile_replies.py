@@ -30,8 +30,7 @@ from flwr.serverapp import Grid
 from benchmarks.hostile_attacks import Attack, attacks, copied, forged, of_floats
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.certificates import make_node_key
-from fedul_flwr.engine.in_process import InProcessGrid, run_in_process
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, run_in_process
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import phase_of
 from fedul_flwr.propagation.phases import COMPARE, SUM

@@ -26,8 +26,8 @@ import psutil
 
 from benchmarks.flower_runs import FORK, is_client
 from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME, refuse_held
-from fedul_flwr.engine.process_tree import PREFIX
 from fedul_flwr.engine.simulate import Engine
+from fedul_flwr.engine.superlink import PREFIX
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 from tests.support.runs import last_model, metrics

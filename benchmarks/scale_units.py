@@ -19,8 +19,7 @@ from benchmarks.metered import MeteredGrid
 from benchmarks.propagation import mixture
 from benchmarks.secure import compare_group
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.engine.in_process import run_in_process
-from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.engine.in_process import run_in_process, task_identity
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.federated.replies import check_all_bytes, check_update

@@ -23,7 +23,6 @@ from fedul_flwr.propagation.client import (
     PropagationClient,
     end_propagation,
 )
-from fedul_flwr.propagation.client_noise import ClientNoise
 from fedul_flwr.propagation.phases import (
     AUDIT,
     CHECKS,
@@ -34,7 +33,7 @@ from fedul_flwr.propagation.phases import (
     SUM,
     UNOPENED,
 )
-from fedul_flwr.propagation.privacy import privacy_plan
+from fedul_flwr.propagation.privacy import ClientNoise, privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.identities import read_identities
 from fedul_flwr.secure.messages import COMPLAINT

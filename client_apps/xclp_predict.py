@@ -14,8 +14,14 @@ from fedul_flwr.config.method_settings import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data
-from fedul_flwr.data.run_files.label_files import write_labels
-from fedul_flwr.data.run_files.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP, file_name
+from fedul_flwr.data.run_files.label_files import (
+    LEFT_OUT,
+    LOCAL_LP,
+    NETWORK,
+    XCLP,
+    file_name,
+    write_labels,
+)
 from fedul_flwr.data.types import UNLABELED, Arrays, Propagated
 from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated.client import MethodClient

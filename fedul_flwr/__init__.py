@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fedul_flwr.api.comparisons import Comparison, compare
-    from fedul_flwr.api.graph_labels import GraphLabelClassifier
+    from fedul_flwr.api.estimators import FedULClassifier, GraphLabelClassifier
     from fedul_flwr.api.labels import Labels, label
     from fedul_flwr.api.own_client import (
         FedMatchClient,
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     )
     from fedul_flwr.api.own_server import XCLP, FedMatch, FedUL
     from fedul_flwr.api.result import Result, TrainedModel
-    from fedul_flwr.api.runs import load, simulate
-    from fedul_flwr.api.set_classifier import FedULClassifier
+    from fedul_flwr.api.runs import Comparison, compare, load, simulate
     from fedul_flwr.errors import UserError
     from fedul_flwr.propagation.central import label_propagation
     from fedul_flwr.surrogate import SurrogateLoss

@@ -11,14 +11,13 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.own_modules import named_modules
 from fedul_flwr.config.references import own_error, own_trace
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
+from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.run_lock import claim, own_directory
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
-from fedul_flwr.federated.grid import for_devices
-from fedul_flwr.federated.phases import announce_end
+from fedul_flwr.federated.grid import announce_end, for_devices
 from fedul_flwr.learning.device import keep_freed_memory, set_threads
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked

@@ -15,9 +15,9 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
+from fedul_flwr.config.auto_settings import unsettled
 from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.suited import unsettled
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError

@@ -11,7 +11,7 @@ from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
-from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 
 

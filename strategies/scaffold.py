@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 from fedul_flwr.data.content import Content, numbers
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import CONFIG, to_record
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, USED_ROUND
 
 

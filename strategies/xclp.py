@@ -24,7 +24,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, ROWS, UNOPENED

@@ -18,7 +18,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import NUM_POINTS
-from fedul_flwr.federated.registry import ClientRef, ClientReport
+from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
 from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED

@@ -167,7 +167,7 @@ def settings(tmp_path: Path) -> Callable[..., RunConfig]:
 @pytest.fixture
 def identity() -> Iterator[None]:
     """For tests that make messages, which name who sends them."""
-    from fedul_flwr.engine.local_grid import task_identity
+    from fedul_flwr.engine.in_process import task_identity
 
     with task_identity():
         yield

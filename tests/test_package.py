@@ -12,8 +12,8 @@ import pytest
 from flwr.cli.build import build_fab_from_disk
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.engine.app_files import METHODS as FOLDERS
-from fedul_flwr.engine.app_files import app_directory, copy_app
+from fedul_flwr.engine.flower_run import METHODS as FOLDERS
+from fedul_flwr.engine.flower_run import app_directory, copy_app
 
 ROOT = Path(__file__).parents[1]
 REFERENCES = sorted({name for m in METHODS.values() for name in (m.strategy, m.client)})

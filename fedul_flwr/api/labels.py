@@ -18,8 +18,7 @@ from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
-from fedul_flwr.data.run_files.label_files import read_labels
-from fedul_flwr.data.run_files.label_names import XCLP, file_name
+from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.run_files.store import SPLIT
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints
@@ -111,7 +110,7 @@ def label(
     else:
         raise UserError("data must be (x, y), or the path or name of a data set.")
     if model is not None:
-        from fedul_flwr.run.from_model import with_model
+        from fedul_flwr.run.resolve_settings import with_model
 
         directory = model.directory if isinstance(model, Result) else user_path(model)
         overrides = with_model(overrides, directory)

@@ -1,19 +1,27 @@
-"""Simulations started from Python."""
+"""Simulations and comparisons of methods, started from Python."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from fedul_flwr.api.given_data import naming_data, number_of_clients
-from fedul_flwr.api.keywords import settings_of_call
-from fedul_flwr.api.result import Result, TrainedModel
+from fedul_flwr.api.keywords import flat_settings, settings_of_call
+from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from fedul_flwr.experiments.compare_table import Row
+    from fedul_flwr.experiments.trial_plan import Plan
 
 
 def simulate(
@@ -134,7 +142,6 @@ def load(path: str | Path, *, trust_modules: bool = False) -> Any:
     UserError
         If it is none of these.
     """
-    from fedul_flwr.api.comparisons import load_comparison
     from fedul_flwr.results.report import is_comparison
 
     place = user_path(path)
@@ -145,3 +152,193 @@ def load(path: str | Path, *, trust_modules: bool = False) -> Any:
     if is_comparison(place):
         return load_comparison(place, trust_modules=trust_modules)
     return Result(path, trust_modules=trust_modules)
+
+
+_FILES = ("comparison.csv", "trials.csv")
+
+
+class Comparison:
+    """Runs of several methods on the same splits and seeds.
+
+    Attributes
+    ----------
+    directory : directory of the tables, as ``fedul-flwr compare`` writes them.
+    results : the finished runs of each method, in the order of the seeds.
+    """
+
+    def __init__(self, plan: Plan, rows: list[Row]) -> None:
+        self._rows = rows
+        self._plan = plan
+        self.directory = plan.output
+        self.results = {
+            row.name: [Result(found.trial.directory) for found in row.finished] for row in rows
+        }
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each run: mean and standard deviation of its error in percent, and more.
+
+        ``half_width`` is half of the 95 % interval, ``p_value`` that of a paired t-test against the
+        best run, and ``marked`` whether the difference from it may be chance.
+        """
+        import pandas as pd
+
+        return pd.read_csv(self.directory / "comparison.csv", index_col="run")
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """A row for each run and seed."""
+        import pandas as pd
+
+        return pd.read_csv(self.directory / "trials.csv")
+
+    def plot(self) -> Figure:
+        """Errors over rounds, and errors of all seeds."""
+        from fedul_flwr.experiments.trial_plots import compare_figure
+
+        return shown(compare_figure(self._rows))
+
+    def __repr__(self) -> str:
+        return str(self.table[["mean", "std", "n_seeds"]])
+
+    def _repr_html_(self) -> str:
+        html: str = self.table.to_html()
+        return html
+
+
+def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparison:
+    """Open the directory of a comparison; trials that are not finished have no result.
+
+    Parameters
+    ----------
+    trust_modules : whether modules of somebody's own that the runs' settings name may be run.
+
+    Raises
+    ------
+    UserError
+        If its tables or runs cannot be read, or a run names a module that is not trusted.
+    """
+    import pandas as pd
+
+    from fedul_flwr.config.run_config import parse_flat
+    from fedul_flwr.config.trusted_modules import require_trusted_modules
+    from fedul_flwr.data.run_files.records import read_run
+    from fedul_flwr.experiments.compare_table import make_rows
+    from fedul_flwr.experiments.trial import Trial, TrialResult
+    from fedul_flwr.experiments.trial_plan import Plan
+
+    try:
+        names = [str(name) for name in pd.read_csv(directory / _FILES[0], dtype=str)["run"]]
+        listed = pd.read_csv(directory / _FILES[1], dtype=str)
+        listed = listed[listed["status"] == "finished"]
+        places = [
+            (str(row["run"]), int(row["seed"]), str(row["directory"]))
+            for _, row in listed.iterrows()
+        ]
+    except (KeyError, ValueError, OSError) as error:
+        raise UserError(f"{directory} has no readable tables of a comparison ({error}).") from None
+    root, results, clients = directory.resolve(), [], 0
+    for name, seed, place in places:
+        folder = (root / place).resolve()
+        if not folder.is_relative_to(root):
+            raise UserError(f"{directory / _FILES[1]} names {place!r}, which is not below it.")
+        run = read_run(folder)
+        if not trust_modules:
+            require_trusted_modules(folder, run.settings, "use trust_modules=True")
+        config = parse_flat(run.settings)
+        clients = int((run.summary or {}).get("num_clients") or clients)
+        results.append(TrialResult(Trial(name, seed, folder, config, {}), "finished", run))
+    seeds = tuple(sorted({result.trial.seed for result in results}))
+    trials = tuple(result.trial for result in results)
+    plan = Plan({name: {} for name in names}, {}, seeds, clients, root, trials, ())
+    return Comparison(plan, make_rows(plan, results))
+
+
+def compare(
+    methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+    data: Any = None,
+    *,
+    test: Any = None,
+    seeds: int | Iterable[int] = 3,
+    clients: Any = 10,
+    rounds: int | None = None,
+    output: str | Path | None = None,
+    measures: Iterable[str] = (),
+    engine: Literal["processes", "in-process"] = "processes",
+    verbose: bool = False,
+    **settings: Any,
+) -> Comparison:
+    """Compare methods on the same splits and seeds; the same call resumes a stopped one.
+
+    Parameters
+    ----------
+    methods : names of methods; or settings of each run, ``{"method": "fedul", "batch_size": 8}``,
+        perhaps with its ``"name"``; or a mapping from names to such settings.
+    data, test, rounds : as for :func:`fedul_flwr.simulate`.
+    seeds : number of seeds, 0 and so on, or the seeds.
+    clients : number of clients, or the client of each point, as for :func:`fedul_flwr.simulate`.
+    output : directory of the results, by default one in ``runs`` named like the methods.
+    measures : columns beside the test error: some of ``balanced-accuracy``, ``auc``, ``ece``,
+        ``nll`` and ``brier``.
+    engine : a pool of processes, or this process alone.
+    verbose : show Flower's log.
+    **settings : settings of all runs; those of a table apply to runs that use the table.
+
+    Raises
+    ------
+    UserError
+        If a setting or the data cannot be used.
+    """
+    from fedul_flwr.engine.simulate import DEFAULT_CLIENTS, run_here
+    from fedul_flwr.experiments import compare_files, trial_plan
+    from fedul_flwr.experiments.compare_table import parse_measures
+    from fedul_flwr.results.tracking import refuse_missing
+
+    if engine not in ("processes", "in-process"):
+        raise UserError(f"engine = {engine!r}: compare takes 'processes' or 'in-process'.")
+    rows = _rows(methods)
+    shared = settings_of_call(settings, data, test, rounds, clients)
+    count = number_of_clients(clients) or DEFAULT_CLIENTS
+    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")
+    name = "-".join(map(trial_plan.slug, rows))
+    place = user_path(output or Path("runs") / f"compare-{name}")
+    with naming_data(str(shared.get("dataset", ""))):
+        plan = trial_plan.make_plan(rows, shared, numbers, count, place)
+    plan = replace(plan, measures=parse_measures(",".join(measures)))
+    for trial in plan.trials:
+        refuse_missing(trial.config.tracking)
+    for warning in plan.split_warnings:
+        print(f"Warning: {warning}")
+
+    try:
+        found = compare_files.compare(
+            plan,
+            lambda config, title: run_here(config, count, verbose, title, engine=engine),
+            print,
+        )
+    except KeyboardInterrupt:
+        print("Stopped; the same call goes on from here.")
+        raise
+    return Comparison(plan, found)
+
+
+def _rows(
+    methods: Iterable[str | Mapping[str, Any]] | Mapping[str, Mapping[str, Any]],
+) -> dict[str, dict[str, Scalar]]:
+    """Own settings of each run by its name."""
+    if isinstance(methods, str):
+        methods = [methods]
+    if isinstance(methods, Mapping):
+        return {str(name): flat_settings(own) for name, own in methods.items()}
+    rows: dict[str, dict[str, Scalar]] = {}
+    for method in methods:
+        own = {"method": method} if isinstance(method, str) else dict(method)
+        name = str(own.pop("name", own.get("method", "fedul")))
+        if name in rows:
+            raise UserError(f"methods has {name!r} twice: give each run a name, {{'name': …}}.")
+        rows[name] = flat_settings(own)
+    if not rows:
+        raise UserError("methods is empty; name one or more.")
+    return rows

@@ -54,7 +54,7 @@ def label(
     if output is not None:
         overrides["output"] = str(output)
     if model is not None:
-        from fedul_flwr.run.from_model import with_model
+        from fedul_flwr.run.resolve_settings import with_model
 
         overrides = with_model(overrides, user_path(model))
     config = resolve(overrides, base_dir=Path.cwd())

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.completion import complete_assignment
+from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.errors import UserError

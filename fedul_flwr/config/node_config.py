@@ -10,9 +10,9 @@ from pydantic import Field, model_validator
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.method_settings import AdmissionSettings, XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
-from fedul_flwr.config.own_modules import BUILT_IN, named_modules
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.errors import OwnDataError, UserError
 
 NotNegative = Annotated[float, Field(ge=0)]

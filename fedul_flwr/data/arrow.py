@@ -18,8 +18,7 @@ from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, Split
-from fedul_flwr.data.tables import Table
-from fedul_flwr.data.texts import Texts
+from fedul_flwr.data.tables import Table, Texts
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.errors import UserError
 

@@ -1,23 +1,157 @@
-"""CSV files as spreadsheets and hospitals write them: tables of texts.
+"""CSV files as spreadsheets and hospitals write them: their encoding, tables of texts, numbers.
+
+Spreadsheets take a cell for a formula if it begins with one of four signs, and a file's name may
+begin with any. Such a cell gets a ``'`` in front, as OWASP advises against CSV injection. Reading
+takes it away.
 
 What separates cells follows from the file: only by the right character every row has as many cells
 as the header. What a cell means is decided later (:mod:`fedul_flwr.data.csv_types`).
+
+``1,5`` can only be one and a half, and ``1.234,5`` only 1234.5. ``1.234`` may be either: it is read
+only if the file shows what a point means there, and refused otherwise.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.data.csv_text import read_csv_text
+from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.errors import UserError
+
+_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def write_cell(text: str) -> str:
+    """``text`` as it stands in a CSV file."""
+    return f"'{text}" if text.lstrip("'").startswith(_SIGNS) else text
+
+
+def read_cell(text: str) -> str:
+    """The text of a cell that :func:`write_cell` wrote; other cells are unchanged."""
+    is_marked = text.startswith("'") and text.lstrip("'").startswith(_SIGNS)
+    return text[1:] if is_marked else text
+
+
+WINDOWS = "Windows-1252"
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8", ""),
+    (codecs.BOM_UTF32_LE, "utf-32-le", "UTF-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32-be", "UTF-32"),
+    (codecs.BOM_UTF16_LE, "utf-16-le", "UTF-16"),
+    (codecs.BOM_UTF16_BE, "utf-16-be", "UTF-16"),
+)
+"""Byte order marks, Python's name of the encoding, and what a note calls it."""
+_NO_TEXT = (
+    (b"PK\x03\x04", "an Excel workbook or a ZIP archive"),
+    (b"\xd0\xcf\x11\xe0", "an old Excel workbook"),
+    (b"\x1f\x8b", "a gzip archive"),
+    (b"%PDF", "a PDF"),
+    (b"<html", "a web page"),
+    (b"<!doctype", "a web page"),
+    (b"<?xml", "an XML file"),
+)
+_MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
+"""Characters that only UTF-8 writes so: in Windows-1252 they would be odd pairs such as ``Ã¤``."""
+_LETTERS = "A-Za-zÀ-ÖØ-öø-ÿŠšŽžŒœŸƒ"
+_STRANGE = re.compile(
+    # In no Western language three accented letters stand in a row, or signs within a word. Cyrillic
+    # and Greek code pages, and those of DOS and old Macs, look so when read as Windows-1252.
+    rf"[À-ÖØ-öø-ÿŠšŽžŒœŸ]{{3}}|[{_LETTERS}][€‚„…†‡ˆ‰‹•˜™›¡¢£¤¥¦§¨©«¬¯±²³¶¸¹»¼½¾¿÷][{_LETTERS}]"
+)
+
+
+def read_csv_text(path: Path) -> tuple[str, str]:
+    """Text of a file in UTF-8 with or without a byte order mark, UTF-16 or -32 with one, or
+    Windows-1252, with ``\\n`` after every line.
+
+    Returns
+    -------
+    text : its content.
+    encoding : its name for a note; empty for UTF-8.
+
+    Raises
+    ------
+    UserError
+        If the file cannot be read, is no text, or its encoding is not sure.
+    """
+    try:
+        data = regular_file(path).read_bytes()
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
+    _refuse_other_files(path, data)
+    text, encoding = _decoded(path, data.rstrip(b"\x1a"))  # the mark of DOS at the end of a file
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise UserError(
+            f"{path} holds a NUL in line {line}: it is no text, or UTF-16 without a byte order "
+            "mark. Save it as CSV in UTF-8."
+        )
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text, encoding
+
+
+def _refuse_other_files(path: Path, data: bytes) -> None:
+    begin = data[:64].lstrip().lower()
+    for sign, what in _NO_TEXT:
+        if begin.startswith(sign.lower()):
+            raise UserError(f"{path} is {what}, not a CSV file: save it as CSV.")
+
+
+def _decoded(path: Path, data: bytes) -> tuple[str, str]:
+    for mark, codec, name in _MARKS:
+        if data.startswith(mark):
+            try:
+                return data[len(mark) :].decode(codec), name
+            except UnicodeDecodeError as error:
+                place = _place(data[len(mark) :], error)
+                raise UserError(
+                    f"{path} begins with the mark of {name or 'UTF-8'} but is something else from "
+                    f"{place}: save it as CSV in UTF-8."
+                ) from None
+    try:
+        return data.decode("utf-8"), ""
+    except UnicodeDecodeError as error:
+        return _windows(path, data, error), WINDOWS
+
+
+def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
+    """The text of a file that is not UTF-8, if it is surely Windows-1252."""
+    wrong = f"{path} is not UTF-8: {_place(data, error)}"
+    if (other := _MULTIBYTE.search(data)) is not None:
+        line = data.count(b"\n", 0, other.start()) + 1
+        raise UserError(
+            f"{wrong} looks like Windows-1252, and line {line} like UTF-8; save all of it as UTF-8."
+        )
+    try:
+        text = data.decode("cp1252")
+    except UnicodeDecodeError as second:
+        raise UserError(
+            f"{wrong} and {_place(data, second)} fit no encoding that is read here (UTF-8, UTF-16 "
+            "with a byte order mark, Windows-1252): save the file as UTF-8."
+        ) from None
+    if (strange := _STRANGE.search(text)) is not None:
+        line = text.count("\n", 0, strange.start()) + 1
+        raise UserError(
+            f"{wrong} is in another encoding: as Windows-1252, line {line} would hold "
+            f"{strange[0]!r}. Save the file as UTF-8."
+        )
+    return text
+
+
+def _place(data: bytes, error: UnicodeDecodeError) -> str:
+    line = data.count(b"\n", 0, error.start) + 1 or 1
+    return f"byte 0x{data[error.start]:02X} in line {line}"
+
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "|"}
 """What may stand between two cells, and its name in sentences."""
@@ -394,3 +528,198 @@ def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
 
     mark = max(found, key=fit)
     return found[mark], ", ".join(_how(mark, encoding))
+
+
+_NAMES = {",": "comma", ".": "point"}
+_OTHER = {",": ".", ".": ","}
+_SIGN, _EXPONENT = r"^[+\-\x{2212}]?", r"([eE][+-]?\d+)?$"
+_SPACE = r"[ \x{A0}\x{2009}\x{202F}'\x{2019}]"
+"""What stands between thousands, and never before decimals."""
+_PLAIN = rf"{_SIGN}(\d+{_EXPONENT}|\d{{1,3}}({_SPACE}\d{{3}})+$)"
+_TOGETHER = 500
+
+
+def _certain(mark: str) -> str:
+    """Numbers with decimals after ``mark``, which cannot be thousands."""
+    m, other = rf"[{mark}]", rf"[{_OTHER[mark]}]"
+    return (
+        rf"{_SIGN}(\d*{m}(\d{{1,2}}|\d{{4,}})|\d+{m}|(0\d*|\d{{4,}}|){m}\d{{3}}){_EXPONENT}"
+        rf"|{_SIGN}\d*{m}\d+[eE][+-]?\d+$"
+        rf"|{_SIGN}\d{{1,3}}({_SPACE}\d{{3}})+{m}\d*$"
+        rf"|{_SIGN}[1-9]\d{{0,2}}({other}\d{{3}})+{m}\d*$"
+    )
+
+
+def _grouped(mark: str) -> str:
+    """Numbers with thousands before ``mark``, which cannot be decimals."""
+    m, other = rf"[{mark}]", rf"[{_OTHER[mark]}]"
+    return rf"{_SIGN}[1-9]\d{{0,2}}(({m}\d{{3}}){{2,}}|({m}\d{{3}})+{other}\d*)$"
+
+
+def _either(mark: str) -> str:
+    """Numbers with three digits after ``mark``: decimals or thousands."""
+    return rf"{_SIGN}[1-9]\d{{0,2}}[{mark}]\d{{3}}$"
+
+
+_NUMBER = "|".join(
+    [_PLAIN, *(form(mark) for mark in _NAMES for form in (_certain, _grouped, _either))]
+)
+
+
+@dataclass(frozen=True)
+class _Forms:
+    """Rows of a column of numbers, -1 for none, that show what a comma and a point mean in it."""
+
+    decimals: Mapping[str, int]
+    thousands: Mapping[str, int]
+    either: Mapping[str, int]
+
+    @property
+    def shown(self) -> dict[str, int]:
+        """Which signs stand before decimals, and a row that shows it."""
+        found = {mark: max(self.decimals[mark], self.thousands[_OTHER[mark]]) for mark in _NAMES}
+        return {mark: row for mark, row in found.items() if row >= 0}
+
+
+def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
+    """The file with numbers of the columns ``names`` as Python writes them, ``1234.5``.
+
+    Spaces around a cell are taken away, and a cell of spaces is missing. A column in which less
+    than half of the cells are numbers keeps its texts.
+
+    Raises
+    ------
+    UserError
+        If the file does not show what a comma or a point in a number means.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+
+    columns = dict(zip(file.cells.column_names, file.cells.columns, strict=True))
+    forms: dict[str, _Forms] = {}
+    usual: list[str] = []
+    for name, is_usual in _usual({name: columns[name] for name in names}):
+        if is_usual:
+            usual.append(name)
+            continue
+        columns[name] = trimmed(columns[name])
+        if (found := _forms(columns[name])) is not None:
+            forms[name] = found
+    # A point has its usual meaning unless the file gives a reason to doubt it.
+    doubtful = any("," in one.shown or one.either[","] >= 0 for one in forms.values())
+    if doubtful or file.separator == ";":
+        for name in usual:
+            if pc.any(pc.match_substring(columns[name], ".")).as_py():
+                found = _forms(columns[name])
+                assert found is not None
+                forms[name] = found
+    mark = _decimal_mark(file, forms)
+    notes = ["decimal comma"] if mark == "," else []
+    for name in forms:
+        columns[name] = _rewritten(columns[name], mark)
+    groups = [sign for sign in _NAMES if any(one.thousands[sign] >= 0 for one in forms.values())]
+    if groups:
+        notes.append(f"thousands separated by {groups[0]}")
+    cells = pa.table(columns) if columns else file.cells
+    return replace(file, cells=cells, notes=(*file.notes, *notes))
+
+
+def _usual(columns: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
+    """Whether each column holds nothing but numbers as Python writes them.
+
+    Many columns are tried at once: in a wide table a call takes longer than its cells.
+    """
+    import pyarrow as pa
+
+    def fit(block: Sequence[str]) -> bool:
+        chunks = [chunk for name in block for chunk in columns[name].chunks]
+        try:
+            pa.chunked_array(chunks, pa.string()).cast(pa.float64())
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    names = list(columns)
+    for start in range(0, len(names), _TOGETHER):
+        block = names[start : start + _TOGETHER]
+        together = fit(block)
+        yield from ((name, together or fit([name])) for name in block)
+
+
+def trimmed(column: Any) -> Any:
+    """Texts without spaces around them; nothing but spaces is missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    texts = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _forms(column: Any) -> _Forms | None:
+    """Of a column in which half of the cells or more are numbers."""
+    import pyarrow.compute as pc
+
+    numbers = pc.sum(pc.match_substring_regex(column, _NUMBER)).as_py() or 0
+    if numbers == 0 or 2 * numbers < len(column) - column.null_count:
+        return None
+
+    def rows(form: Any) -> dict[str, int]:
+        matches = {mark: pc.match_substring_regex(column, form(mark)) for mark in _NAMES}
+        return {mark: pc.index(found, True).as_py() for mark, found in matches.items()}
+
+    return _Forms(rows(_certain), rows(_grouped), rows(_either))
+
+
+def _decimal_mark(file: CsvFile, forms: Mapping[str, _Forms]) -> str:
+    """What stands before decimals, in all columns alike."""
+    shown: dict[str, tuple[str, int]] = {}
+    for name, one in forms.items():
+        for mark, row in one.shown.items():
+            shown.setdefault(mark, (name, row))
+    if len(shown) == 2:
+        comma, point = (_cell(file, *shown[mark]) for mark in _NAMES)
+        raise UserError(
+            f"{file.path} has numbers with a decimal comma ({comma}) and with a decimal point "
+            f"({point}): write them all in one way, or leave one of the columns out."
+        )
+    doubts = {
+        mark: next(((n, f.either[mark]) for n, f in forms.items() if f.either[mark] >= 0), None)
+        for mark in _NAMES
+    }
+    if not shown:
+        if doubts[","] is None and (doubts["."] is None or file.separator != ";"):
+            return "."
+        doubt = doubts[","] or doubts["."]
+        assert doubt is not None
+        raise UserError(_doubtful(file, *doubt, "no other number shows which"))
+    mark = next(iter(shown))
+    for name, one in forms.items():
+        if one.either[_OTHER[mark]] >= 0 and one.thousands[_OTHER[mark]] < 0:
+            other = f"other numbers have a decimal {_NAMES[mark]}"
+            why = f"{other} ({_cell(file, *shown[mark])})"
+            raise UserError(_doubtful(file, name, one.either[_OTHER[mark]], why))
+    return mark
+
+
+def _cell(file: CsvFile, name: str, row: int) -> str:
+    cell = file.cells.column(name)[row].as_py().strip()
+    return f"{cell[:50]!r} in column {name!r}, line {file.line_of(row)}"
+
+
+def _doubtful(file: CsvFile, name: str, row: int, why: str) -> str:
+    text = file.cells.column(name)[row].as_py().strip()
+    decimal = text.replace(",", ".")
+    return (
+        f"{file.path}: {_cell(file, name, row)}, may be {decimal.replace('.', '')} or {decimal}; "
+        f"{why}: write numbers without separators of thousands."
+    )
+
+
+def _rewritten(column: Any, mark: str) -> Any:
+    import pyarrow.compute as pc
+
+    texts = pc.replace_substring(column, _OTHER[mark], "")
+    texts = pc.replace_substring(texts, mark, ".") if mark != "." else texts
+    texts = pc.replace_substring_regex(texts, _SPACE, "")
+    texts = pc.replace_substring(texts, "\u2212", "-")
+    return pc.if_else(pc.match_substring_regex(column, _NUMBER), texts, column)

@@ -30,8 +30,7 @@ from fedul_flwr.data.decode import (
     PixelImages,
     list_batches,
 )
-from fedul_flwr.data.tables import Table
-from fedul_flwr.data.texts import Texts
+from fedul_flwr.data.tables import Table, Texts
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 

@@ -31,10 +31,9 @@ from fedul_flwr.data.local_files import (
     read_rows,
     refuse_empty,
 )
+from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_told_priors
 from fedul_flwr.data.table_files import read_with_ids
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions
-from fedul_flwr.data.texts import Texts
-from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE, read_told_priors
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
     UNLABELED,
     Inputs,
@@ -63,7 +62,7 @@ def load_unlabeled_sets(
     Parameters
     ----------
     path : a folder with ``priors.csv`` or ``counts.csv``
-        (:func:`~fedul_flwr.data.told_priors.read_told_priors`) and, for every set it names, a
+        (:func:`~fedul_flwr.data.priors_file.read_told_priors`) and, for every set it names, a
         sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
         these files or a ``.csv``.
     class_names : the model's ``num_classes`` classes in order; None if they only have numbers.

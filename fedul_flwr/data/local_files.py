@@ -11,20 +11,19 @@ import numpy as np
 
 from fedul_flwr.data.cache import build_once, cache_directory, write_blocks
 from fedul_flwr.data.common_form import Points
-from fedul_flwr.data.csv_cells import read_cell
-from fedul_flwr.data.csv_files import read_csv_rows
+from fedul_flwr.data.csv_files import read_cell, read_csv_rows
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import composed, npz_images
 from fedul_flwr.data.tables import (
     VECTOR_FILES,
     Table,
     TableOptions,
+    Texts,
     encode,
     fit,
     infer_columns,
     reading_notes,
 )
-from fedul_flwr.data.texts import Texts
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import OwnDataError, Refusal, UserError
 

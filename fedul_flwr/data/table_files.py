@@ -22,11 +22,9 @@ from fedul_flwr.data.arrow import (
     usual_label,
 )
 from fedul_flwr.data.column_cells import is_number
-from fedul_flwr.data.csv_files import open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.csv_files import open_csv, plain_numbers
 from fedul_flwr.data.formats import Split, npz_array, npz_names
-from fedul_flwr.data.tables import Table, TableOptions, refuse_too_wide
-from fedul_flwr.data.texts import MAX_BYTES, Texts
+from fedul_flwr.data.tables import MAX_BYTES, Table, TableOptions, Texts, refuse_too_wide
 from fedul_flwr.errors import UserError
 
 

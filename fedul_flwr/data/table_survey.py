@@ -10,9 +10,9 @@ from fedul_flwr.data.arrow import LABEL_NAMES, ArrowTable
 from fedul_flwr.data.formats import is_hidden
 from fedul_flwr.data.local_data import LABELS_FILE
 from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE
 from fedul_flwr.data.table_files import open_table
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE
 
 _TABLES = (".csv", ".parquet")
 

@@ -1,4 +1,4 @@
-"""Tables of numbers and categories: how they are read, and vectors of their rows."""
+"""Tables of numbers, categories and texts: how they are read, and vectors of their rows."""
 
 from __future__ import annotations
 
@@ -20,6 +20,40 @@ from fedul_flwr.data.column_cells import (
 from fedul_flwr.data.columns import MAX_FEATURES, Column, Columns, unnamed_columns
 from fedul_flwr.data.types import Bools, Floats, InputShape
 from fedul_flwr.errors import UserError
+
+MAX_BYTES = 65_536
+"""Most bytes of a text in UTF-8: all of a collection take as much room as the longest."""
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Texts of one split or set, ready to be stored. A text has the shape ``()``.
+
+    Attributes
+    ----------
+    where : name of this collection in messages.
+    cells : bytes ``(n,)``, texts in UTF-8.
+    note : how its file was read, if not as usual; else empty.
+    """
+
+    where: str
+    cells: NDArray[np.bytes_]
+    note: str = ""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Bytes, as many as the longest text has."""
+        return self.cells.dtype
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def blocks(self, shape: InputShape) -> Iterator[NDArray[np.bytes_]]:
+        """Yield all texts; refuse a ``shape`` of other points."""
+        if shape != ():
+            raise UserError(f"{self.where} holds texts; the run takes other points.")
+        yield self.cells
+
 
 Missing = Literal["refuse", "mean", "median", "most-frequent"]
 Vectors = NDArray[np.float32]

@@ -34,8 +34,8 @@ from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.owner_log import refuse_unwritable
 from fedul_flwr.learning.plan import local_plan
+from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, suit
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
-from fedul_flwr.run.settle import choose_selection, choose_test_prior, suit
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, read_identities
 
 _OF_SHAPE = (

@@ -17,11 +17,10 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.arrow import LABEL_NAMES, open_parquet
 from fedul_flwr.data.column_cells import MAX_CATEGORIES
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import NUMBER, CsvFile, open_csv
-from fedul_flwr.data.csv_numbers import plain_numbers, trimmed
+from fedul_flwr.data.csv_files import NUMBER, CsvFile, open_csv, plain_numbers, trimmed
 from fedul_flwr.data.formats import is_hidden
 from fedul_flwr.data.local_data import LABELS_FILE
-from fedul_flwr.data.told_priors import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE
 from fedul_flwr.errors import UserError
 
 RARE = 5

@@ -18,8 +18,7 @@ import psutil
 
 from fedul_flwr.engine.flower_run import scripts_directory
 from fedul_flwr.engine.own_connections import run_superlink
-from fedul_flwr.engine.process_tree import end_processes, is_alive, runs_program
-from fedul_flwr.engine.superlink import without_proxy
+from fedul_flwr.engine.superlink import end_processes, is_alive, runs_program, without_proxy
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]

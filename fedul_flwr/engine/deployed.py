@@ -48,8 +48,14 @@ def run_deployed(
     """
     from fedul_flwr.data.run_files.run_lock import own_directory, refuse_held
     from fedul_flwr.data.run_files.store import ERROR, SUMMARY
-    from fedul_flwr.engine.app_files import app_directory
-    from fedul_flwr.engine.flower_run import FlowerProgram, failure, follow, stamp, start_run
+    from fedul_flwr.engine.flower_run import (
+        FlowerProgram,
+        app_directory,
+        failure,
+        follow,
+        stamp,
+        start_run,
+    )
     from fedul_flwr.engine.superlink import without_proxy
 
     _refuse_unknown(superlink)

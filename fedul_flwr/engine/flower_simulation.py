@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from fedul_flwr.data.cores import refuse_cpus
-from fedul_flwr.engine.app_files import app_directory
-from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome, follow, start_run
+from fedul_flwr.engine.flower_run import FlowerRun, RunOutcome, app_directory, follow, start_run
 from fedul_flwr.engine.superlink import LocalSuperLink
 from fedul_flwr.errors import UserError
 

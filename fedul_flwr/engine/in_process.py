@@ -1,23 +1,136 @@
-"""Runs the server app and the client app in one process."""
+"""Runs the server app and simulated clients in one process, on a grid without a SuperLink."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flwr.app import Context, Message
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.references import error_in_words, own_trace
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.flower_logs import plain_log
-from fedul_flwr.engine.local_grid import LocalGrid, answered, task_identity
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
+from fedul_flwr.errors import in_one_sentence
+from fedul_flwr.federated.flower_internals import ErrorCode, TaskIdentity
 from fedul_flwr.federated.messages import phase_of
 
 if TYPE_CHECKING:
     from fedul_flwr.run.training import Watch
+
+
+FIRST_NODE_ID = 1000
+
+
+class LocalGrid(Grid):
+    """A grid whose nodes are contexts on this machine; subclasses answer messages.
+
+    Parameters
+    ----------
+    num_supernodes : number of nodes; node i has partition i.
+    run_config : flat run config that clients see.
+    """
+
+    def __init__(self, num_supernodes: int, run_config: dict[str, Any]) -> None:
+        self.contexts = {
+            FIRST_NODE_ID + index: Context(
+                run_id=0,
+                node_id=FIRST_NODE_ID + index,
+                node_config={"partition-id": index, "num-partitions": num_supernodes},
+                state=RecordDict(),
+                run_config=run_config,
+            )
+            for index in range(num_supernodes)
+        }
+        self._replies: dict[str, Message] = {}
+        self._traces: set[str] = set()
+
+    @abstractmethod
+    def answer(self, messages: Sequence[Message], timeout: float | None) -> list[Message]:
+        """Replies in the order of ``messages``; those that take over ``timeout`` s are left out."""
+
+    def log_once(self, trace: str) -> None:
+        """Log the traceback of an error in a client, once for all clients that have the same."""
+        if trace and trace not in self._traces:
+            self._traces.add(trace)
+            log(ERROR, "%s", trace.rstrip())
+
+    def set_run(self, run: Any) -> None:
+        """Do nothing: there is only one run."""
+
+    @property
+    def run(self) -> Any:
+        """Not available here."""
+        raise NotImplementedError("a grid on one machine has no run")
+
+    def create_message(
+        self,
+        content: RecordDict,
+        message_type: str,
+        dst_node_id: int,
+        group_id: str,
+        ttl: float | None = None,
+    ) -> Message:
+        """A message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Ids of all nodes."""
+        return list(self.contexts)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Answer ``messages`` and store the replies."""
+        ids = []
+        for reply in self.answer(list(messages), None):
+            identity = f"{len(self._replies)}-{reply.metadata.src_node_id}"
+            self._replies[identity] = reply
+            ids.append(identity)
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Stored replies."""
+        return [self._replies.pop(identity) for identity in message_ids]
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Replies to ``messages``, in their order."""
+        return self.answer(list(messages), timeout)
+
+
+def answered(client_app: ClientApp, message: Message, context: Context) -> tuple[Message, str]:
+    """The app's reply, and the traceback of an error that nobody foresaw, or an empty string.
+
+    An exception becomes an error reply, as in Flower's own grids.
+    """
+    try:
+        return client_app(message=message, context=context), ""
+    except Exception as error:
+        trace, text = "", str(error)
+        if in_one_sentence(error) is None:
+            trace, text = own_trace(error), error_in_words(error)
+        found = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
+        return Message(found, reply_to=message), trace
+
+
+@contextmanager
+def task_identity() -> Iterator[None]:
+    """Set the sender of messages created here, as Flower does in the process of a task."""
+    fields = ("_run_id", "_node_id", "_task_id")  # unset public ones raise
+    before = {name: getattr(TaskIdentity, name) for name in fields}
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 0, 1, 0
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(TaskIdentity, name, value)
 
 
 class InProcessGrid(LocalGrid):

@@ -19,7 +19,7 @@ from multiprocessing.connection import wait as wait_for
 
 import fedul_flwr.learning.local  # noqa: F401  loads torch for all workers
 from fedul_flwr.client_app import app
-from fedul_flwr.engine.local_grid import answered, task_identity
+from fedul_flwr.engine.in_process import answered, task_identity
 from fedul_flwr.engine.shell import open_streams
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message

@@ -1,17 +1,154 @@
-"""A comparison of runs: its table, as text too."""
+"""A comparison of runs: means over seeds, intervals, paired tests, and their table as text.
+
+The tables of the FedUL paper use the same test.
+"""
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, stdev
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student_t
+from scipy.stats import ttest_rel
 
 from fedul_flwr.config.base import nearest
-from fedul_flwr.data.csv_cells import write_cell
+from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.ranking import LEVEL, Estimate, Ranking, rank
 from fedul_flwr.experiments.trial import TrialResult
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.results.printed_summary import duration, format_bytes, print_wide
+
+LEVEL = 0.05
+"""Significance level of the test; confidence intervals have the level one minus it."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of a metric over runs.
+
+    Attributes
+    ----------
+    mean : None without any run.
+    std : sample standard deviation (n - 1); None if it is not known.
+    count : number of runs; 0 if it is not known, as for figures of a paper.
+    half_width : half of the 95 % confidence interval of the mean; None with fewer than two runs.
+    """
+
+    mean: float | None = None
+    std: float | None = None
+    count: int = 0
+    half_width: float | None = None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Estimate:
+        """The estimate from the values of single runs.
+
+        The interval is that of Student's t: its half is t·s/√n with the 0.975 quantile t of n − 1
+        degrees of freedom and the sample standard deviation s of the n values.
+        """
+        count = len(values)
+        if count < 2:
+            return cls(values[0], count=1) if values else cls()
+        std = stdev(values)
+        half = float(student_t.ppf(1 - LEVEL / 2, count - 1)) * std / math.sqrt(count)
+        return cls(fmean(values), std, count, half)
+
+    def text(self, digits: int) -> str:
+        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known."""
+        if self.mean is None:
+            return "–"
+        half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
+        std = "" if self.std is None else f" ({self.std:.{digits}f})"
+        count = f", {self.count} seed{'s' if self.count > 1 else ''}" if self.count else ""
+        return f"{self.mean:.{digits}f}{half}{std}{count}"
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The errors of one run, compared with the run of the lowest mean.
+
+    Attributes
+    ----------
+    error : mean test error in percent over ``seeds``.
+    seeds : seeds with a known test error, in the order given.
+    best : whether the mean is the lowest; of equal means the first is the best.
+    pairs : the seeds that the best run has, too.
+    p_value : p-value of the test against the best over ``pairs``; None for the best itself and
+        with fewer than two pairs.
+    marked : whether the run is the best, or the test does not tell it apart from the best.
+    """
+
+    error: Estimate
+    seeds: tuple[int, ...]
+    best: bool
+    pairs: tuple[int, ...]
+    p_value: float | None
+    marked: bool
+
+
+def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
+    """Compare runs by their test errors.
+
+    Parameters
+    ----------
+    errors : the known test errors (percent) of every run by seed. Runs need not have the same
+        seeds; each is tested over the seeds that it shares with the best.
+    """
+    found = {name: Estimate.of(list(known.values())) for name, known in errors.items()}
+    means = {name: error.mean for name, error in found.items() if error.mean is not None}
+    best = min(means, key=means.__getitem__, default=None)
+    ranked = {}
+    for name, known in errors.items():
+        pairs = tuple(seed for seed in known if best is not None and seed in errors[best])
+        p_value = None
+        if best is not None and name != best and len(pairs) > 1:
+            p_value = paired_p_value(
+                [known[seed] for seed in pairs], [errors[best][seed] for seed in pairs]
+            )
+        marked = best is not None and means.get(name) == means[best]
+        if p_value is not None:
+            marked = p_value >= LEVEL
+        ranked[name] = Ranking(found[name], tuple(known), name == best, pairs, p_value, marked)
+    return ranked
+
+
+def stack_curves(
+    series: Iterable[Mapping[int, float]],
+) -> tuple[list[int], NDArray[np.float64]]:
+    """Errors over rounds of several runs.
+
+    Parameters
+    ----------
+    series : error by round of each run; runs without any error are left out.
+
+    Returns
+    -------
+    The rounds that all runs measured, and the errors (runs x rounds).
+    """
+    measured = [known for known in series if known]
+    rounds = sorted(set.intersection(*map(set, measured))) if measured else []
+    return rounds, np.array([[known[step] for step in rounds] for known in measured])
+
+
+def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
+    """Two-sided p-value of the paired t-test on at least two pairs (``scipy.stats.ttest_rel``).
+
+    If all differences are equal, the statistic is 0/0 or infinite. The p-value is then its limit:
+    1 if the differences are 0, and 0 otherwise.
+    """
+    differences = np.subtract(first, second)
+    if np.ptp(differences) == 0:
+        return 1.0 if differences[0] == 0 else 0.0
+    with warnings.catch_warnings():
+        # If differences are equal up to rounding, SciPy warns; its tiny value is right.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return float(ttest_rel(first, second).pvalue)
+
 
 Lines = Iterable[Iterable[str]]
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fedul_flwr.experiments.compare_table import print_table
-from fedul_flwr.experiments.metrics import METRICS
-from fedul_flwr.experiments.ranking import Estimate, stack_curves
+from fedul_flwr.experiments.compare_table import Estimate, print_table, stack_curves
 from fedul_flwr.experiments.result_file import Result
 from fedul_flwr.experiments.table_file import Size, Table
-from fedul_flwr.experiments.trial import Key
+from fedul_flwr.experiments.trial import METRICS, Key
 
 Results = Mapping[Key, Result]
 _FORM = "mean ± half of its 95 % confidence interval (std over seeds)"

@@ -15,7 +15,6 @@ from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.store import SUMMARY
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.table_file import Size
 from fedul_flwr.experiments.table_plan import START_PREFIX
 from fedul_flwr.experiments.trial import (
@@ -25,6 +24,7 @@ from fedul_flwr.experiments.trial import (
     changed_settings,
     changes_text,
     digest,
+    metrics_of,
 )
 
 Result = Mapping[str, Any]

@@ -27,7 +27,7 @@ from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
-from fedul_flwr.data.run_files.best_round import Line
+from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.flower_logs import flower_logs

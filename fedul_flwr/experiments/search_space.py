@@ -18,7 +18,7 @@ from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat
 from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.data.run_files.best_round import Line, best_line, criterion_value
+from fedul_flwr.data.run_files.records import Line, best_line, criterion_value
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import table_file
 from fedul_flwr.experiments.trial_plan import Overrides
@@ -89,7 +89,7 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
     UserError
         If a trial cannot take the measure, or the method does not train.
     """
-    from fedul_flwr.run.settle import choose_selection
+    from fedul_flwr.run.resolve_settings import choose_selection
 
     method = find_method(own.method)
     if not method.trains:

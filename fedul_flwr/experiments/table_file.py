@@ -15,7 +15,7 @@ from fedul_flwr.config.base import Scalar, Settings, nearest, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.metrics import METRICS
+from fedul_flwr.experiments.trial import METRICS
 from fedul_flwr.experiments.trial_plan import Overrides, read_runs, slug
 
 Size = Literal["full", "quick"]
@@ -298,7 +298,7 @@ class TableSettings(Settings):
     source: str
     """Paper and number of the table."""
     measures: list[str] = Field(min_length=1)
-    """Names of :data:`~fedul_flwr.experiments.metrics.METRICS`."""
+    """Names of :data:`~fedul_flwr.experiments.trial.METRICS`."""
     note: str = ""
     """Remarks for comparing the figures."""
     picture: str = ""

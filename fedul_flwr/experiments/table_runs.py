@@ -12,7 +12,6 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.run_files.run_lock import refuse_held
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
-from fedul_flwr.experiments.metrics import metrics_of
 from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
@@ -22,6 +21,7 @@ from fedul_flwr.experiments.trial import (
     Trial,
     TrialResult,
     identity,
+    metrics_of,
     prepare_directory,
     read_trial,
     run_trials,

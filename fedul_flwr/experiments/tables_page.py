@@ -12,7 +12,6 @@ from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.compare_table import markdown_table, markdown_text
-from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.paper_table import Line, Results, lines, mean_curves
 from fedul_flwr.experiments.result_file import ResultFile
 from fedul_flwr.experiments.search_file import (
@@ -23,7 +22,7 @@ from fedul_flwr.experiments.search_file import (
 from fedul_flwr.experiments.search_space import label
 from fedul_flwr.experiments.table_file import SIZES, Size, Table, read_table, table_names
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import Key
+from fedul_flwr.experiments.trial import METRICS, Key
 
 PAGE = Path("docs/tables.md")
 """The page, from the working directory."""

@@ -12,9 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from fedul_flwr.experiments.compare_table import Row
+from fedul_flwr.experiments.compare_table import Row, stack_curves
 from fedul_flwr.experiments.paper_table import mean_curves
-from fedul_flwr.experiments.ranking import stack_curves
 from fedul_flwr.experiments.result_file import Result
 from fedul_flwr.experiments.table_file import Size, Table
 from fedul_flwr.experiments.trial import Key

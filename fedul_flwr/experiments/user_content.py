@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.methods import METHODS, find_method
-from fedul_flwr.config.own_modules import BUILT_IN, named_modules
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RunConfig
+from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.data.cache import cache_key
 
 FILE = "user-files.json"

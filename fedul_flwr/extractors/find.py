@@ -15,8 +15,7 @@ from fedul_flwr.config.data_settings import is_own_function, split_side
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
-from fedul_flwr.extractors.network_features import NetworkFeatures
-from fedul_flwr.extractors.network_source import NetworkSource, OpenRun
+from fedul_flwr.extractors.pretrained import NetworkFeatures, NetworkSource, OpenRun
 from fedul_flwr.learning.device import choose_device, dtype_of_size
 
 Compute = Callable[[Inputs], NDArray[np.float32]]

@@ -1,22 +1,216 @@
-"""Networks with pretrained weights, whose features are used as they are.
+"""Networks with pretrained weights: where they come from, and features by their last layer.
+
+On a device every message has a process of its own, and each needs the digest of the weights, to
+find the features. The digest is kept beside the decoded data, so that only the process that
+computes features loads the network.
 
 Each function returns the network, and the side in pixels of the images it was trained on.
 """
 
 from __future__ import annotations
 
+import copy
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from numpy.typing import NDArray
+from torch import Tensor, fx, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from fedul_flwr.config.data_settings import LITE0
+from fedul_flwr.config.data_settings import HUB, LITE0, RUN, TORCHVISION
+from fedul_flwr.data.cache import NETWORKS, build_once, cache_directory, cache_key
+from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.device import num_weights, place
+from fedul_flwr.learning.network import Network
+from fedul_flwr.models.last_layer import feature_layer, inputs_of
 from fedul_flwr.models.parts import Normalized
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
+
+OpenRun = Callable[[Path], nn.Module]
+"""Opens the best model of an earlier run."""
+
+_FILE = "network.json"
+
+
+class Facts(NamedTuple):
+    """Facts about a network.
+
+    Attributes
+    ----------
+    digest : of its weights and buffers.
+    side : side in pixels of the images it was trained on; 0 takes images as they are.
+    num_weights : number of its weights.
+    """
+
+    digest: str
+    side: int
+    num_weights: int
+
+
+@dataclass(frozen=True)
+class NetworkSource:
+    """A network that is loaded when it is needed.
+
+    Attributes
+    ----------
+    name : value of setting ``features`` without a side.
+    files : files that say which weights the network has; empty if that is not known before it is
+        loaded.
+    load : returns the network and the side of its images.
+    """
+
+    name: str
+    files: Sequence[Path]
+    load: Callable[[], Found]
+
+    @classmethod
+    def named(cls, name: str, shown: str, open_run: OpenRun | None) -> NetworkSource:
+        """The source of network ``name``, whose setting messages show as ``shown``."""
+        if name.startswith(HUB):
+            encoder = name.removeprefix(HUB)
+            files = image_encoder_files(encoder)
+            return cls(name, files, lambda: image_encoder(encoder))
+        if name.startswith(TORCHVISION):
+            model = name.removeprefix(TORCHVISION)
+            files = torchvision_files(model)
+            return cls(name, files, lambda: torchvision_model(model))
+        if name.startswith(RUN):
+            if open_run is None:
+                raise UserError(
+                    f"Setting features = {shown}: the run's directory is the server's, and not on "
+                    "this device; use pretrained weights that every owner has."
+                )
+            directory = Path(name.removeprefix(RUN))
+            return cls(name, (), lambda: (open_run(directory), 0))
+        # The settings allow no other.
+        files = efficientnet_lite0_files()
+        return cls(name, files, efficientnet_lite0)
+
+    @cached_property
+    def found(self) -> Found:
+        """The network, and the side of its images."""
+        return self.load()
+
+    def facts(self) -> Facts:
+        """Facts about the network; from disk, if it has known files and was loaded before."""
+        if not self.files:
+            return self._facts()
+        key = cache_key(self.name, self.files)
+        file = build_once(cache_directory() / NETWORKS / key, self._write) / _FILE
+        try:
+            return Facts(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):  # damaged: only time is lost
+            return self._facts()
+
+    def _write(self, directory: Path) -> None:
+        text = json.dumps(self._facts()._asdict())
+        (directory / _FILE).write_text(text, encoding="utf-8")
+
+    def _facts(self) -> Facts:
+        model, side = self.found
+        return Facts(_digest(model), side, num_weights(model))
+
+
+def _digest(model: nn.Module) -> str:
+    """Digest of a model's weights and buffers."""
+    found = sha256()
+    for array in model.state_dict().values():
+        found.update(array.cpu().contiguous().numpy().data)
+    return found.hexdigest()
+
+
+class NetworkFeatures:
+    """Maps points to what the last linear layer of a network gets.
+
+    Parameters
+    ----------
+    load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a
+        linear layer at the end; called at the first point.
+    side : height and width to which images are resized before (bilinear, antialiased); 0 keeps
+        their size.
+    device, precision : as in :class:`~fedul_flwr.learning.network.Network`.
+    """
+
+    def __init__(
+        self, load: Callable[[], nn.Module], side: int, device: torch.device, precision: str
+    ) -> None:
+        self._load, self._side = load, side
+        self._device, self._precision = device, precision
+
+    @cached_property
+    def _network(self) -> Network:
+        """The network, prepared at the first point: features on disk need none."""
+        model = fold_batch_norm(copy.deepcopy(self._load()).eval().requires_grad_(False))
+        placed = place(model, self._device, self._precision)
+        return Network(placed, self._device, self._precision)
+
+    def __call__(self, points: Inputs) -> NDArray[np.float32]:
+        """Features ``(n, d)`` of points ``(n, …)``."""
+        inputs = to_input(torch.from_numpy(np.array(points)))
+        network = self._network
+        with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
+            network(network.place(resized(inputs, self._side)))
+        found: NDArray[np.float32] = seen[0].float().cpu().numpy()
+        return found
+
+
+def resized(inputs: Tensor, side: int) -> Tensor:
+    """Images ``(n, c, h, w)`` with ``side`` rows and columns; 0 leaves them as they are."""
+    if side == 0 or inputs.shape[2:] == (side, side):
+        return inputs
+    sizes = (side, side)
+    return functional.interpolate(inputs, sizes, mode="bilinear", antialias=True).contiguous(
+        memory_format=torch.channels_last
+    )
+
+
+def fold_batch_norm(model: nn.Module) -> nn.Module:
+    """``model`` with every batch norm behind a convolution made part of the convolution's weights.
+
+    The outputs of a model in evaluation mode stay the same up to rounding. A model whose steps
+    depend on its inputs cannot be followed, and is returned as it is.
+    """
+    try:
+        graph = _Layers().trace(model)
+    except Exception:  # a user's own model may raise anything while it is followed
+        return model
+    modules = dict(model.named_modules())
+    for node in list(graph.nodes):
+        norm = modules.get(str(node.target)) if node.op == "call_module" else None
+        before = node.args[0] if node.args else None
+        if not isinstance(norm, _BatchNorm) or not isinstance(before, fx.Node):
+            continue
+        convolution = modules.get(str(before.target)) if before.op == "call_module" else None
+        if not isinstance(convolution, nn.Conv2d) or len(before.users) != 1:
+            continue
+        modules[str(before.target)] = fuse_conv_bn_eval(convolution, norm)
+        model.set_submodule(str(before.target), modules[str(before.target)])
+        node.replace_all_uses_with(before)
+        graph.erase_node(node)
+    return fx.GraphModule(model, graph)
+
+
+class _Layers(fx.Tracer):
+    """Follows a model down to its layers, also those of a class derived from torch's."""
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return isinstance(m, nn.Conv2d | nn.Linear | _BatchNorm) or super().is_leaf_module(
+            m, module_qualified_name
+        )
+
 
 Found = tuple[nn.Module, int]
 

@@ -37,7 +37,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 
 
 class SampledGrid(GridProxy):

@@ -29,7 +29,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.column_part import (
+from fedul_flwr.federated.columns import (
     answer_column_sum,
     forget_column_sum,
     plain_moments,

@@ -25,8 +25,8 @@ from fedul_flwr.data.set_check import (
     stacked_rank,
 )
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.blame import called, own_words
-from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+from fedul_flwr.federated.client_text import called, own_words
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 
 LABELED_SHARE = 0.6
 """Smallest fraction of a round's clients that have labels, if some clients have none (XCLP: 3 of

@@ -17,7 +17,7 @@ from fedul_flwr.config.method_settings import (
     WeakViewSettings,
 )
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
+from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Ints
 from fedul_flwr.federated.client_data import PartlyLabeledData

@@ -31,7 +31,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.disjoint import PSI, Parts, flatten, unflatten, unlabeled_part

@@ -26,7 +26,7 @@ from fedul_flwr.federated.messages import (
     to_record,
     to_records,
 )
-from fedul_flwr.federated.packing import packing_mod
+from fedul_flwr.federated.wire import packing_mod
 
 ClientBuilder = Callable[[Context], MethodClient[Any]]
 

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.arrays import PlainArray, array_record
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.replies import update_norm
+from fedul_flwr.federated.wire import PlainArray, array_record
 from fedul_flwr.propagation.codes import gaussians
 from fedul_flwr.propagation.privacy import gaussian_epsilon
-from fedul_flwr.secure.randomness import fresh
+from fedul_flwr.secure.session import fresh
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""

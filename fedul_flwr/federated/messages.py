@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.arrays import PlainArray, array_record, check_bytes, num_bytes
+from fedul_flwr.federated.wire import PlainArray, array_record, check_bytes, num_bytes
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"
 """Names of the records in a message."""
@@ -127,7 +127,7 @@ def to_arrays(record: ArrayRecord) -> Arrays:
     Raises
     ------
     BadMessageError
-        See :func:`fedul_flwr.federated.arrays.check_bytes`.
+        See :func:`fedul_flwr.federated.wire.check_bytes`.
     """
     for name, array in record.items():
         check_bytes(name, array)

@@ -24,12 +24,12 @@ from typing import Any
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
-from fedul_flwr.data.csv_cells import write_cell
+from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.data.safe_files import refuse_strange
 from fedul_flwr.errors import OwnDataError, UserError
-from fedul_flwr.federated.blame import printable
 from fedul_flwr.federated.client import settings_from
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_text import printable
 from fedul_flwr.federated.disclosure import Sent, disclosures
 from fedul_flwr.federated.messages import (
     CONFIG,

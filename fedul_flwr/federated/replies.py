@@ -20,9 +20,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import LARGEST_COUNT, number
 from fedul_flwr.errors import BadMessageError, NoUpdateError
 from fedul_flwr.federated.aggregation import is_finite
-from fedul_flwr.federated.arrays import PlainArray, check_bytes
-from fedul_flwr.federated.blame import failure_reason, printable
+from fedul_flwr.federated.client_text import failure_reason, printable
 from fedul_flwr.federated.codec import UpdateCodec
+from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,
@@ -32,9 +32,9 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     payload_parts,
 )
-from fedul_flwr.federated.phases import replies_to
-from fedul_flwr.federated.registry import ClientRef, ClientRegistry
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
+from fedul_flwr.federated.wire import PlainArray, check_bytes
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""

@@ -35,11 +35,10 @@ from fedul_flwr.federated.aggregation import (
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.federated.arrays import array_record
 from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, SampledGrid, refuse_too_few
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.column_pooling import ColumnPooling
+from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
@@ -47,11 +46,11 @@ from fedul_flwr.federated.messages import (
     NUM_POINTS,
     payload_bytes,
 )
-from fedul_flwr.federated.nodes import Registration
-from fedul_flwr.federated.registry import ClientRef, ClientRegistry, ClientReport
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.replies import LOSS, UpdateValidator
 from fedul_flwr.federated.round_record import RoundLog, RoundRecord
 from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.wire import array_record
 
 BASE = "base/"
 """Prefix of the base's state among the arrays that a run resumes from."""

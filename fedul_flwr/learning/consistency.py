@@ -1,4 +1,4 @@
-"""Consistency loss between weak and strong views, on the class posterior that FedUL recovers."""
+"""Consistency losses: of weak and strong views, of a mean teacher, of adversarial changes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,145 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.matching import CONFIDENT_SHARE
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.strong import strong_augment
+
+
+def unit(directions: Tensor) -> Tensor:
+    """``(n, …)`` with every point's L2 norm 1; a point that is all zero stays so."""
+    flat = directions.flatten(1)
+    tiny = torch.finfo(flat.dtype).tiny
+    # Divide by the largest entry first: squares of tiny gradients would underflow.
+    flat = flat / flat.abs().amax(dim=1, keepdim=True).clamp(min=tiny)
+    norms: Tensor = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    return flat.div(norms.clamp(min=tiny)).reshape(directions.shape)
+
+
+def divergence(log_p: Tensor, logits: Tensor) -> Tensor:
+    """Mean over points of KL(p ‖ softmax(logits)), both ``(n, K)``."""
+    log_q = functional.log_softmax(logits, dim=1)
+    return functional.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
+
+
+def adversarial_offset(
+    network: Network, inputs: Tensor, log_p: Tensor, *, radius: float, xi: float
+) -> Tensor:
+    """Offsets r_adv ``(n, c, h, w)`` that move the predictions most, to second order.
+
+    One power iteration from a random direction d: the gradient of KL(p ‖ f(x + r)) at r = xi·d is
+    xi·H·d up to third order, for its gradient at 0 vanishes (Miyato et al. 2018, eq. 11 to 13).
+    The gradient is taken with respect to r only; gradients of the weights do not change.
+
+    Parameters
+    ----------
+    network : in at least float32. With xi = 1e-6, as in the code of the FedUL paper, f(x + xi·d)
+        differs from f(x) by rounding only; so it would in bfloat16 with any small xi.
+    inputs : ``(n, c, h, w)``.
+    log_p : ``(n, K)``, log-probabilities at ``inputs``, without a graph.
+    radius : L2 norm of every point's offset, in the units of inputs (black −1, white 1).
+    xi : length of the finite-difference step, in the same units.
+    """
+    start = unit(torch.randn_like(inputs))
+    step = (xi * start).requires_grad_()
+    value = divergence(log_p, network(inputs + step))
+    (gradient,) = torch.autograd.grad(value, step)
+    found = unit(gradient)
+    # If the predictions do not change at all, keep the random direction.
+    moved = gradient.flatten(1).any(dim=1).view(-1, *[1] * (inputs.dim() - 1))
+    return radius * torch.where(moved, found, start)
+
+
+def virtual_adversarial_loss(
+    network: Network, inputs: Tensor, logits: Tensor, *, radius: float, xi: float
+) -> Tensor:
+    """Mean of KL(f(x) ‖ f(x + r_adv)) over ``inputs``, whose ``logits`` are f(x).
+
+    f(x) is a constant target. Batch norm's running statistics do not change: they describe points,
+    not perturbed ones. Parameters as in :func:`adversarial_offset`.
+    """
+    log_p = functional.log_softmax(logits.detach(), dim=1)
+    with frozen_statistics(network.model):
+        offset = adversarial_offset(network, inputs, log_p, radius=radius, xi=xi)
+        return divergence(log_p, network(inputs + offset))
+
+
+class MeanTeacherObjective:
+    """Cross-entropy of labeled points, and consistency between two views of all points.
+
+    The student sees the first view, the teacher the second. The teacher is the student's moving
+    average: after the student's step t its weights are d·teacher + (1 − d)·student with
+    d = min(1 − 1/(t + 1), ``decay``), so a plain mean at first. Its batch-norm statistics come from
+    its own inputs. The cross-entropy is summed over the labeled points and divided by all points
+    of the batch; the consistency loss is the mean over points and classes of the squared difference
+    of both softmax outputs. Both are as in the code of XCLP's authors.
+
+    With a second head (:class:`~fedul_flwr.models.last_layer.TwoHeads`) the first one is trained on
+    labels, the second one on the teacher's first head, and a penalty keeps both heads close.
+
+    Parameters
+    ----------
+    classes : ``(n,)``, class of every training point, -1 for an unlabeled one.
+    teacher : in training mode, on the student's device; changed in place.
+    weight : weight of the consistency loss.
+    decay : largest decay of the teacher, in [0, 1).
+    logit_cost : weight of the mean squared difference between the logits of both heads.
+    steps : number of steps t so far.
+    """
+
+    def __init__(
+        self,
+        classes: Tensor,
+        teacher: nn.Module,
+        *,
+        weight: float,
+        decay: float = 0.97,
+        logit_cost: float = 0.01,
+        steps: int = 0,
+    ) -> None:
+        self.teacher = teacher
+        self._classes = classes
+        self._weight = weight
+        self._decay = decay
+        self._logit_cost = logit_cost
+        self._steps = steps
+        self._begun = False
+
+    def __call__(self, network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
+        """Mean loss of a batch.
+
+        Parameters
+        ----------
+        inputs : ``(2 b, c, h, w)``, both views of the batch.
+        positions : ``(b,)``, positions of these training points in ``classes``.
+        """
+        if self._begun:
+            self.follow(network.model)
+        self._begun = True
+        seen, other = inputs.chunk(2)
+        logits, agreeing = network.both(seen)
+        with torch.no_grad():
+            target = functional.softmax(network.twin(self.teacher)(other), dim=1)
+        classes = self._classes[positions.cpu()].to(logits.device)
+        loss = functional.cross_entropy(logits, classes, ignore_index=-1, reduction="sum")
+        loss = loss / len(classes)
+        apart = functional.mse_loss(functional.softmax(agreeing, dim=1), target)
+        loss = loss + self._weight * apart
+        if agreeing is not logits:
+            loss = loss + self._logit_cost * functional.mse_loss(logits, agreeing)
+        return loss
+
+    @torch.no_grad()
+    def follow(self, student: nn.Module) -> None:
+        """Update the teacher after a step of the student; the caller does so after the last one."""
+        self._steps += 1
+        decay = min(1 - 1 / (self._steps + 1), self._decay)
+        for own, now in zip(self.teacher.parameters(), student.parameters(), strict=True):
+            own.lerp_(now, 1 - decay)
 
 
 def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:

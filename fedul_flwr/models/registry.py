@@ -14,8 +14,8 @@ from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
-from fedul_flwr.models.alexnet_like import alexnet_like
 from fedul_flwr.models.cnns import (
+    alexnet_like,
     cnn2,
     cnn4,
     cnn6,

@@ -24,7 +24,6 @@ from fedul_flwr.data.types import (
 )
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import propagated_scores
-from fedul_flwr.propagation.client_noise import ClientNoise, Store
 from fedul_flwr.propagation.codes import checked_features, encode
 from fedul_flwr.propagation.partial_sums import check_counts, label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
@@ -45,6 +44,7 @@ from fedul_flwr.propagation.phases import (
     UNLABELED_POINTS,
     WITHHELD,
 )
+from fedul_flwr.propagation.privacy import ClientNoise, Store
 from fedul_flwr.propagation.solve import one_hot, reweigh_by_prior
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.identities import Identities

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from fedul_flwr.data.run_files.label_names import (
+from fedul_flwr.data.run_files.label_files import (
     LOCAL_LP,
     SOURCE_WORDS,
     SOURCES,

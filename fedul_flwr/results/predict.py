@@ -19,14 +19,14 @@ from torch import nn
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
 from fedul_flwr.config.data_settings import RUN
-from fedul_flwr.config.own_modules import require_trusted_modules
 from fedul_flwr.config.references import modules_from
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.config.training_settings import recorded_options
+from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
-from fedul_flwr.data.csv_cells import write_cell
+from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
@@ -34,12 +34,11 @@ from fedul_flwr.data.run_files.records import number, read_config, read_summary,
 from fedul_flwr.data.run_files.store import TEMPERATURE
 from fedul_flwr.data.safe_files import read_header, write_atomically
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
-from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, reading_notes
-from fedul_flwr.data.texts import Texts
+from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, reading_notes
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
-from fedul_flwr.federated.blame import printable
+from fedul_flwr.federated.client_text import printable
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked

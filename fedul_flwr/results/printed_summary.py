@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.incidents import incident_rows, incidents_in_words
-from fedul_flwr.data.run_files.label_names import SOURCE_WORDS, count_in_words
+from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words
+from fedul_flwr.data.run_files.records import incident_rows, incidents_in_words
 
 if TYPE_CHECKING:  # imported where it is used: this module is imported at every start
     from rich.table import Table

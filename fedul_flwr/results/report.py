@@ -18,10 +18,17 @@ from matplotlib.figure import Figure
 from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.csv_cells import read_cell
-from fedul_flwr.data.run_files.incidents import incidents, incidents_in_words
-from fedul_flwr.data.run_files.label_names import scored_sources, source_in_words
-from fedul_flwr.data.run_files.records import Client, Run, distinct_labels, number, read_run
+from fedul_flwr.data.csv_files import read_cell
+from fedul_flwr.data.run_files.label_files import scored_sources, source_in_words
+from fedul_flwr.data.run_files.records import (
+    Client,
+    Run,
+    distinct_labels,
+    incidents,
+    incidents_in_words,
+    number,
+    read_run,
+)
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import DPI, draw_svg

@@ -16,7 +16,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
-from fedul_flwr.data.run_files.best_round import best_line
+from fedul_flwr.data.run_files.records import best_line
 from fedul_flwr.data.run_files.store import (
     BEST_MODEL,
     HAS_STATE,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from fedul_flwr.config.auto_settings import in_words
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.suited import in_words
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.run.labeling import needs_model
+from fedul_flwr.run.resolve_settings import settle, suit
 from fedul_flwr.run.server_data import open_server_data
-from fedul_flwr.run.settle import settle, suit
 from fedul_flwr.run.setup import fresh_model, start_elsewhere
 
 

@@ -14,8 +14,12 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from fedul_flwr.data.label_split import LabelTruth
-from fedul_flwr.data.run_files.label_files import read_labels
-from fedul_flwr.data.run_files.label_names import SOURCES, file_name, pseudo_labels_file
+from fedul_flwr.data.run_files.label_files import (
+    SOURCES,
+    file_name,
+    pseudo_labels_file,
+    read_labels,
+)
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.federated.messages import PRIOR_FIT

@@ -35,8 +35,7 @@ from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import UNLABELED, Ints, LabeledPoints, Source
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.feature_store import feature_source
-from fedul_flwr.federated.nodes import DataShape
-from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.nodes import ClientReport, DataShape
 from fedul_flwr.results.predict import extractor_of
 from fedul_flwr.run.evaluation import Evaluator
 

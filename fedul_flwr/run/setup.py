@@ -15,17 +15,16 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.own_modules import remember_run
 from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.training_settings import PRETRAINED
+from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.environment import describe_environment
 from fedul_flwr.data.run_files.records import known_clients
-from fedul_flwr.data.run_files.store import BEST_MODEL
+from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling

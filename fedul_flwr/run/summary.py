@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.incidents import incidents
-from fedul_flwr.data.run_files.label_names import XCLP
+from fedul_flwr.data.run_files.label_files import XCLP
+from fedul_flwr.data.run_files.records import incidents
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig

@@ -1,37 +1,39 @@
-"""Runs that train a model: rounds, evaluation, resuming and records."""
+"""Runs that train a model: where they begin, rounds, evaluation and records."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.common import log
 from flwr.serverapp import Grid
 from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
+from fedul_flwr.config.auto_settings import in_words
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.suited import in_words
+from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.training_settings import PLATEAUS
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.best_round import LOSSES
+from fedul_flwr.data.run_files.records import LOSSES
 from fedul_flwr.data.standardize import (
     ScaledInputs,
     Scaling,
     SharedScaling,
     constant_scaling,
 )
-from fedul_flwr.data.types import LabeledPoints
+from fedul_flwr.data.types import Arrays, LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.column_pooling import scaling_values
+from fedul_flwr.federated.columns import scaling_values
 from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
 from fedul_flwr.federated.messages import (
     RATE_FACTOR,
@@ -43,13 +45,13 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
-from fedul_flwr.run.resume import is_summarised, starting_point
+from fedul_flwr.run.resolve_settings import settle, suit
 from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.settle import settle, suit
 from fedul_flwr.run.setup import (
     describe,
     fresh_model,
@@ -58,11 +60,119 @@ from fedul_flwr.run.setup import (
     open_data,
     scaling_file,
     set_truths,
+    start_elsewhere,
     told,
     write_federation,
     write_scaling,
 )
 from fedul_flwr.run.summary import write_summary
+
+REMEDY = "restore the file from a copy, or begin anew in another output"
+_EVERY_LINE = ("round", "seconds", "seconds_fit", "bytes_up", "bytes_down", "clients", "failures")
+"""Keys of a line that numbers belong to in every run."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a run begins.
+
+    Attributes
+    ----------
+    arrays : the model.
+    done : complete rounds.
+    state : the strategy's, as of ``state_dict``.
+    """
+
+    arrays: Arrays
+    done: int = 0
+    state: Mapping[str, Any] = field(default_factory=dict)
+
+
+def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.Module) -> Start:
+    """The last complete round of a run that resumes, else the weights of ``model``.
+
+    Raises
+    ------
+    UserError
+        If files of the run to resume are missing, damaged or of another run. Nothing is changed
+        then.
+    """
+    resumes = bool(recorder.settings.resume)
+    if not resumes or not (directory.path / LAST_MODEL).exists():
+        if recorder.lines and resumes:
+            rounds = recorder.lines[-1]["round"]
+            raise _damaged(directory, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
+        directory.keep_metrics([])
+        directory.forget_clients()
+        recorder.lines = []
+        start_elsewhere(model, recorder.settings.start_from)
+        return Start(dump_arrays(model))
+    arrays, line = directory.load_model(LAST_MODEL)
+    has_state = bool(line.pop(store.HAS_STATE, False))
+    prior = line.pop(store.TRAINED_FOR, None)
+    if not _is_line(line):
+        raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
+    done = int(line["round"])
+    arrays = _fitting(directory, arrays, dump_arrays(model))
+    lines = [known for known in recorder.lines if known["round"] <= done]
+    _check_lines(directory, lines, done)
+    state = directory.load_state(done)
+    if has_state and not state:
+        raise _damaged(directory, store.state_file(done), "is missing")
+    recorder.lines = lines
+    directory.keep_metrics(lines)
+    if len(lines) < done:
+        # The run was interrupted after training and before evaluating this round.
+        recorder.record(line, arrays, state, prior=None if prior is None else np.array(prior))
+    return Start(arrays, done, state)
+
+
+def is_summarised(directory: store.RunDirectory, done: int) -> bool:
+    """Whether a run of ``done`` rounds has its summary and its pictures."""
+    if not (directory.path / store.SUMMARY).exists() or not directory.plots.exists():
+        return False
+    rounds = directory.read_json(store.SUMMARY).get("rounds")
+    return isinstance(rounds, int) and rounds >= done
+
+
+def _fitting(directory: store.RunDirectory, arrays: Arrays, wanted: Arrays) -> Arrays:
+    for name, array in wanted.items():
+        if name not in arrays:
+            raise _damaged(directory, LAST_MODEL, f"is of another model: it has no array {name!r}")
+        if arrays[name].shape != array.shape or arrays[name].dtype != array.dtype:
+            raise _damaged(
+                directory,
+                LAST_MODEL,
+                f"is of another model: array {name!r} is {_form(arrays[name])} there, and "
+                f"{_form(array)} in this run",
+            )
+    return {name: arrays[name] for name in wanted}
+
+
+def _form(array: Any) -> str:
+    return f"{array.dtype} {array.shape}"
+
+
+def _check_lines(directory: store.RunDirectory, lines: list[dict[str, Any]], done: int) -> None:
+    rounds = [line["round"] for line in lines]
+    # Of the last round the evaluation may be missing.
+    if rounds not in (list(range(1, done + 1)), list(range(1, done))):
+        missing = sorted(set(range(1, done)) - set(rounds)) or rounds[:1]
+        raise _damaged(directory, store.METRICS, f"does not have round {missing[0]} once")
+    for line in lines:
+        if not _is_line(line):
+            raise _damaged(directory, store.METRICS, f"lacks values of round {line['round']}")
+
+
+def _is_line(line: Mapping[str, Any]) -> bool:
+    numbers = [line.get(key) for key in _EVERY_LINE]
+    known = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
+    return known and isinstance(line["round"], int) and line["round"] >= 1
+
+
+def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
+    return UserError(f"{directory.path / name} {how}: {REMEDY}.")
+
 
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]
 """Called with all lines of ``metrics.jsonl`` so far: after every round once it is evaluated, before

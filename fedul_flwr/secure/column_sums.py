@@ -39,12 +39,12 @@ from fedul_flwr.secure.messages import (
     messages_from,
     subjects,
 )
-from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.session import (
     FEWEST,
     FEWEST_SEALED,
     FROM,
+    KEY_BYTES,
     MASK_SHARE,
     NONCE,
     PARTICIPANTS,

@@ -31,12 +31,12 @@ from fedul_flwr.secure.encrypted_distances import (
 )
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming
 from fedul_flwr.secure.messages import COMPLAINT, check_complaint, checked_array, exclude, subjects
-from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     FEWEST,
     FEWEST_BYTES,
     FEWEST_SEALED,
     FROM,
+    KEY_BYTES,
     NONCE,
     PUBLIC,
     TO,

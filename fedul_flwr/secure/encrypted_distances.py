@@ -25,10 +25,10 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.messages import PeerError, checked_array, complain, messages_from
-from fedul_flwr.secure.randomness import KEY_BYTES
 from fedul_flwr.secure.session import (
     CONTENT_KEY,
     FROM,
+    KEY_BYTES,
     MASK_SHARE,
     NONCE,
     PARTICIPANTS,

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.randomness import keystream
-from fedul_flwr.secure.session import derive
+from fedul_flwr.secure.session import derive, keystream
 
 Words = NDArray[np.uint64]
 

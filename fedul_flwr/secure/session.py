@@ -1,4 +1,4 @@
-"""A session of clients: key pairs, channels between two of them, and who is in it.
+"""A session of clients: randomness, key pairs, channels between two of them, who is in it.
 
 A public key is one of X25519 (RFC 7748) followed by one of ML-KEM-768 (FIPS 203). Two clients'
 X25519 keys give both a common secret. For ML-KEM the sender of a message makes a capsule, which
@@ -34,7 +34,9 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import (
     MLKEM768PublicKey,
 )
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
@@ -45,8 +47,28 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
 from fedul_flwr.secure.messages import checked_array, messages_from
-from fedul_flwr.secure.randomness import KEY_BYTES, Entropy
 from fedul_flwr.secure.similarity import Arrays
+
+Entropy = Callable[[int], bytes]
+"""Function that returns the given number of unpredictable bytes; ``os.urandom`` except in tests."""
+
+KEY_BYTES = 32
+
+_NONCE = bytes(16)  # each key is used for one stream, so the nonce can be constant
+
+
+def keystream(key: bytes, size: int) -> Bytes:
+    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key used only once."""
+    encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+    stream = np.zeros(size, dtype=np.uint8)
+    encryptor.update_into(stream.data, stream.data)  # zeros, overwritten by zeros XOR stream
+    return stream
+
+
+def fresh(size: int, entropy: Entropy = os.urandom) -> Bytes:
+    """``size`` unpredictable bytes, expanded from 32 bytes of ``entropy``."""
+    return keystream(entropy(KEY_BYTES), size)
+
 
 PRIVATE_BYTES = KEY_BYTES + 64
 """Length of a private key: X25519's scalar, and the seed of ML-KEM's."""

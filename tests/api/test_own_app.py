@@ -17,8 +17,7 @@ from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Strategy
 
 import fedul_flwr as ff
 from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.errors import OwnDataError
 
 ROOT = Path(__file__).parents[2]

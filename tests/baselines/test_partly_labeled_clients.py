@@ -22,7 +22,7 @@ from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
+from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated

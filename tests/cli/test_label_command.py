@@ -14,7 +14,7 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
-from fedul_flwr.run.from_model import with_model
+from fedul_flwr.run.resolve_settings import with_model
 from tests.support.runs import summary
 
 runner = CliRunner()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr.cli.completion import choices, complete_assignment, complete_setting
+from fedul_flwr.cli.help import choices, complete_assignment, complete_setting
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.methods import METHOD_NOTES, METHODS
 from fedul_flwr.config.run_config import default_flat

@@ -13,22 +13,21 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_files import read_labels
-from fedul_flwr.data.run_files.label_names import XCLP, file_name
+from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import SETUP_BEFORE
-from fedul_flwr.propagation import client_noise
+from fedul_flwr.propagation import privacy as client_noise
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.client_noise import (
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
+from fedul_flwr.propagation.privacy import (
     FEATURES,
     LABELS,
     NOISY_FEATURES,
     RANDOMISED_LABELS,
 )
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
 from fedul_flwr.secure.hamming.plaintext import CODES
 from tests.strategies.test_label_propagation import (
     FEATURES as POINTS,

@@ -16,7 +16,7 @@ from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_names import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
+from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning import features

@@ -13,8 +13,8 @@ from PIL import Image
 from typer.testing import CliRunner, Result
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.own_modules import list_file, remember_run, require_trusted_modules
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.config.trusted_modules import list_file, remember_run, require_trusted_modules
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model
 from tests.support.runs import train

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.base import AUTO
-from fedul_flwr.config.run_config import parse_flat
-from fedul_flwr.config.suited import (
+from fedul_flwr.config.auto_settings import (
     DataSize,
     in_words,
     suited,
     unsettled,
     with_suited,
 )
+from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 

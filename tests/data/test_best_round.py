@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.data.run_files.best_round import best_line, improves
+from fedul_flwr.data.run_files.records import best_line, improves
 
 
 def line(number: int, **losses: float) -> dict[str, Any]:

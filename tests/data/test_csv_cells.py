@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedul_flwr.data.csv_cells import read_cell, write_cell
+from fedul_flwr.data.csv_files import read_cell, write_cell
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.types import Propagated

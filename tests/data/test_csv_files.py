@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv, read_csv_rows
-from fedul_flwr.data.csv_numbers import plain_numbers
+from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_csv_rows
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions

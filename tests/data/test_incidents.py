@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fedul_flwr.data.run_files.incidents import incident_rows, incidents, incidents_in_words
+from fedul_flwr.data.run_files.records import incident_rows, incidents, incidents_in_words
 
 LINES: list[dict[str, Any]] = [
     {"round": 1},

@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedul_flwr.data.run_files.label_files import read_labels, write_labels
-from fedul_flwr.data.run_files.label_names import SOURCES, file_name
+from fedul_flwr.data.run_files.label_files import SOURCES, file_name, read_labels, write_labels
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.errors import UserError
 

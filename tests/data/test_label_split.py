@@ -27,7 +27,7 @@ from fedul_flwr.data.split import (
     read_split,
 )
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.run.server_data import open_server_data
 from tests.data.conftest import write_source
 from tests.support.given_labels_method import GIVEN_METHOD

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedul_flwr.data.told_priors import ToldPriors, read_told_priors, sum_tolerance
+from fedul_flwr.data.priors_file import ToldPriors, read_told_priors, sum_tolerance
 from fedul_flwr.errors import OwnDataError
 
 CLASSES = ["cat", "dog", "owl"]

@@ -16,9 +16,9 @@ import torch
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.metrics import METRICS
 from fedul_flwr.experiments.table_file import TableSettings, read_table
 from fedul_flwr.experiments.tables_page import render
+from fedul_flwr.experiments.trial import METRICS
 from fedul_flwr.models import MODELS, build_model
 from tests.support.runs import summary, train
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.deploy.files import CONNECTION
+from fedul_flwr.deploy.init import CONNECTION
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, write_sets

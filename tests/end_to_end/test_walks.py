@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 
 import fedul_flwr as ff
 from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
-from fedul_flwr.deploy.files import CONNECTION
+from fedul_flwr.deploy.init import CONNECTION
 from fedul_flwr.deploy.status import status
-from fedul_flwr.engine.process_tree import PREFIX, end_superlink
+from fedul_flwr.engine.superlink import PREFIX, end_superlink
 from tests.support.deployment import PROGRAMS, Deployment, free_ports, write_settings
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.patience import PATIENCE, wait_until

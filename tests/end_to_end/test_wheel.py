@@ -95,7 +95,7 @@ assert (model.predict(ill) == 0).mean() > 0.9
 
 from flwr.app import Context, RecordDict
 from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.engine.in_process import task_identity
 import my_app
 with task_identity():
     grid = InProcessGrid(my_app.client_app, 3, {})

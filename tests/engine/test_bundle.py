@@ -15,7 +15,7 @@ from flwr.cli.config_utils import load_and_validate
 from flwr.cli.utils import filter_paths_for_publish
 from flwr.common.config import get_fab_config
 
-from fedul_flwr.engine.app_files import METHODS, app_directory
+from fedul_flwr.engine.flower_run import METHODS, app_directory
 
 ROOT = app_directory()
 MOST_FILES = 400

@@ -23,12 +23,11 @@ import psutil
 import pytest
 
 from fedul_flwr.config.overrides import flatten
-from fedul_flwr.engine import app_files as app_bundle
 from fedul_flwr.engine import flower_run
+from fedul_flwr.engine import flower_run as app_bundle
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.engine.process_tree import end_superlink
-from fedul_flwr.engine.superlink import _is_compiled, absolute, superlink_environment
+from fedul_flwr.engine.superlink import _is_compiled, absolute, end_superlink, superlink_environment
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 
@@ -526,5 +525,5 @@ def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         *("pyproject.toml", "README.md", "LICENSE"),
         *("fedul_flwr/__init__.py", "strategies/__init__.py"),
         *("client_apps/__init__.py", "baselines/__init__.py"),
-        *("fedul_flwr/engine/__init__.py", "fedul_flwr/engine/app_files.py"),
+        *("fedul_flwr/engine/__init__.py", "fedul_flwr/engine/flower_run.py"),
     }

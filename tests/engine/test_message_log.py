@@ -19,8 +19,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import phase_messages, to_record

@@ -21,8 +21,9 @@ from flwr.app import ConfigRecord, Message, RecordDict
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.engine import local_grid, processes, worker
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine import in_process as local_grid
+from fedul_flwr.engine import processes, worker
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.processes import (
     ProcessGrid,
     run_in_processes,

@@ -16,8 +16,8 @@ from flwr.app import Array, ConfigRecord, RecordDict
 from fedul_flwr.engine import transfer
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.arrays import StoredArray, num_bytes
 from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
+from fedul_flwr.federated.wire import StoredArray, num_bytes
 
 SMALL, LARGE = 10, 100_000
 

@@ -16,8 +16,7 @@ from torch import nn
 
 import fedul_flwr as ff
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.propagation.codes import SEED_BYTES, projections
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.config.auto_settings import SUITED
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.suited import SUITED
 from fedul_flwr.experiments.table_file import table_names
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 from tests.support.paper_tables import (

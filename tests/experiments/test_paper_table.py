@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.experiments.compare_table import Estimate
 from fedul_flwr.experiments.paper_table import lines
-from fedul_flwr.experiments.ranking import Estimate
 from fedul_flwr.experiments.table_file import read_table
 
 EXPERIMENTS = Path("experiments")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from fedul_flwr.experiments.ranking import Estimate, Ranking, paired_p_value, rank
+from fedul_flwr.experiments.compare_table import Estimate, Ranking, paired_p_value, rank
 
 
 def marked(ranked: dict[str, Ranking]) -> set[str]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from fedul_flwr.extractors.network_features import NetworkFeatures, fold_batch_norm, resized
+from fedul_flwr.extractors.pretrained import NetworkFeatures, fold_batch_norm, resized
 from fedul_flwr.models import build_model
 
 CPU = torch.device("cpu")

@@ -12,8 +12,8 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.arrays import PlainArray, check_bytes
 from fedul_flwr.federated.messages import to_arrays
+from fedul_flwr.federated.wire import PlainArray, check_bytes
 
 GOOD = Array(np.arange(6, dtype=np.float32).reshape(2, 3))
 """24 bytes behind a header."""

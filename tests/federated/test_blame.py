@@ -10,12 +10,19 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.blame import LONGEST, about, called, failure_reason, own_words, printable
+from fedul_flwr.federated.client_text import (
+    LONGEST,
+    about,
+    called,
+    failure_reason,
+    own_words,
+    printable,
+)
 from fedul_flwr.federated.flower_internals import ErrorCode
+from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import METRICS
-from fedul_flwr.federated.phases import replies_to
 from tests.support.runs import MeddlingGrid, as_error, is_train, metrics, train
 
 Settings = Callable[..., RunConfig]

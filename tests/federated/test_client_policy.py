@@ -13,7 +13,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.set_check import ILL_CONDITIONED
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import SetAdmission
-from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.nodes import ClientReport
 from tests.support.fake_registry import registry_of
 
 Settings = Callable[..., RunConfig]

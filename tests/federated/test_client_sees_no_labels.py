@@ -32,7 +32,7 @@ import fedul_flwr.federated.client_data
 import fedul_flwr.federated.client_training
 import fedul_flwr.learning.pseudo_label_task
 import fedul_flwr.propagation.client
-import fedul_flwr.propagation.client_noise
+import fedul_flwr.propagation.privacy
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
@@ -85,7 +85,7 @@ FORBIDDEN = {
         *(fedul_flwr.federated.client, fedul_flwr.federated.client_data),
         *(fedul_flwr.federated.client_training, fedul_flwr.federated.client_training),
         *(fedul_flwr.federated.client_training, fedul_flwr.learning.pseudo_label_task),
-        *(fedul_flwr.propagation.client, fedul_flwr.propagation.client_noise),
+        *(fedul_flwr.propagation.client, fedul_flwr.propagation.privacy),
         fedul_flwr.propagation.client,
         *(fedul_flwr.client_apps.fedul, fedul_flwr.client_apps.fedul_consistency),
         *(fedul_flwr.baselines.fedpl, fedul_flwr.baselines.fedllp),

@@ -11,7 +11,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS
 from fedul_flwr.federated.replies import (

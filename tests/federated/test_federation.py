@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number, numbers
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
 from tests.support.runs import MeddlingGrid, as_error, metrics, train
 

@@ -11,8 +11,7 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.base_strategies import SampledGrid
@@ -21,8 +20,8 @@ from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, owner_names
 from fedul_flwr.federated.messages import from_records, phase_messages
-from fedul_flwr.federated.packing import PACKED
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.wire import PACKED
 from tests.support.wire_grid import WireGrid
 
 

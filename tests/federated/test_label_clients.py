@@ -17,7 +17,7 @@ from fedul_flwr.federated.client_policy import (
     LabeledClients,
     LabelStages,
 )
-from fedul_flwr.federated.registry import ClientRef, ClientReport
+from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from tests.support.fake_registry import registry_of
 
 Settings = Callable[..., RunConfig]

@@ -14,7 +14,7 @@ from flwr.app import RecordDict
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.label_names import PSEUDO_LABELS
+from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
 from fedul_flwr.federated import client_training as local_training

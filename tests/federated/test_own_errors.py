@@ -13,11 +13,10 @@ from fedul_flwr.client_app import app as own_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.blame import failure_reason
 from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_text import failure_reason
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content

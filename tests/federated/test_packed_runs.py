@@ -17,15 +17,15 @@ from fedul_flwr.client_app import app
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_arrays, to_record, to_records
-from fedul_flwr.federated.packing import PACKED, pack, packing_mod, unpack
 from fedul_flwr.federated.replies import update_norm
+from fedul_flwr.federated.wire import PACKED, pack, packing_mod, unpack
 from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
 from tests.support.watched_app import recorded
 from tests.support.watched_app.watched_client import record, spoil

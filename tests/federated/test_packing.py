@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from flwr.app.message import array as flower_array
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-from fedul_flwr.engine.local_grid import task_identity
+from fedul_flwr.engine.in_process import task_identity
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -22,7 +22,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.packing import PACKED, pack, unpack
+from fedul_flwr.federated.wire import PACKED, pack, unpack
 
 KINDS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint64")
 

@@ -12,11 +12,11 @@ from flwr.app import Message
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabeledClientStages, LabelStages
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from tests.support.runs import (
     MeddlingGrid,

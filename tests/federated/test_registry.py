@@ -15,7 +15,7 @@ from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.incidents import incidents_in_words
+from fedul_flwr.data.run_files.records import incidents_in_words
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.federated.nodes import read_owners

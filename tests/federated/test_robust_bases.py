@@ -10,7 +10,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Message
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST, fewest_updates

@@ -20,8 +20,7 @@ from numpy.typing import ArrayLike
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.types import Arrays, Floats
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import (
     average_buffers,
@@ -41,7 +40,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.registry import ClientRef, ClientReport
+from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.variates import KEPT_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova

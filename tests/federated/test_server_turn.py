@@ -15,13 +15,12 @@ from fedul_flwr.baselines.server_only import ServerOnly
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.label_place import LabelPlaceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.strategies import fedmatch
 from tests.strategies.test_matching import fresh, same, split_of, step

@@ -14,7 +14,7 @@ from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from tests.support.runs import MeddlingGrid, last_model, metrics, train

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.adversarial import (
+from fedul_flwr.learning.consistency import (
     adversarial_offset,
     divergence,
     unit,

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.batches import paired_batches
+from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.local import train_local
-from fedul_flwr.learning.mean_teacher import MeanTeacherObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.config.own_modules import named_modules
 from fedul_flwr.config.run_config import default_flat, parse_flat
+from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.augment import own_augmented
 from fedul_flwr.learning.batches import point_batches

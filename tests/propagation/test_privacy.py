@@ -21,7 +21,7 @@ from fedul_flwr.propagation.privacy import (
     noisy_directions,
     randomised_labels,
 )
-from fedul_flwr.secure.randomness import keystream
+from fedul_flwr.secure.session import keystream
 
 KEY = bytes(range(32))
 FLOATS = np.random.default_rng(0).normal(size=(6, 5))

@@ -16,11 +16,16 @@ from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import one_line
 from fedul_flwr.results.measure_plots import client_accuracies
-from fedul_flwr.results.plots import draw_plots, error_figure, loss_figure, run_figures
+from fedul_flwr.results.plots import (
+    draw_plots,
+    error_figure,
+    loss_figure,
+    run_figures,
+    time_traffic_figure,
+)
 from fedul_flwr.results.printed_summary import format_bytes
 from fedul_flwr.results.priors_figure import priors_figure
 from fedul_flwr.results.report import tables_of
-from fedul_flwr.results.traffic_figure import time_traffic_figure
 from tests.support.synthetic_results import write_json, write_run
 
 

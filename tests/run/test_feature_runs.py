@@ -16,7 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model
-from fedul_flwr.run.from_model import with_model
+from fedul_flwr.run.resolve_settings import with_model
 from tests.support.owner_files import NO_DATA, images, write_sets
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 

@@ -9,8 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.label_split import LabelTruth
-from fedul_flwr.data.run_files.label_files import write_labels
-from fedul_flwr.data.run_files.label_names import LEFT_OUT, XCLP, file_name
+from fedul_flwr.data.run_files.label_files import LEFT_OUT, XCLP, file_name, write_labels
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.run.scores import risk_coverage, score, score_labels
 

@@ -20,10 +20,9 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES, moments
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.column_part import STORED, answer_column_sum, received_scaling
+from fedul_flwr.federated.columns import STORED, answer_column_sum, received_scaling
 from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
 from fedul_flwr.secure.column_sums import exact_sums, masked

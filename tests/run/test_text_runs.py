@@ -21,11 +21,10 @@ from sklearn.feature_extraction.text import HashingVectorizer
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.data.texts import MAX_BYTES
+from fedul_flwr.data.tables import MAX_BYTES, TableOptions
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model, write_predictions
-from fedul_flwr.run.from_model import with_model
+from fedul_flwr.run.resolve_settings import with_model
 from tests.support.deploy_checks import WHERE, ready
 from tests.support.points import load_points
 from tests.support.runs import metrics, summary, train

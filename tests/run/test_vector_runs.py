@@ -14,18 +14,18 @@ import pytest
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedul_flwr.config.auto_settings import SUITED
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.config.suited import SUITED
 from fedul_flwr.data.columns import Column, Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.column_pooling import ColumnPooling, check_moments
+from fedul_flwr.federated.columns import ColumnPooling, check_moments
 from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, CONFIG, SETUP, phase_of
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
 from fedul_flwr.results.report import report
@@ -167,7 +167,7 @@ def test_constants_of_an_earlier_run_can_be_used_again(settings: Settings) -> No
 
 
 def test_labels_can_be_propagated_by_the_features_of_an_earlier_run(settings: Settings) -> None:
-    from fedul_flwr.run.from_model import with_model
+    from fedul_flwr.run.resolve_settings import with_model
 
     run = train(settings(**QUICK, **SETS), 3)
     implied = with_model({"method": "xclp-predict", "dataset": "wine"}, run)

@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from scipy.stats import chi2
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.randomness import keystream
 from fedul_flwr.secure.rowsums import (
     LARGEST_SUM,
     Words,
@@ -18,6 +17,7 @@ from fedul_flwr.secure.rowsums import (
     sum_shares,
     to_words,
 )
+from fedul_flwr.secure.session import keystream
 
 Floats = NDArray[np.float64]
 

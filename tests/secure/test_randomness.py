@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedul_flwr.secure.randomness import KEY_BYTES, fresh, keystream
+from fedul_flwr.secure.session import KEY_BYTES, fresh, keystream
 
 # RFC 8439, appendix A.1: (key, first block that is told, blocks). Nonces there are zero.
 ZERO, ONE = bytes(32), bytes(31) + b"\1"

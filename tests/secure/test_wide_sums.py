@@ -8,7 +8,7 @@ from scipy.stats import chi2
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.column_sums import BYTES, DIGITS, LARGEST, Digits, masked, total
-from fedul_flwr.secure.randomness import keystream
+from fedul_flwr.secure.session import keystream
 from tests.secure.test_masks import chi_square, keys_of
 
 CLIENTS = [0, 4, 7]

@@ -9,7 +9,7 @@ import pytest
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import AUDIT, CHECKS, COMPARE, LABELED, SENT, SUM
 from fedul_flwr.secure.similarity import ExcludedClientsError, TooFewClientsError
 from tests.support.secure_parties import assert_same, parties

@@ -13,13 +13,12 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_files import read_labels
-from fedul_flwr.data.run_files.label_names import XCLP, file_name
+from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
-from fedul_flwr.federated.registry import ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.phases import ATTEMPT, COMPARE, SUM
 from tests.strategies.test_label_propagation import (
     CLASSES,

@@ -17,7 +17,7 @@ import fedul_flwr.secure.rowsums
 import fedul_flwr.secure.session
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.secure.messages import PeerError, messages_from
 from fedul_flwr.secure.session import (

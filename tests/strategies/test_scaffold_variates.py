@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.fedmatch_exchanges import Exchange, Fate, watched

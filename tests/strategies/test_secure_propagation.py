@@ -13,7 +13,7 @@ import tests.support.xclp_parties
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_names import XCLP, file_name
+from fedul_flwr.data.run_files.label_files import XCLP, file_name
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import (

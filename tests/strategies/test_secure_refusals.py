@@ -10,7 +10,7 @@ import pytest
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.propagation.client import KEPT, STORED, end_propagation
 from fedul_flwr.propagation.phases import (
     ATTEMPT,

@@ -17,8 +17,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure import session as key_pairs
-from fedul_flwr.secure.randomness import KEY_BYTES
-from fedul_flwr.secure.session import Session
+from fedul_flwr.secure.session import KEY_BYTES, Session
 from tests.strategies.test_dropouts import (
     AT_SUM,
     LAST,

@@ -17,7 +17,7 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import Content
-from fedul_flwr.federated.registry import ClientReport
+from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
 from tests.strategies.test_fedul import answers_to_prepare

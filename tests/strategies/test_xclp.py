@@ -18,7 +18,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.messages import NUM_POINTS, payload_parts
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.phases import END, LAST, OWN_LABELS, ROWS, SENT, UNOPENED

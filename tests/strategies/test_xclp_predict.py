@@ -12,14 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.label_files import HEADER, read_labels
-from fedul_flwr.data.run_files.label_names import (
+from fedul_flwr.data.run_files.label_files import (
+    HEADER,
     LEFT_OUT,
     LOCAL_LP,
     NETWORK,
     SOURCES,
     XCLP,
     file_name,
+    read_labels,
 )
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source

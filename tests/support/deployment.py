@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
-from fedul_flwr.deploy.files import CONNECTION
-from fedul_flwr.deploy.init import plan, write
-from fedul_flwr.engine.app_files import app_directory
-from fedul_flwr.engine.process_tree import PREFIX, end_superlink
+from fedul_flwr.deploy.init import CONNECTION, plan, write
+from fedul_flwr.engine.flower_run import app_directory
+from fedul_flwr.engine.superlink import PREFIX, end_superlink
 from tests.support.patience import quiet_seconds, wait_for_end
 
 PROGRAMS = Path(sys.executable).parent

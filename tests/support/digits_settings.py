@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from fedul_flwr.config.auto_settings import DataSize, suited
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.config.suited import DataSize, suited
 
 
 def of_digits() -> dict[str, Scalar]:

@@ -10,8 +10,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedul_flwr.engine.in_process import InProcessGrid
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.messages import phase_of
 from tests.support.learnable_owners import NAMES, write_labeled

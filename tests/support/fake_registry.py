@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.registry import ClientRef, ClientRegistry
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
 
 

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from torch import nn
 
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.engine.local_grid import FIRST_NODE_ID
+from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.codec import ROUNDS
 from fedul_flwr.federated.messages import BASE_ROUND, HELD, payload_bytes, to_arrays

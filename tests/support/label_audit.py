@@ -42,8 +42,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
-from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
+from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
 from fedul_flwr.learning.disjoint import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model

@@ -18,8 +18,8 @@ from fedul_flwr.data.types import Arrays, Ints, PartlyLabeledPoints, Propagated
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import from_records, to_records
-from fedul_flwr.federated.registry import CheckAnswer, ClientRef
-from fedul_flwr.propagation.client_noise import ClientNoise
+from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
+from fedul_flwr.propagation.privacy import ClientNoise
 from fedul_flwr.propagation.server import LabelPropagation
 from tests.support.digits_settings import settings_of_client
 

@@ -1,12 +1,25 @@
-"""Read the directory of a run, finished or not."""
+"""Read the directory of a run, finished or not: its records, failed clients, best round.
+
+Validation errors are those under the class priors that the model is trained for: a model for equal
+classes does not get better by naming the frequent ones. Held-out losses are of the surrogate task,
+which has these priors in its transition.
+
+Held-out losses come from clients, who differ in their data and may lie. Two rounds are therefore
+compared client by client: the median of the changes of their losses says which round is better.
+Clients' different levels cancel, a client that is missing in one of the rounds does not count in
+the comparison, and less than half of the clients cannot decide it. With two clients the median is
+the mean, so that either one can.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,8 +27,130 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.renamed import current_names
 from fedul_flwr.config.user_files import parse_json, read_object, read_text
-from fedul_flwr.data.run_files.best_round import CRITERION, best_line
 from fedul_flwr.errors import UserError
+
+FAILED, AWAY = "failed", "away"
+"""Keys of a metrics line, names of the clients that failed in the round or were not connected; and
+of a summary, these clients' rounds."""
+_MOST_CLIENTS = 10
+"""Most clients that a text names."""
+
+Rounds = Mapping[str, Sequence[int]]
+"""Rounds by client."""
+
+
+def incidents(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[int]]]:
+    """Rounds in which clients failed, and in which they were away, by client.
+
+    Returns
+    -------
+    ``{"failed": {"Client 3 (st-mary)": [2, 5]}, "away": {}}``, clients in the order of their first
+    incident.
+    """
+    found: dict[str, dict[str, list[int]]] = {FAILED: {}, AWAY: {}}
+    for line in lines:
+        for kind, by_client in found.items():
+            for client in line.get(kind, ()):
+                by_client.setdefault(client, []).append(line["round"])
+    return found
+
+
+def incident_rows(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Text of a summary's incidents by their kind; empty without any."""
+    return {kind: _enumerated(summary[kind]) for kind in (FAILED, AWAY) if summary.get(kind)}
+
+
+def incidents_in_words(summary: Mapping[str, Any]) -> str:
+    """A sentence with a summary's incidents, such as ``Client 3 failed (rounds 2, 5-7).``"""
+    parts = [
+        f"{words}: {_enumerated(summary[kind])}"
+        for kind, words in (
+            (FAILED, "clients that failed"),
+            (AWAY, "clients that were away"),
+        )
+        if summary.get(kind)
+    ]
+    return "; ".join(parts)
+
+
+def _enumerated(rounds_of: Rounds) -> str:
+    shown = [f"{client}{_rounds(rounds)}" for client, rounds in rounds_of.items()]
+    more = len(shown) - _MOST_CLIENTS
+    return ", ".join(shown[:_MOST_CLIENTS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _rounds(rounds: Sequence[int]) -> str:
+    """`` (round 2)``, `` (rounds 2, 5-7)``, or nothing for a run without rounds."""
+    if not any(rounds):
+        return ""
+    ordered = sorted(set(rounds))
+    starts = [ordered[0], *(b for a, b in pairwise(ordered) if b != a + 1)]
+    ends = [*(a for a, b in pairwise(ordered) if b != a + 1), ordered[-1]]
+    spans = [str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True)]
+    return f" (round{'s' * (len(ordered) > 1)} {', '.join(spans)})"
+
+
+CRITERION = {
+    "validation": "validation_prior_error",
+    "balanced": "validation_balanced_error",
+    "heldout": "heldout_loss",
+    "last": "round",
+}
+"""Key of a metrics line that selects the best round, by ``selection``."""
+LOSSES = "heldout_losses"
+"""Key of a metrics line with pairs of a client's number and its held-out loss."""
+
+Line = Mapping[str, Any]
+"""A line of ``metrics.jsonl``."""
+
+
+def criterion_value(line: Line, selection: str) -> float | None:
+    """The number of a line that ``selection`` compares; None if it is not there, or not finite.
+
+    Methods that are trained for no class priors have their plain validation error, and so have
+    runs of earlier versions.
+    """
+    key = CRITERION[selection]
+    value = line.get(key, line.get("validation_error") if selection == "validation" else None)
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def best_line(lines: Sequence[Line], selection: str) -> Line | None:
+    """The line of the round that a run keeps of ``lines``; ``None`` if no round was measured.
+
+    Of equal rounds the first is kept. By held-out losses a round takes the place of the one kept so
+    far if most clients common to both improve, see :func:`improves`.
+
+    Parameters
+    ----------
+    lines : in the order of the rounds.
+    selection : a key of :data:`CRITERION`.
+    """
+    found = [(criterion_value(line, selection), line) for line in lines]
+    pairs = [(value, line) for value, line in found if value is not None]
+    known = [line for _, line in pairs]
+    if not known or selection == "last":
+        return known[-1] if known else None
+    if selection != "heldout":
+        return min(pairs, key=lambda pair: pair[0])[1]
+    kept = known[0]
+    for line in known[1:]:
+        if improves(line, kept):
+            kept = line
+    return kept
+
+
+def improves(new: Line, kept: Line) -> bool:
+    """Whether the median change of clients' held-out losses from ``kept`` to ``new`` is below 0.
+
+    Counts the clients with a loss in both rounds; without any, the kept round stays. Lines of
+    earlier versions have no losses of clients: their ``heldout_loss`` is compared.
+    """
+    if LOSSES not in new or LOSSES not in kept:
+        return float(new["heldout_loss"]) < float(kept["heldout_loss"])
+    before = dict(kept[LOSSES])
+    changes = [loss - before[client] for client, loss in new[LOSSES] if client in before]
+    return bool(changes) and median(changes) < 0
 
 
 class Client(BaseModel):

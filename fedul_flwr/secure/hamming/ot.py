@@ -53,7 +53,7 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array, messages_from
-from fedul_flwr.secure.randomness import KEY_BYTES, Entropy, fresh, keystream
+from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 POINT_BYTES = 32

@@ -40,7 +40,7 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import checked_array, messages_from
-from fedul_flwr.secure.randomness import Entropy
+from fedul_flwr.secure.session import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 Number: TypeAlias = mpz

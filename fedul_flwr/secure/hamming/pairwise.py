@@ -19,7 +19,7 @@ from typing import ClassVar, Protocol
 from numpy.typing import DTypeLike
 
 from fedul_flwr.data.types import Bytes, Ints
-from fedul_flwr.secure.randomness import Entropy
+from fedul_flwr.secure.session import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 Inbox = Mapping[int, Arrays]

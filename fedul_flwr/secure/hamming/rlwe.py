@@ -62,7 +62,7 @@ from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.messages import checked_array, messages_from
-from fedul_flwr.secure.randomness import KEY_BYTES, Entropy, fresh, keystream
+from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
 
 Words = NDArray[np.uint32]

@@ -19,7 +19,7 @@ from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming import rlwe as rlwe_scheme
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.rlwe import N, Packing, carry
-from fedul_flwr.secure.randomness import Entropy
+from fedul_flwr.secure.session import Entropy
 from tests.support.hamming.pairs import plain_distances, play
 from tests.support.hamming.reference import Ints, Q, chacha, integers, product, public, words
 from tests.support.hamming.reference_ot import transfer

@@ -28,7 +28,7 @@ from fedul_flwr.secure.hamming.paillier import (
     unpack,
 )
 from fedul_flwr.secure.hamming.pairwise import StepResult
-from fedul_flwr.secure.randomness import Entropy
+from fedul_flwr.secure.session import Entropy
 from tests.support.hamming.pairs import (
     Played,
     check,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.secure.hamming.pairwise import Arrays, Inbox, PairwiseHamming, Party, StepResult
-from fedul_flwr.secure.randomness import Entropy
+from fedul_flwr.secure.session import Entropy
 
 STEPS = ("prepare", "offer", "answer", "reveal")
 

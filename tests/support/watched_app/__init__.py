@@ -9,7 +9,7 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from fedul_flwr.engine.app_files import app_directory, copy_app
+from fedul_flwr.engine.flower_run import app_directory, copy_app
 
 RECORDED, SPOILED = "WATCHED_APP_RECORDS", "WATCHED_APP_SPOILS"
 """Environment variables of a SuperNode: directory for what leaves it; round in which its update is

@@ -1,7 +1,19 @@
-"""Arrays as bytes: encoded with one copy, checked before decoding, decoded without a copy."""
+"""Arrays on the wire: as bytes that are checked before they are decoded, packed into one record.
+
+There Flower sends every object of a message in a request of its own, and each array is two
+objects. In a packed message one record ``packed`` replaces all records of arrays; other records
+stay. The record is empty if there were no arrays, else it holds one array of bytes:
+
+- the data of all arrays in Flower's format, one after the other. They come first so that messages
+  with the same model share chunks, which Flower then stores once;
+- a table in JSON: for each record of the message, in order, its name and null, or if it has arrays
+  a list of their names, types, shapes, formats and numbers of bytes;
+- the number of bytes of the table, in 8 bytes, the lowest first.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -11,8 +23,10 @@ from pickle import PickleBuffer
 from typing import Any, BinaryIO, NamedTuple, Self, SupportsIndex
 
 import numpy as np
-from flwr.app import Array, ArrayRecord
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
+from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
 
 from fedul_flwr.errors import BadMessageError
 
@@ -215,3 +229,124 @@ def _write_header(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bytes:
     form = {"descr": described, "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(stream, form)
     return stream.getvalue()
+
+
+PACKED = "packed"
+"""Name of the record that marks a packed message, and of the array in it."""
+
+_FORMAT = "fedul_flwr.packed"
+"""Format name of the packed array, so that it is not decoded as a serialized NumPy array."""
+_TAIL, _LONGEST_TABLE = 8, 1 << 22
+"""Bytes that hold the table's length, and most bytes that a table may have."""
+
+_PackedForm = tuple[str, str, list[NonNegativeInt], str, NonNegativeInt]
+_Table = list[tuple[str, list[_PackedForm] | None]]
+_TABLE: TypeAdapter[_Table] = TypeAdapter(_Table, config=ConfigDict(strict=True))
+
+
+def pack(records: RecordDict) -> RecordDict:
+    """Content of a message with all its arrays in one; ``records`` stay as they are."""
+    found = records.array_records
+    others = {name: record for name, record in records.items() if name not in found}
+    if not found:
+        return RecordDict({**others, PACKED: ArrayRecord()})
+    table = json.dumps([[name, _forms(found.get(name))] for name in records]).encode()
+    parts = [array.data for record in found.values() for array in record.values()]
+    data = b"".join([*parts, table, len(table).to_bytes(_TAIL, "little")])
+    whole = Array("uint8", (len(data),), _FORMAT, data)
+    return RecordDict({**others, PACKED: ArrayRecord({PACKED: whole})})
+
+
+def unpack(records: RecordDict) -> RecordDict:
+    """Undo :func:`pack`; content that is not packed is returned unchanged.
+
+    The bytes are split as announced, and no array is decoded. Before decoding one, check it like
+    any array from the network
+    (:func:`fedul_flwr.federated.wire.check_bytes`).
+
+    Raises
+    ------
+    BadMessageError
+        If a packed message has a wrong format, or its records or number of bytes differ from those
+        it announces.
+    """
+    if PACKED not in records:
+        return records
+    others = {name: record for name, record in records.items() if name != PACKED}
+    if not records[PACKED]:
+        return RecordDict(others)
+    data = _data(records[PACKED])
+    table, size = _read_table(data)
+    _check(table, others, size)
+    content, stream = RecordDict(), BytesIO(data)
+    for name, forms in table:
+        content[name] = others[name] if forms is None else _next_record(stream, forms)
+    return content
+
+
+def packing_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Flower mod that unpacks a message for the client and packs its reply."""
+    if PACKED not in message.content:
+        return call_next(message, context)
+    message.content = unpack(message.content)
+    reply = call_next(message, context)
+    if reply.has_content() and reply.content.array_records:
+        reply.content = pack(reply.content)
+    return reply
+
+
+def _forms(record: ArrayRecord | None) -> list[list[Any]] | None:
+    if record is None:
+        return None
+    return [
+        [name, array.dtype, list(array.shape), array.stype, len(array.data)]
+        for name, array in record.items()
+    ]
+
+
+def _next_record(stream: BytesIO, forms: list[_PackedForm]) -> ArrayRecord:
+    """The next record's arrays from the stream."""
+    record = ArrayRecord()
+    for name, dtype, shape, stype, length in forms:
+        record[name] = Array(dtype, tuple(shape), stype, stream.read(length))
+    return record
+
+
+def _data(packed: object) -> bytes:
+    """The bytes of a record, which must hold exactly one array."""
+    if isinstance(packed, ArrayRecord) and list(packed) == [PACKED]:
+        array = packed[PACKED]
+        if (array.dtype, array.shape, array.stype) == ("uint8", (len(array.data),), _FORMAT):
+            return array.data
+    raise _unreadable()
+
+
+def _read_table(data: bytes) -> tuple[_Table, int]:
+    """The table, and how many bytes there are before it."""
+    length = int.from_bytes(data[-_TAIL:], "little")
+    size = len(data) - _TAIL - length
+    if length > _LONGEST_TABLE or size < 0:
+        raise _unreadable()
+    try:
+        return _TABLE.validate_json(data[size : size + length]), size
+    except ValueError as error:
+        raise _unreadable() from error
+
+
+def _check(table: _Table, others: dict[str, Any], size: int) -> None:
+    """Check that names are unique, and that records and sizes match the table."""
+    names = [name for name, _ in table]
+    records = [forms for _, forms in table if forms is not None]
+    beside = {name for name, forms in table if forms is None}
+    unique = all(len({form[0] for form in forms}) == len(forms) for forms in records)
+    if len(set(names)) < len(names) or not unique or beside != others.keys():
+        raise BadMessageError("its packed records are not those that it announces")
+    announced = sum(form[-1] for forms in records for form in forms)
+    if announced != size:
+        raise BadMessageError(
+            f"its packed arrays are announced as {announced} bytes and are {size}"
+        )
+
+
+def _unreadable() -> BadMessageError:
+    return BadMessageError("its packed arrays are not in the format of this app")
