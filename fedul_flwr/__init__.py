@@ -49,13 +49,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Comparison": "api.comparisons",
+    "Comparison": "api.runs",
     "FedMatch": "api.own_server",
     "FedMatchClient": "api.own_client",
     "FedUL": "api.own_server",
-    "FedULClassifier": "api.set_classifier",
+    "FedULClassifier": "api.estimators",
     "FedULClient": "api.own_client",
-    "GraphLabelClassifier": "api.graph_labels",
+    "GraphLabelClassifier": "api.estimators",
     "Labels": "api.labels",
     "Result": "api.result",
     "SurrogateLoss": "surrogate",
@@ -63,7 +63,7 @@ _MODULES = {
     "UserError": "errors",
     "XCLP": "api.own_server",
     "XCLPClient": "api.own_client",
-    "compare": "api.comparisons",
+    "compare": "api.runs",
     "label": "api.labels",
     "label_propagation": "propagation.central",
     "load": "api.runs",

@@ -1,14 +1,14 @@
 """CSV files as spreadsheets and hospitals write them: their encoding, tables of texts, numbers.
 
+The character that separates cells is the only one by which every row has as many cells as the
+header. What a cell means is decided later (:mod:`fedul_flwr.data.column_cells`).
+
+Numbers: ``1,5`` can only be one and a half, and ``1.234,5`` only 1234.5. ``1.234`` may be either:
+it is read only if the file shows what a point means there, and refused otherwise.
+
 Spreadsheets take a cell for a formula if it begins with one of four signs, and a file's name may
-begin with any. Such a cell gets a ``'`` in front, as OWASP advises against CSV injection. Reading
-takes it away.
-
-What separates cells follows from the file: only by the right character every row has as many cells
-as the header. What a cell means is decided later (:mod:`fedul_flwr.data.csv_types`).
-
-``1,5`` can only be one and a half, and ``1.234,5`` only 1234.5. ``1.234`` may be either: it is read
-only if the file shows what a point means there, and refused otherwise.
+begin with any. Such a cell gets a ``'`` in front when it is written, as OWASP advises against CSV
+injection; reading removes it.
 """
 
 from __future__ import annotations

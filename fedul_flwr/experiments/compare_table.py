@@ -1,6 +1,6 @@
 """A comparison of runs: means over seeds, intervals, paired tests, and their table as text.
 
-The tables of the FedUL paper use the same test.
+The paired t-test is the one that the FedUL paper uses.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """Networks with pretrained weights: where they come from, and features by their last layer.
 
-On a device every message has a process of its own, and each needs the digest of the weights, to
+On a device every message has a process of its own, and each needs the digest of the weights to
 find the features. The digest is kept beside the decoded data, so that only the process that
 computes features loads the network.
-
-Each function returns the network, and the side in pixels of the images it was trained on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Messages to clients: Flower's grid, polled faster and packed, and extra phases on it."""
+"""Messages to clients: Flower's grid, polled faster and packed, and extra phases on it.
+
+An extra phase sends a message to some clients, collects their answers and checks them.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Arrays on the wire: as bytes that are checked before they are decoded, packed into one record.
 
-There Flower sends every object of a message in a request of its own, and each array is two
-objects. In a packed message one record ``packed`` replaces all records of arrays; other records
-stay. The record is empty if there were no arrays, else it holds one array of bytes:
+Between real devices Flower sends every object of a message in a request of its own, and each array
+is two objects. In a packed message one record ``packed`` replaces all records of arrays; other
+records stay. The record is empty if there were no arrays, else it has one array of bytes:
 
 - the data of all arrays in Flower's format, one after the other. They come first so that messages
   with the same model share chunks, which Flower then stores once;

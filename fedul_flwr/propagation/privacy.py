@@ -1,9 +1,7 @@
-"""Differential privacy of a client's points: noise on directions and labels, from its settings on.
+"""Differential privacy of a client's points (XCLP): the noise, and its plan from a run's settings.
 
-Differential privacy of a client's points: Gaussian noise on directions of
-features before they are coded, randomized response on labels.
-
-A mechanism is (ε, δ)-differentially private if for any two inputs that may differ (here: one point
+Directions of features get Gaussian noise before they are coded, labels a randomized response. A
+mechanism is (ε, δ)-differentially private if for any two inputs that may differ (here: one point
 is replaced by another, or one label by another) and every set of outputs, P(output) ≤ e^ε
 P'(output) + δ. Anything computed from the output alone has the same guarantee: codes, distances,
 graphs, sums.

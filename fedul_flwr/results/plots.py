@@ -1,4 +1,4 @@
-"""Figures of runs, of their seconds and bytes too: as matplotlib figures, and as files."""
+"""Figures of runs, also of their seconds and bytes: as matplotlib figures, and as files."""
 
 from __future__ import annotations
 

@@ -2,17 +2,16 @@
 
 A public key is one of X25519 (RFC 7748) followed by one of ML-KEM-768 (FIPS 203). Two clients'
 X25519 keys give both a common secret. For ML-KEM the sender of a message makes a capsule, which
-holds a fresh secret that its reader alone can take out. Keys are derived from both: who records
+contains a fresh secret that its reader alone can take out. Keys are derived from both: who records
 messages and has a quantum computer one day breaks X25519 alone.
 
-HKDF-SHA256 derives one key per message from the secrets of two clients (RFC 5869, see
-:mod:`fedul_flwr.secure.session`), and AES-256-GCM encrypts. Key and ciphertext are bound to the
-message's place: in another session, round, attempt or step, or between other clients, it cannot be
-decrypted.
+HKDF-SHA256 (RFC 5869) derives one key per message from the secrets of two clients, and AES-256-GCM
+encrypts. Key and ciphertext are bound to the message's context: in another session, round, attempt
+or step, or between other clients, it cannot be decrypted.
 
 All state is arrays, so that each message can be answered by a new process. The server selects the
 participants and forwards their messages. The session's number is a hash of all that the server
-says about them: if it tells two clients different things, they cannot decrypt each other's
+says about them: if it says different things to two clients, they cannot decrypt each other's
 messages. Public keys are authentic if owners have identities
 (:mod:`fedul_flwr.secure.identities`), or else if the server is semi-honest.
 """

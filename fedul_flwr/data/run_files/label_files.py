@@ -1,4 +1,4 @@
-"""Files of labels: their sources and names, written by clients, read by a simulation."""
+"""Files of labels: clients write them, and a simulation reads them to score them."""
 
 from __future__ import annotations
 

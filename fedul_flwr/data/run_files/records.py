@@ -1,8 +1,8 @@
 """Read the directory of a run, finished or not: its records, failed clients, best round.
 
-Validation errors are those under the class priors that the model is trained for: a model for equal
-classes does not get better by naming the frequent ones. Held-out losses are of the surrogate task,
-which has these priors in its transition.
+The best round is chosen by validation errors under the class priors that the model is trained for
+(a model for equal classes does not get better by naming the frequent ones), or by held-out losses,
+which are losses of the surrogate task and have these priors in its transition.
 
 Held-out losses come from clients, who differ in their data and may lie. Two rounds are therefore
 compared client by client: the median of the changes of their losses says which round is better.
