@@ -512,8 +512,8 @@ def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for name in (".", "engine", *app_bundle.METHODS):
         (package / name / "__pycache__").mkdir(parents=True)
         (package / name / "__init__.py").touch()
-    (package / "engine" / "app_files.py").touch()
-    monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "app_files.py"))
+    (package / "engine" / "flower_run.py").touch()
+    monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "flower_run.py"))
     with pytest.raises(UserError, match="install"):
         app_directory()
     (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")
