@@ -485,12 +485,11 @@ _CAPTIONS = {
     "class's points.",
     "label_accuracy": "Accuracy of labels by their source, over points and as mean over classes.",
     "label_clients": "Accuracy of labels at each client, from labels across clients and within it.",
-    "label_coverage": "Error among the labels held most confident, over the share of points that "
-    "these are.",
+    "label_coverage": "Error among the most confident labels, over their share of all points.",
 }
 _COMPARED = (
-    "Left the mean over seeds after each round with a band of one standard deviation, if any run "
-    "trains; right every seed, and mean and standard deviation of each run."
+    "Left: the mean over seeds after each round, with a band of one standard deviation, for runs "
+    "that train. Right: the result of every seed, with mean and standard deviation of each run."
 )
 _OVER_ROUNDS = ("error", "loss")
 _PIXELS_PER_POINT = 94 / 72  # a little smaller than CSS's 96
