@@ -1,0 +1,842 @@
+"""Sums of clients' vectors that show the server nothing but the sum.
+
+After Bonawitz et al. (CCS 2017) with the sparse graph of Bell et al. (CCS 2020). Each client adds
+to its vector a self mask, and a pair mask with each neighbor, which cancels in the sum. Masks are
+streams of ChaCha20. Seeds of self masks, and keys to pair keys, are shared among the neighbors by
+Shamir's scheme: a client that drops out after its shares can be taken out of the sum.
+
+Keys for a run are exchanged once. Those of a round are derived from them, from the round and from
+a digest of what the client trains on: a server that sends two clients different models gets noise.
+What is opened for a client that drops out are keys of one round, never those of the run.
+
+State and messages are arrays, so that each message can be answered by a new process:
+
+======= ======================================= ==================================================
+step    to a client                             from a client
+======= ======================================= ==================================================
+keys    nonce                                   public key, signature (once a run)
+peers   all keys and signatures                 sealed parts of pair secrets (once a run)
+shares  round, participants, threshold, digest  sealed shares for neighbors and pair keys, hashes
+vector  shares of those who sent them           the masked vector
+confirm who has sent a vector                   signature over it (with identities)
+unmask  the same, with signatures               shares: of self masks of these, of pair keys of the
+                                                others
+======= ======================================= ==================================================
+
+The server learns sums of at least the threshold of clients if fewer than the threshold of a
+client's neighbors work with it; with identities also if it does not follow the protocol. A client
+can send a wrong vector; nothing here notices.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import os
+import random
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from numpy.typing import NDArray
+
+from fedul_flwr.data.types import Bytes, Floats
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
+from fedul_flwr.secure.messages import PeerError, checked_array
+from fedul_flwr.secure.session import (
+    FEWEST_SEALED,
+    FROM,
+    KEY_BYTES,
+    NONCE_BYTES,
+    PARTICIPANTS,
+    TO,
+    Entropy,
+    Place,
+    Session,
+    bytes_array,
+    derive,
+    is_sealed,
+    join,
+    keystream,
+)
+from fedul_flwr.secure.similarity import Arrays
+
+Words = NDArray[np.uint32]
+
+FEWEST = 3
+"""Fewest clients of a sum."""
+SECRET_BYTES = 16
+"""Length of a secret that Shamir's scheme shares."""
+SHARE_BYTES = 17
+COMPLETE = 100
+"""Up to so many clients everybody is a neighbor of everybody."""
+
+STEPS = ("sum-keys", "sum-peers", "sum-shares", "sum-confirm", "sum-unmask")
+KEYS, PEERS, SHARES, CONFIRM, UNMASK = STEPS
+"""Names of the steps that are messages of their own; a vector travels with training."""
+
+ROUND, THRESHOLD, DIGEST = "round", "threshold", "digest"
+PAIR_KEYS, HASHES, MASKED = "pair-keys", "hashes", "masked"
+SURVIVORS, SIGNATURES, SIGNATURE = "survivors", "signatures", "signature"
+SELF_SHARES, PAIR_SHARES = "self-shares", "pair-shares"
+ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS = (
+    *("roots", "last-round", "secrets", "opened", "holders", "senders"),
+)
+
+_SEALED_KEY = NONCE_BYTES + KEY_BYTES + 16
+
+
+# Numbers
+
+
+def step_size(bound: float, clients: int) -> float:
+    """Distance of two neighboring values of :func:`quantize`: the largest that cannot overflow.
+
+    Parameters
+    ----------
+    bound : largest absolute value of an entry, above 0.
+    clients : number of summands.
+    """
+    return bound / _levels(clients)
+
+
+def _levels(clients: int) -> int:
+    return (2**31 - 1) // clients
+
+
+def quantize(values: Floats, bound: float, clients: int, rng: np.random.Generator) -> Words:
+    """Entries as multiples of :func:`step_size`, rounded at random so that the mean is exact.
+
+    Parameters
+    ----------
+    values : any shape, finite; entries beyond ``bound`` are clipped to it.
+    bound, clients : as for :func:`step_size`.
+    rng : draws whether an entry is rounded up or down.
+
+    Returns
+    -------
+    uint32 of the same shape: two's complement, modulo 2^32.
+
+    Raises
+    ------
+    UserError
+        For an entry that is not finite.
+    """
+    if not np.isfinite(values).all():
+        raise UserError("A vector for a secure sum has an entry that is not a finite number.")
+    levels = _levels(clients)
+    scaled = np.asarray(values, np.float64) / bound * levels
+    rounded = np.floor(scaled + rng.random(scaled.shape))
+    return np.clip(rounded, -levels, levels).astype(np.int64).astype(np.uint32)
+
+
+def dequantize(words: Words, bound: float, clients: int) -> Floats:
+    """The sum of vectors from the sum of their words, of the same shape."""
+    return np.asarray(words.view(np.int32) * step_size(bound, clients), np.float64)
+
+
+# Who masks with whom
+
+
+def threshold(holders: int, clients: int, pinned: bool) -> int:
+    """Shares that open a secret: more than half of them, or more than two thirds.
+
+    Two thirds are asked for on a complete graph without identities. A server that says to one half
+    of the clients that a client is there, and to the other that it is not, then opens neither of
+    its secrets. With identities the clients' signatures prevent it.
+
+    Parameters
+    ----------
+    holders : clients with a share of the secret: neighbors, and its owner.
+    clients : in the session.
+    pinned : whether clients have identities.
+    """
+    half = pinned or clients > COMPLETE
+    return max(FEWEST, holders // 2 + 1 if half else 2 * holders // 3 + 1)
+
+
+@cache
+def degree(clients: int) -> int:
+    """Number of neighbors of a client: all up to :data:`COMPLETE` clients, else about log n.
+
+    The least even number with which, for a neighborhood drawn at random (Bell et al., section 3.4):
+    that some client has half of its shares at colluding clients has a probability below 2^-40, if
+    these are a fifth of all; that some client's shares are too few after three tenths of all have
+    dropped out, one below 2^-10. That the others fall into two groups without a pair mask between
+    them has a probability below 2^-35.
+    """
+    if clients <= COMPLETE:
+        return clients - 1
+    colluding, gone = math.floor(clients / 5), math.floor(3 * clients / 10)
+
+    def at_least(marked: int, count: int, least: int) -> Fraction:
+        """Chance of ``least`` marked ones or more among ``count`` of all other clients."""
+        others = clients - 1
+        ways = sum(
+            math.comb(marked, hits) * math.comb(others - marked, count - hits)
+            for hits in range(least, min(marked, count) + 1)
+        )
+        return Fraction(ways, math.comb(others, count))
+
+    for count in range(COMPLETE // 2, clients - 1, 2):
+        needed = threshold(count + 1, clients, True)
+        read = clients * at_least(colluding, count, needed)
+        lost = clients * at_least(gone, count, count + 1 - needed + 1)
+        if read <= Fraction(1, 2**40) and lost <= Fraction(1, 2**10):
+            return count
+    return clients - 1
+
+
+def neighbors(number: bytes, clients: Sequence[int]) -> dict[int, list[int]]:
+    """Neighbors of every client: the nearest on a circle, in an order that nobody chooses.
+
+    Parameters
+    ----------
+    number : of the session, a hash of all clients' keys, from which the order is drawn.
+    clients : in ascending order.
+    """
+    count = degree(len(clients))
+    if count >= len(clients) - 1:
+        return {client: [peer for peer in clients if peer != client] for client in clients}
+
+    def drawn(client: int) -> bytes:
+        return hashlib.sha256(
+            b"fedul-flwr order 1" + number + client.to_bytes(8, "little")
+        ).digest()
+
+    circle = sorted(clients, key=drawn)
+    size, half = len(circle), count // 2
+    return {
+        client: sorted(circle[(at + step) % size] for step in range(-half, half + 1) if step)
+        for at, client in enumerate(circle)
+    }
+
+
+# A client
+
+
+def join_sum(
+    state: Arrays,
+    own: int,
+    message: Arrays,
+    purpose: Purpose,
+    identities: Identities | None,
+    entropy: Entropy = os.urandom,
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """State after the list of participants, and a part of each pair secret, sealed for its peer.
+
+    Parameters
+    ----------
+    state : of :func:`fedul_flwr.secure.session.new_key`.
+    message : of :func:`fedul_flwr.secure.session.participants_message`, with sizes 0.
+
+    Raises
+    ------
+    PeerError
+        For a participant whose key its owner has not signed, or that is none.
+    UserError
+        For a list that is none, see :func:`fedul_flwr.secure.session.join`.
+    """
+    private = state["private-key"].tobytes()
+    session = join(own, private, message, 0, purpose, identities)
+    sealed = {
+        f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, entropy)
+        for peer in neighbors(session.number, [*session.public])[own]
+    }
+    return {**session.as_arrays(), LAST: np.array(0, np.int64)}, sealed
+
+
+def offer_shares(
+    state: Arrays,
+    own: int,
+    server_round: int,
+    message: Arrays,
+    pinned: bool,
+    entropy: Entropy = os.urandom,
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """State and answer of step ``shares``: shares of this round's two secrets for each neighbor.
+
+    Parameters
+    ----------
+    state : of :func:`join_sum`, or after an earlier round.
+    server_round : round of the run in which the session was made.
+    message : with the round's number, participants, threshold and digest, and once for each
+        neighbor the part of the pair secret that it has sealed.
+    pinned : whether peers are known by identities, see :func:`threshold`.
+
+    Raises
+    ------
+    PeerError
+        For a part that does not open.
+    UserError
+        For a round that is not later than the last one, participants that are no peers or too few,
+        or a threshold below this client's.
+    """
+    session = Session.from_arrays(own, server_round, state)
+    beside = neighbors(session.number, [*session.public])[own]
+    roots = _roots(state, session, beside, message)
+    number, needed = _number(message, ROUND), _number(message, THRESHOLD)
+    digest = message.get(DIGEST)
+    who = message.get(PARTICIPANTS)
+    if who is None or who.dtype != np.int64 or who.ndim != 1 or digest is None or digest.size != 32:
+        raise UserError("The server sent no terms of a sum.")
+    present = set(who.tolist())
+    if number <= int(state[LAST]):
+        raise UserError(f"The server asked for the sum of round {number} out of turn.")
+    if own not in present or len(present) < len(who) or not present <= session.public.keys():
+        raise UserError("The server named others for a sum than before.")
+    holders = sorted({own, *(peer for peer in beside if peer in present)})
+    if not threshold(len(holders), len(session.public), pinned) <= needed <= len(holders):
+        raise UserError(
+            f"The server asked for a secure sum that {needed} of {len(holders)} clients can open, "
+            "which protects less than this client asks for."
+        )
+    self_secret, key_secret = entropy(SECRET_BYTES), entropy(SECRET_BYTES)
+    split = [
+        share_secret(secret, needed, len(holders), entropy) for secret in (self_secret, key_secret)
+    ]
+    parts = {
+        holder: _rows([share[place] for share in split]) for place, holder in enumerate(holders)
+    }
+    step = f"{SHARES}/{number}"
+    answer: dict[str, NDArray[Any]] = {
+        f"{TO}{peer}": session.seal(peer, step, {"shares": parts[peer]}, entropy)
+        for peer in holders
+        if peer != own
+    }
+    pair_keys = {
+        peer: _pair_key(session.number, roots[peer], number, own, peer, digest.tobytes())
+        for peer in holders
+        if peer != own
+    }
+    answer[PAIR_KEYS] = _seal_pair_keys(key_secret, pair_keys)
+    answer[HASHES] = np.stack([_hash(number, own, s) for s in (self_secret, key_secret)])
+    kept = {
+        **_without_round(state),
+        ROOTS: bytes_array(b"".join(roots[peer] for peer in beside)).reshape(-1, KEY_BYTES),
+        LAST: np.array(number, np.int64),
+        THRESHOLD: np.array(needed, np.int64),
+        DIGEST: digest,
+        HOLDERS: np.array(holders, np.int64),
+        SECRETS: bytes_array(self_secret),
+        OPENED: parts[own][None],
+    }
+    return kept, answer
+
+
+def mask_vector(
+    state: Arrays, own: int, server_round: int, message: Arrays, words: Words, digest: bytes
+) -> tuple[dict[str, NDArray[Any]], Words]:
+    """State, and a client's words under all its masks.
+
+    Parameters
+    ----------
+    state : of :func:`offer_shares`.
+    message : what the other senders have sealed for this client.
+    words : one row of uint32, of :func:`quantize`.
+    digest : of what this client has trained on, 32 bytes.
+
+    Raises
+    ------
+    PeerError
+        For shares that do not open.
+    UserError
+        If the digest is another than announced, fewer than the threshold sent shares, or the
+        server asks for a second vector.
+    """
+    if HOLDERS not in state or SENDERS in state:
+        raise UserError("The server asked for a masked vector out of turn.")
+    if digest != state[DIGEST].tobytes():
+        raise UserError("The server sent another model than it has announced for the secure sum.")
+    session = Session.from_arrays(own, server_round, state)
+    number, holders = int(state[LAST]), state[HOLDERS].tolist()
+    opened = {own: state[OPENED][0]}
+    for peer in holders:
+        if peer != own and f"{FROM}{peer}" in message:
+            arrays = session.unseal(peer, f"{SHARES}/{number}", message[f"{FROM}{peer}"])
+            shares = arrays.get("shares")
+            if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
+                raise PeerError(peer, f"Client {peer} sent no shares.")
+            opened[peer] = shares
+    if len(opened) < int(state[THRESHOLD]):
+        raise UserError(
+            f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}."
+        )
+    beside = neighbors(session.number, [*session.public])[own]
+    roots = dict(zip(beside, state[ROOTS], strict=True))
+    masked = words + _stream(state[SECRETS].tobytes(), number, own, len(words))
+    for peer in opened.keys() - {own}:
+        key = _pair_key(session.number, roots[peer].tobytes(), number, own, peer, digest)
+        masked = _add_pair_mask(masked, key, own, peer)
+    senders = sorted(opened)
+    kept = {name: value for name, value in state.items() if name != SECRETS}
+    kept[SENDERS] = np.array(senders, np.int64)
+    kept[OPENED] = np.stack([opened[peer] for peer in senders])
+    return kept, masked
+
+
+def confirm(state: Arrays, own: int, message: Arrays, identities: Identities) -> Bytes:
+    """This owner's signature over the list of those whose vectors are summed.
+
+    Raises
+    ------
+    UserError
+        For a list that this client is not in, or that has others than those who sent shares.
+    """
+    survivors = _survivors(state, own, message)
+    return identities.sign(_purpose(state, survivors), b"")
+
+
+def unmask(
+    state: Arrays, own: int, message: Arrays, identities: Identities | None
+) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
+    """State without the round, and the shares that open the sum: one kind for each client.
+
+    Parameters
+    ----------
+    message : who has sent a vector; with identities, the signatures of :func:`confirm` of these.
+
+    Raises
+    ------
+    UserError
+        As :func:`confirm`; for fewer than the threshold of valid signatures; for a second request.
+    """
+    survivors = _survivors(state, own, message)
+    if identities:
+        signatures = message.get(SIGNATURES)
+        if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
+            raise UserError("The server sent no signatures for a secure sum.")
+        purpose, near = _purpose(state, survivors), set(state[HOLDERS].tolist())
+        signed = 0
+        for client, signature in zip(survivors, signatures, strict=True):
+            if client in near and (signature != UNSIGNED).any():
+                identities.check(client, purpose, b"", signature)
+                signed += 1
+        if signed < int(state[THRESHOLD]):
+            raise UserError("Too few owners have signed the list of a secure sum.")
+    senders = state[SENDERS].tolist()
+    left = set(survivors)
+    opened = dict(zip(senders, state[OPENED], strict=True))
+    alive = [opened[client][0].tobytes() for client in senders if client in left]
+    gone = [opened[client][1].tobytes() for client in senders if client not in left]
+    answer = {SELF_SHARES: _rows(alive), PAIR_SHARES: _rows(gone)}
+    return _without_round(state), answer
+
+
+def _without_round(state: Arrays) -> dict[str, NDArray[Any]]:
+    """The state that is kept over rounds."""
+    of_round = {HOLDERS, SENDERS, OPENED, SECRETS, THRESHOLD, DIGEST}
+    return {name: value for name, value in state.items() if name not in of_round}
+
+
+def _roots(
+    state: Arrays, session: Session, beside: Sequence[int], message: Arrays
+) -> dict[int, bytes]:
+    """Secrets of 32 bytes with each neighbor, for the run."""
+    if ROOTS in state:
+        return {p: row.tobytes() for p, row in zip(beside, state[ROOTS], strict=True)}
+    parts = {}
+    for peer in beside:
+        part = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}")).get("part")
+        if part is None or part.dtype != np.uint8 or part.shape != (KEY_BYTES,):
+            raise PeerError(peer, f"Client {peer} sent no part of a secret.")
+        parts[peer] = part.tobytes()
+    roots = session.mask_roots(parts)
+    rows = zip(roots[PARTICIPANTS].tolist(), roots["mask-roots"], strict=True)
+    return {peer: row.tobytes() for peer, row in rows if peer != session.own}
+
+
+def _survivors(state: Arrays, own: int, message: Arrays) -> list[int]:
+    if SENDERS not in state:
+        raise UserError("The server asked to open a secure sum out of turn.")
+    who = message.get(SURVIVORS)
+    if who is None or who.dtype != np.int64 or who.ndim != 1 or (np.diff(who) <= 0).any():
+        raise UserError("The server sent no list of a secure sum's clients.")
+    near = set(state[SENDERS].tolist())
+    here = near & set(who.tolist())
+    if own not in here:
+        raise UserError("The server left this client out of a secure sum to which it sent.")
+    if len(here) < int(state[THRESHOLD]):
+        raise UserError(
+            f"Only {len(here)} clients are left in the secure sum; "
+            f"it takes {int(state[THRESHOLD])}."
+        )
+    return [int(client) for client in who]
+
+
+def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:
+    text = hashlib.sha256(b"fedul-flwr survivors 1" + state[DIGEST].tobytes())
+    text.update(state["nonce"].tobytes() + state["public-keys"].tobytes())
+    text.update(np.array(sorted(survivors), "<i8").tobytes())
+    return Purpose("sum", 0, int(state[LAST]), text.digest())
+
+
+# Secrets and masks
+
+
+PRIME = 2**130 - 5
+
+
+def share_secret(secret: bytes, needed: int, holders: int, entropy: Entropy) -> list[bytes]:
+    """Shares of a secret of :data:`SECRET_BYTES`, of which ``needed`` open it (Shamir 1979).
+
+    Values at 1, 2, … of a polynomial over the field of :data:`PRIME`, whose value at 0 is the
+    secret. pycryptodome's scheme takes 40 times as long to open a secret of 51 shares.
+    """
+    draws = [int.from_bytes(entropy(SHARE_BYTES + 8)) % PRIME for _ in range(needed - 1)]
+    coefficients = [int.from_bytes(secret), *draws]
+    shares = []
+    for at in range(1, holders + 1):
+        value = 0
+        for coefficient in reversed(coefficients):
+            value = (value * at + coefficient) % PRIME
+        shares.append(value.to_bytes(SHARE_BYTES))
+    return shares
+
+
+def open_secret(shares: Mapping[int, bytes]) -> bytes | None:
+    """The secret from shares by the holders' places, which begin at 0; ``None`` if it is none."""
+    value = 0
+    for place, factor in zip(shares, _factors(tuple(shares)), strict=True):
+        value += int.from_bytes(shares[place]) * factor
+    value %= PRIME
+    return value.to_bytes(SECRET_BYTES) if value < 256**SECRET_BYTES else None
+
+
+@lru_cache(1024)
+def _factors(places: tuple[int, ...]) -> tuple[int, ...]:
+    """Lagrange's factors of the values at ``places`` + 1 for the value at 0."""
+    points = [place + 1 for place in places]
+    found = []
+    for at in points:
+        above = below = 1
+        for other in points:
+            if other != at:
+                above = above * other % PRIME
+                below = below * (other - at) % PRIME
+        found.append(above * pow(below, -1, PRIME) % PRIME)
+    return tuple(found)
+
+
+def _hash(number: int, client: int, secret: bytes) -> Bytes:
+    place = Place(b"", number, "hash", client, client)
+    return bytes_array(hashlib.sha256(place.info("secret") + secret).digest())
+
+
+def _stream(secret: bytes, number: int, client: int, size: int) -> Words:
+    """The self mask of a client."""
+    place = Place(b"", number, "sum", client, client)
+    stream: Words = keystream(derive(secret, place.info("self mask")), 4 * size).view("<u4")
+    return stream
+
+
+def _pair_key(
+    session: bytes, root: bytes, number: int, own: int, peer: int, digest: bytes
+) -> bytes:
+    lower, upper = sorted((own, peer))
+    place = Place(session, number, "sum", lower, upper)
+    return derive(root, place.info("pair key") + digest)
+
+
+def _add_pair_mask(words: Words, key: bytes, own: int, peer: int) -> Words:
+    """``words`` with the pair mask of ``own`` and ``peer``, as ``own`` adds it."""
+    drawn = keystream(key, 4 * len(words)).view("<u4")
+    return words + drawn if own < peer else words - drawn  # modulo 2^32
+
+
+def _seal_pair_keys(secret: bytes, keys: Mapping[int, bytes]) -> Bytes:
+    """Each pair key sealed, in ascending order of the peers, one row each."""
+    cipher = AESGCM(derive(secret, b"fedul-flwr pair keys 1"))
+    rows = [
+        nonce + cipher.encrypt(nonce, keys[peer], None)
+        for place, peer in enumerate(sorted(keys))
+        for nonce in [place.to_bytes(NONCE_BYTES, "little")]  # the key is used for these alone
+    ]
+    return bytes_array(b"".join(rows)).reshape(-1, _SEALED_KEY)
+
+
+def _open_pair_key(secret: bytes, row: Bytes) -> bytes:
+    cipher = AESGCM(derive(secret, b"fedul-flwr pair keys 1"))
+    return cipher.decrypt(row[:NONCE_BYTES].tobytes(), row[NONCE_BYTES:].tobytes(), None)
+
+
+def _rows(shares: Iterable[bytes]) -> Bytes:
+    return bytes_array(b"".join(shares)).reshape(-1, SHARE_BYTES)
+
+
+def _number(message: Arrays, name: str) -> int:
+    found = message.get(name)
+    if found is None or found.dtype != np.int64 or found.shape != ():
+        raise UserError("The server sent no terms of a sum.")
+    return int(found)
+
+
+# The server
+
+
+class TooFewLeftError(UserError):
+    """Fewer clients than the threshold are left: the sum stays closed."""
+
+
+class Opened(NamedTuple):
+    """The sum of the vectors, and whose they are."""
+
+    words: Words
+    survivors: list[int]
+
+
+class SumServer:
+    """The server's part of one round's sum.
+
+    Parameters
+    ----------
+    session : number of the clients' session.
+    participants : all clients of the session, in ascending order.
+    number : of the round, above that of any earlier sum of the session.
+    present : the clients that are asked for shares.
+    digest : of what the clients train on, 32 bytes.
+    pinned : whether the clients have identities, see :func:`threshold`.
+
+    Raises
+    ------
+    TooFewLeftError
+        For fewer clients than :data:`FEWEST`, or a client with too few neighbors.
+    """
+
+    def __init__(
+        self,
+        session: bytes,
+        participants: Sequence[int],
+        number: int,
+        present: Collection[int],
+        digest: bytes,
+        *,
+        pinned: bool,
+    ) -> None:
+        self.number, self.digest, self.pinned = number, digest, pinned
+        self.session = session
+        self._present = sorted(present)
+        here = set(present)
+        beside = neighbors(session, participants)
+        self._holders = {
+            client: sorted({client, *(peer for peer in beside[client] if peer in here)})
+            for client in self._present
+        }
+        self._needed = max(
+            (threshold(len(h), len(participants), pinned) for h in self._holders.values()),
+            default=FEWEST,
+        )
+        fewest = min((len(holders) for holders in self._holders.values()), default=0)
+        if fewest < self._needed:
+            raise TooFewLeftError(
+                f"A secure sum takes {self._needed} clients that share their masks; "
+                f"{fewest} are there."
+            )
+        self._answers: dict[int, Arrays] = {}
+        self._masked: dict[int, Words] = {}
+
+    # Shares
+
+    def terms(self) -> dict[str, NDArray[Any]]:
+        """The message of step ``shares`` to every client that is present."""
+        return {
+            ROUND: np.array(self.number, np.int64),
+            PARTICIPANTS: np.array(self._present, np.int64),
+            THRESHOLD: np.array(self._needed, np.int64),
+            DIGEST: bytes_array(self.digest),
+        }
+
+    def check_shares(self, client: int, answer: Arrays) -> None:
+        """Refuse a malformed answer to :meth:`terms`.
+
+        Raises
+        ------
+        BadMessageError
+            With the client.
+        """
+        origin = f"Client {client} sent for a secure sum"
+        peers = [peer for peer in self._holders[client] if peer != client]
+        for peer in peers:
+            if not is_sealed(answer.get(f"{TO}{peer}"), FEWEST_SEALED):
+                raise BadMessageError(f"{origin} no shares for client {peer}.")
+        checked_array(origin, answer, PAIR_KEYS, np.uint8, (len(peers), _SEALED_KEY))
+        checked_array(origin, answer, HASHES, np.uint8, (2, KEY_BYTES))
+        if answer.keys() - {PAIR_KEYS, HASHES, *(f"{TO}{peer}" for peer in peers)}:
+            raise BadMessageError(f"{origin} something that was not requested.")
+
+    def take_shares(self, answers: Mapping[int, Arrays]) -> None:
+        """Take the answers that :meth:`check_shares` accepts; other clients are left out.
+
+        Raises
+        ------
+        TooFewLeftError
+            If a client has fewer neighbors left than the threshold.
+        """
+        self._answers = dict(answers)
+        self._require(self._answers)
+
+    def shares_for(self, client: int) -> dict[str, NDArray[Any]]:
+        """What others have sealed for a client; it travels with the model."""
+        return {
+            f"{FROM}{peer}": self._answers[peer][f"{TO}{client}"]
+            for peer in self._holders[client]
+            if peer != client and peer in self._answers
+        }
+
+    # Vectors
+
+    def take_vectors(self, vectors: Mapping[int, Words]) -> None:
+        """Take masked vectors of equal length, of clients that sent shares.
+
+        Raises
+        ------
+        TooFewLeftError
+            If a client has fewer neighbors left than the threshold.
+        """
+        self._masked = dict(vectors)
+        self._require(self._masked)
+
+    @property
+    def survivors(self) -> list[int]:
+        """The clients whose vectors are summed."""
+        return sorted(self._masked)
+
+    def list_message(self) -> dict[str, NDArray[Any]]:
+        """The message of step ``confirm`` and, without identities, of step ``unmask``."""
+        return {SURVIVORS: np.array(self.survivors, np.int64)}
+
+    def signed_list(self, signatures: Mapping[int, Bytes]) -> dict[str, NDArray[Any]]:
+        """The message of step ``unmask`` with identities; who has not signed has zeros."""
+        rows = [signatures.get(client, UNSIGNED) for client in self.survivors]
+        return {**self.list_message(), SIGNATURES: np.stack(rows)}
+
+    # The sum
+
+    def check_unmask(self, client: int, answer: Arrays) -> None:
+        """Refuse a malformed answer of step ``unmask``.
+
+        Raises
+        ------
+        BadMessageError
+            With the client.
+        """
+        origin = f"Client {client} sent to open a secure sum"
+        alive, gone = self._opened_by(client)
+        checked_array(origin, answer, SELF_SHARES, np.uint8, (len(alive), SHARE_BYTES))
+        checked_array(origin, answer, PAIR_SHARES, np.uint8, (len(gone), SHARE_BYTES))
+        if answer.keys() - {SELF_SHARES, PAIR_SHARES}:
+            raise BadMessageError(f"{origin} something that was not requested.")
+
+    def open_sum(self, answers: Mapping[int, Arrays]) -> tuple[Opened, list[int]]:
+        """The sum of all survivors' words, and clients that sent wrong shares.
+
+        Parameters
+        ----------
+        answers : of step ``unmask``, those that :meth:`check_unmask` accepts.
+
+        Raises
+        ------
+        TooFewLeftError
+            If fewer shares of a secret came than open it, or too few right ones.
+        """
+        shares: dict[tuple[int, int], dict[int, bytes]] = {}
+        for client, answer in answers.items():
+            for kind, (name, whose) in enumerate(
+                zip((SELF_SHARES, PAIR_SHARES), self._opened_by(client), strict=True)
+            ):
+                for owner, share in zip(whose, answer[name], strict=True):
+                    place = self._holders[owner].index(client)
+                    shares.setdefault((kind, owner), {})[place] = share.tobytes()
+        liars: set[int] = set()
+        survivors = self.survivors
+        total = np.zeros_like(self._masked[survivors[0]])
+        for client in survivors:
+            total += self._masked[client]
+        for client in survivors:
+            secret = self._secret(shares.get((0, client), {}), 0, client, liars)
+            total -= _stream(secret, self.number, client, len(total))
+        for client in sorted(self._answers.keys() - self._masked.keys()):
+            peers = [peer for peer in self._holders[client] if peer != client]
+            beside = [peer for peer in peers if peer in self._masked]
+            if not beside:
+                continue
+            secret = self._secret(shares.get((1, client), {}), 1, client, liars)
+            for peer in beside:
+                row = self._answers[client][PAIR_KEYS][peers.index(peer)]
+                try:
+                    key = _open_pair_key(secret, row)
+                except InvalidTag:
+                    raise UserError(
+                        f"Client {client} sent pair keys that do not open, and dropped out: "
+                        "the secure sum of this round is lost."
+                    ) from None
+                # The peer's mask: removed by adding what the client itself would have added.
+                total = _add_pair_mask(total, key, client, peer)
+        return Opened(total, survivors), sorted(liars)
+
+    def _opened_by(self, client: int) -> tuple[list[int], list[int]]:
+        """Owners of the self-mask shares and of the pair-key shares that a client opens."""
+        senders = [
+            peer
+            for peer in self._holders[client]
+            if peer in self._answers and client in self._holders[peer]
+        ]
+        alive = [peer for peer in senders if peer in self._masked]
+        return alive, [peer for peer in senders if peer not in self._masked]
+
+    def _secret(self, shares: Mapping[int, bytes], kind: int, owner: int, liars: set[int]) -> bytes:
+        """A secret from its shares; wrong ones are found by the owner's hash and noted."""
+        right = self._answers[owner][HASHES][kind].tobytes()
+        places = sorted(shares)
+        for chosen in _subsets(places, self._needed):
+            secret = open_secret({place: shares[place] for place in chosen})
+            if secret is None or _hash(self.number, owner, secret).tobytes() != right:
+                continue
+            if [*chosen] != places[: self._needed]:  # else no share that was used is wrong
+                for place in shares.keys() - set(chosen):
+                    others = {p: shares[p] for p in [*chosen[1:], place]}
+                    if open_secret(others) != secret:
+                        liars.add(self._holders[owner][place])
+            return secret
+        raise TooFewLeftError(
+            f"{len(shares)} shares for client {owner} came for a secure sum, and {self._needed} "
+            "right ones open it: the sum of this round stays closed."
+        )
+
+    def _require(self, left: Collection[int]) -> None:
+        """Refuse to continue where a secret that is needed could not be opened."""
+        here = set(left)
+        for client, holders in self._holders.items():
+            near = here & set(holders)
+            needs = client in here or (client in self._answers and near)
+            if needs and len(near) < self._needed:
+                raise TooFewLeftError(
+                    f"{len(near)} of the clients that share a secret are left in a secure sum, and "
+                    f"{self._needed} open it: the sum of this round stays closed."
+                )
+        if len(here) < FEWEST:
+            raise TooFewLeftError(
+                f"{len(here)} clients are left in a secure sum; it takes {FEWEST}."
+            )
+
+
+_TRIES = 500
+
+
+def _subsets(places: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
+    """Subsets to try for the right shares: the first, then others at random, at most a few."""
+    if len(places) < size:
+        return
+    yield tuple(places[:size])
+    if math.comb(len(places), size) <= _TRIES:
+        yield from itertools.islice(itertools.combinations(places, size), 1, None)
+        return
+    draw = random.Random(0)  # which subset comes first is no secret
+    for _ in range(_TRIES):
+        yield tuple(sorted(draw.sample(places, size)))

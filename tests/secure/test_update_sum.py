@@ -1,0 +1,582 @@
+"""Sums of clients' vectors under masks: what they give, and what nobody learns from them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.secure import update_sum
+from fedul_flwr.secure.identities import Identities, Purpose
+from fedul_flwr.secure.messages import PeerError
+from fedul_flwr.secure.session import (
+    FROM,
+    PARTICIPANTS,
+    TO,
+    Session,
+    new_key,
+    participants_message,
+)
+from fedul_flwr.secure.update_sum import (
+    DIGEST,
+    SELF_SHARES,
+    SIGNATURES,
+    SURVIVORS,
+    THRESHOLD,
+    SumServer,
+    TooFewLeftError,
+    confirm,
+    degree,
+    dequantize,
+    join_sum,
+    mask_vector,
+    neighbors,
+    offer_shares,
+    open_secret,
+    quantize,
+    share_secret,
+    step_size,
+    threshold,
+    unmask,
+)
+
+Arrays = dict[str, NDArray[Any]]
+MODEL = b"m" * 32
+
+
+class Party:
+    """Clients of one session, each with its state, and the messages between them."""
+
+    def __init__(self, clients: Iterable[int], pinned: bool = False) -> None:
+        self.clients, self.pinned = sorted(clients), pinned
+        self.purpose = Purpose("sum", 1, 0, b"n" * 32)
+        self.identities: dict[int, Identities | None] = dict.fromkeys(self.clients)
+        if pinned:
+            keys = {client: ec.generate_private_key(ec.SECP384R1()) for client in self.clients}
+            public = {client: key.public_key() for client, key in keys.items()}
+            self.identities = {c: Identities(c, key, public) for c, key in keys.items()}
+        begun = {client: new_key(self.purpose, self.identities[client]) for client in self.clients}
+        keys_sent = {client: answer for client, (_, answer) in begun.items()}
+        self.participants = participants_message(keys_sent, dict.fromkeys(self.clients, 0))
+        self.state: dict[int, Arrays] = {}
+        sealed: dict[int, Arrays] = {}
+        for client in self.clients:
+            self.state[client], sealed[client] = join_sum(
+                begun[client][0],
+                client,
+                self.participants,
+                self.purpose,
+                self.identities[client],
+            )
+        self.number = self.session(self.clients[0]).number
+        self.parts = {
+            client: {
+                f"{FROM}{peer}": sealed[peer][f"{TO}{client}"]
+                for peer in self.clients
+                if f"{TO}{client}" in sealed[peer]
+            }
+            for client in self.clients
+        }
+        self.recorded: list[Arrays] = []
+        """All that clients send in rounds."""
+
+    def session(self, client: int) -> Session:
+        return Session.from_arrays(client, 0, self.state[client])
+
+    def offer(
+        self, server: SumServer, clients: Collection[int], **changes: NDArray[Any]
+    ) -> dict[int, Arrays]:
+        answers = {}
+        for client in clients:
+            message = {**server.terms(), **self.parts[client], **changes}
+            self.state[client], answers[client] = offer_shares(
+                self.state[client], client, 0, message, self.pinned
+            )
+            server.check_shares(client, answers[client])
+            self.recorded.append(answers[client])
+        return answers
+
+    def server(self, number: int, present: Collection[int] | None = None) -> SumServer:
+        here = self.clients if present is None else present
+        return SumServer(self.number, self.clients, number, here, MODEL, pinned=self.pinned)
+
+    def send(
+        self, server: SumServer, words: Mapping[int, NDArray[np.uint32]]
+    ) -> dict[int, NDArray[np.uint32]]:
+        masked = {}
+        for client in words:
+            self.state[client], masked[client] = mask_vector(
+                self.state[client], client, 0, server.shares_for(client), words[client], MODEL
+            )
+            self.recorded.append({"masked": masked[client]})
+        return masked
+
+    def open(self, server: SumServer, clients: Collection[int]) -> dict[int, Arrays]:
+        message = server.list_message()
+        if self.pinned:
+            signed = {}
+            for client in clients:
+                identities = self.identities[client]
+                assert identities
+                signed[client] = confirm(self.state[client], client, message, identities)
+            message = server.signed_list(signed)
+        answers = {}
+        for client in clients:
+            self.state[client], answers[client] = unmask(
+                self.state[client], client, message, self.identities[client]
+            )
+            server.check_unmask(client, answers[client])
+            self.recorded.append(answers[client])
+        return answers
+
+    def sum(
+        self,
+        number: int,
+        words: Mapping[int, NDArray[np.uint32]],
+        *,
+        shares: Collection[int] = (),
+        vector: Collection[int] = (),
+        opening: Collection[int] = (),
+    ) -> NDArray[np.uint32]:
+        """A round in which some drop out before their shares, vector or opening."""
+        server = self.server(number)
+        left = [client for client in self.clients if client not in shares]
+        server.take_shares(self.offer(server, left))
+        left = [client for client in left if client not in vector]
+        server.take_vectors(self.send(server, {client: words[client] for client in left}))
+        answers = self.open(server, [client for client in left if client not in opening])
+        opened, liars = server.open_sum(answers)
+        assert opened.survivors == left
+        assert liars == []
+        return opened.words
+
+
+def vectors(clients: Iterable[int], size: int = 7, seed: int = 0) -> dict[int, NDArray[np.uint32]]:
+    rng = np.random.default_rng(seed)
+    return {client: rng.integers(0, 2**32, size, dtype=np.uint32) for client in clients}
+
+
+def total(words: Mapping[int, NDArray[np.uint32]], who: Iterable[int]) -> list[int]:
+    """Sum modulo 2^32 by Python's integers."""
+    rows = [words[client].tolist() for client in who]
+    return [sum(column) % 2**32 for column in zip(*rows, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def five() -> Party:
+    return Party([0, 2, 3, 7, 11])
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+@pytest.mark.parametrize("count", [3, 4, 5])
+def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pinned: bool) -> None:
+    party = Party(range(count), pinned)
+    words, needed = vectors(party.clients), threshold(count, count, pinned)
+    # When each drops out: before its shares, its vector, the opening, or never. Who is who makes no
+    # difference to how many are left, but to the signs of masks: each pattern and its mirror image.
+    rising = itertools.combinations_with_replacement(range(4), count)
+    patterns = {turned for phases in rising for turned in (phases, phases[::-1])}
+    for number, phases in enumerate(sorted(patterns), 1):
+        shares, vector, opening = (
+            {client for client in party.clients if phases[client] == phase} for phase in range(3)
+        )
+
+        def run(
+            number: int = number,
+            shares: set[int] = shares,
+            vector: set[int] = vector,
+            opening: set[int] = opening,
+        ) -> list[int]:
+            kinds = {"shares": shares, "vector": vector, "opening": opening}
+            return party.sum(number, words, **kinds).tolist()
+
+        if count - len(shares | vector | opening) >= needed:
+            assert run() == total(words, {*party.clients} - shares - vector)
+        else:
+            with pytest.raises(UserError):
+                run()
+
+
+@pytest.mark.parametrize(("clients", "gone"), [(60, 12), (150, 45)])
+def test_given_many_clients_of_whom_some_drop_out_in_every_phase_then_the_sum_is_exact(
+    clients: int, gone: int
+) -> None:
+    party = Party(range(clients))
+    words = vectors(party.clients)
+    drawn = np.random.default_rng(1).permutation(clients)[:gone].tolist()
+    shares, vector, opening = (set(drawn[phase::3]) for phase in range(3))
+    found = party.sum(1, words, shares=shares, vector=vector, opening=opening)
+    assert found.tolist() == total(words, {*party.clients} - shares - vector)
+
+
+# Numbers
+
+
+def test_given_numbers_then_words_count_steps_of_which_no_sum_overflows() -> None:
+    rng = np.random.default_rng(0)
+    # Three clients: levels floor((2^31 - 1) / 3) = 715827882, a step is 2 / 715827882.
+    assert step_size(2.0, 3) == 2.0 / 715827882
+    extremes = quantize(np.array([2.0, -2.0, 5.0, 0.0]), 2.0, 3, rng)
+    assert extremes.view(np.int32).tolist() == [715827882, -715827882, 715827882, 0]
+    whole = dequantize(np.sum([extremes] * 3, axis=0, dtype=np.uint32), 2.0, 3)
+    assert whole.tolist() == [6.0, -6.0, 6.0, 0.0]
+
+
+def test_given_a_number_between_two_steps_then_it_is_rounded_so_that_the_mean_is_right() -> None:
+    levels = (2**31 - 1) // 1000
+    quarter = np.full(100_000, 0.25 / levels)
+    words = quantize(quarter, 1.0, 1000, np.random.default_rng(0))
+    assert set(words.tolist()) == {0, 1}
+    # Standard deviation of the mean: sqrt(0.25 * 0.75 / 100000) = 0.0014.
+    assert abs(float(words.mean()) - 0.25) < 0.007
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_given_a_number_that_is_not_finite_then_it_is_refused(wrong: float) -> None:
+    with pytest.raises(UserError):
+        quantize(np.array([1.0, wrong]), 1.0, 3, np.random.default_rng(0))
+
+
+# Shares
+
+
+@given(st.binary(min_size=16, max_size=16), st.integers(1, 6), st.integers(0, 4), st.randoms())
+def test_given_enough_shares_then_any_of_them_open_the_secret(
+    secret: bytes, needed: int, spare: int, draw: Any
+) -> None:
+    shares = share_secret(secret, needed, needed + spare, draw.randbytes)
+    chosen = draw.sample(range(needed + spare), needed)
+    assert open_secret({place: shares[place] for place in chosen}) == secret
+
+
+def test_given_one_share_too_few_then_every_secret_is_as_likely() -> None:
+    shares = share_secret(b"0123456789abcdef", 3, 5, np.random.default_rng(0).bytes)
+    # Two points fix no parabola: with any secret there is one third share that fits, and one alone.
+    for secret in (b"0123456789abcdef", b"x" * 16, bytes(16)):
+        value = int.from_bytes(secret)
+        # p(0) = 3 p(1) - 3 p(2) + p(3), so p(3) = p(0) - 3 p(1) + 3 p(2).
+        ones, twos = (int.from_bytes(share) for share in shares[:2])
+        third = (value - 3 * ones + 3 * twos) % update_sum.PRIME
+        assert open_secret({0: shares[0], 1: shares[1], 2: third.to_bytes(17)}) == secret
+
+
+# Who masks with whom
+
+
+@pytest.mark.parametrize("count", [3, 100, 101, 250])
+def test_given_clients_then_neighbors_are_mutual_and_as_many_for_each(count: int) -> None:
+    beside = neighbors(b"s" * 32, range(count))
+    assert {len(peers) for peers in beside.values()} == {degree(count)}
+    assert all(client in beside[peer] for client, peers in beside.items() for peer in peers)
+    assert all(client not in peers for client, peers in beside.items())
+    assert neighbors(b"s" * 32, range(count)) == beside
+    assert degree(count) == count - 1 or neighbors(b"t" * 32, range(count)) != beside
+
+
+def test_neighbors_grow_with_the_logarithm_of_the_clients() -> None:
+    assert [degree(count) for count in (3, 50, 100)] == [2, 49, 99]
+    assert 50 <= degree(200) < degree(1000) < degree(4000) < 160
+
+
+@pytest.mark.parametrize(
+    ("holders", "clients", "pinned", "needed"),
+    [(3, 3, False, 3), (3, 3, True, 3), (9, 9, False, 7), (9, 9, True, 5), (59, 150, False, 30)],
+)
+def test_threshold(holders: int, clients: int, pinned: bool, needed: int) -> None:
+    assert threshold(holders, clients, pinned) == needed
+
+
+# What nobody learns
+
+
+def masked_once(party: Party, number: int, words: Mapping[int, Any]) -> dict[int, Any]:
+    server = party.server(number)
+    server.take_shares(party.offer(server, party.clients))
+    return party.send(server, words)
+
+
+def test_given_the_same_vector_twice_then_what_is_sent_is_unrelated(five: Party) -> None:
+    words = dict.fromkeys(five.clients, np.zeros(4000, np.uint32))
+    first, second = (masked_once(five, number, words) for number in (1, 2))
+    for client in five.clients:
+        rows = [first[client], second[client], first[client] - second[client]]
+        rows += [first[client] - first[peer] for peer in five.clients if peer != client]
+        assert all(looks_random(row) for row in rows)
+
+
+def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server knows the self masks then. Vectors without them, and sums of some, are random."""
+    party = Party(range(3))
+    words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
+    masked = masked_once(party, 1, words)
+    streams: dict[int, NDArray[np.uint32]] = {}
+    original = update_sum._stream
+
+    def record(secret: bytes, number: int, client: int, size: int) -> NDArray[np.uint32]:
+        streams[client] = original(secret, number, client, size)
+        return streams[client]
+
+    monkeypatch.setattr(update_sum, "_stream", record)
+    server = party.server(2)
+    server.take_shares(party.offer(server, party.clients))
+    masked = party.send(server, words)
+    server.take_vectors(masked)
+    opened, _ = server.open_sum(party.open(server, party.clients))
+    assert not opened.words.any()
+    for some in itertools.chain.from_iterable(itertools.combinations(range(3), n) for n in (1, 2)):
+        part: NDArray[np.uint32] = sum(
+            (masked[c] - streams[c] for c in some), np.zeros(4000, np.uint32)
+        )
+        assert looks_random(part)
+
+
+def looks_random(words: NDArray[np.uint32]) -> bool:
+    """Each of 16 classes of the upper four bits has its share: chi² of 15 degrees below 50."""
+    counts = np.bincount(words >> 28, minlength=16)
+    share = len(words) / 16
+    return bool(((counts - share) ** 2 / share).sum() < 50)
+
+
+def test_given_no_self_mask_then_a_late_vector_could_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control of what self masks are for: a client that was taken for gone sends after all."""
+
+    def reads(number: int) -> bool:
+        party = Party(range(4), pinned=True)
+        words = vectors(party.clients)
+        server = party.server(number)
+        server.take_shares(party.offer(server, party.clients))
+        masked = party.send(server, words)
+        late = masked.pop(3)
+        server.take_vectors(masked)
+        opened, _ = server.open_sum(party.open(server, [0, 1, 2]))
+        assert opened.words.tolist() == total(words, [0, 1, 2])
+        # The keys of client 3's pair masks are open now.
+        shares = {0: 0, 1: 1, 2: 2}
+        secret = server._secret(dict(OPENED_SHARES[number]), 1, 3, set()) if shares else b""
+        for place, peer in enumerate([0, 1, 2]):
+            row = server._answers[3][update_sum.PAIR_KEYS][place]
+            key = update_sum._open_pair_key(secret, row)
+            late = update_sum._add_pair_mask(late, key, peer, 3)
+        return bool((late == words[3]).all())
+
+    OPENED_SHARES: dict[int, dict[int, bytes]] = {}
+    original = SumServer._secret
+
+    def record(
+        self: SumServer, shares: Mapping[int, bytes], kind: int, owner: int, liars: set[int]
+    ) -> bytes:
+        if kind == 1:
+            OPENED_SHARES[self.number] = dict(shares)
+        return original(self, shares, kind, owner, liars)
+
+    monkeypatch.setattr(SumServer, "_secret", record)
+    assert not reads(1)
+    monkeypatch.setattr(
+        update_sum, "_stream", lambda secret, number, client, size: np.zeros(size, np.uint32)
+    )
+    assert reads(2)
+
+
+def test_given_a_round_that_is_over_then_a_client_keeps_nothing_of_it(five: Party) -> None:
+    before = {client: set(state) for client, state in five.state.items()}
+    five.sum(50, vectors(five.clients))
+    kept = {client: set(state) for client, state in five.state.items()}
+    assert all(kept[client] - before[client] <= {update_sum.ROOTS} for client in five.clients)
+
+
+# What is refused
+
+
+def test_given_another_model_than_announced_then_a_client_refuses(five: Party) -> None:
+    server = five.server(60)
+    server.take_shares(five.offer(server, five.clients))
+    with pytest.raises(UserError, match="another model"):
+        mask_vector(five.state[0], 0, 0, server.shares_for(0), vectors([0])[0], b"x" * 32)
+
+
+def test_given_two_models_then_the_sum_is_noise() -> None:
+    party = Party(range(3))
+    words = dict.fromkeys(party.clients, np.zeros(50, np.uint32))
+    server = party.server(1)
+    answers = party.offer(server, [0, 1])
+    answers |= party.offer(server, [2], **{DIGEST: np.frombuffer(b"y" * 32, np.uint8)})
+    server.take_shares(answers)
+    masked = {}
+    for client in party.clients:
+        digest = b"y" * 32 if client == 2 else MODEL
+        party.state[client], masked[client] = mask_vector(
+            party.state[client], client, 0, server.shares_for(client), words[client], digest
+        )
+    server.take_vectors(masked)
+    opened, _ = server.open_sum(party.open(server, party.clients))
+    assert (opened.words != 0).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {update_sum.ROUND: np.array(70, np.int64)},
+        {THRESHOLD: np.array(3, np.int64)},
+        {THRESHOLD: np.array(6, np.int64)},
+        {PARTICIPANTS: np.array([0, 2, 3, 7], np.int64)},
+        {PARTICIPANTS: np.array([0, 2, 3, 7, 11, 12], np.int64)},
+        {PARTICIPANTS: np.array([0, 2, 3, 7, 11, 11], np.int64)},
+        {DIGEST: np.zeros(31, np.uint8)},
+    ],
+    ids=["stale", "below", "above", "without", "stranger", "twice", "digest"],
+)
+def test_given_terms_that_protect_less_then_a_client_refuses(
+    change: dict[str, NDArray[Any]],
+) -> None:
+    party = Party([0, 2, 3, 7, 11])
+    party.offer(party.server(70), [11])
+    with pytest.raises(UserError):
+        party.offer(party.server(71), [11], **change)
+    party.offer(party.server(71), [11])
+
+
+def test_given_messages_out_of_turn_then_a_client_refuses() -> None:
+    party = Party(range(3))
+    words = vectors(party.clients)
+    server = party.server(1)
+    with pytest.raises(UserError, match="out of turn"):
+        mask_vector(party.state[0], 0, 0, {}, words[0], MODEL)
+    server.take_shares(party.offer(server, party.clients))
+    with pytest.raises(UserError, match="out of turn"):
+        unmask(party.state[0], 0, {SURVIVORS: np.arange(3)}, None)
+    masked = party.send(server, words)
+    with pytest.raises(UserError, match="out of turn"):
+        mask_vector(party.state[0], 0, 0, server.shares_for(0), words[0], MODEL)
+    server.take_vectors(masked)
+    party.open(server, party.clients)
+    with pytest.raises(UserError, match="out of turn"):
+        party.open(server, [0])
+
+
+@pytest.mark.parametrize(
+    "survivors", [[0, 1], [1, 2, 3], [0, 2, 1], [0, 0, 1]], ids=["few", "without", "order", "twice"]
+)
+def test_given_a_list_that_opens_too_much_then_a_client_refuses(survivors: list[int]) -> None:
+    party = Party(range(4))
+    server = party.server(1)
+    server.take_shares(party.offer(server, party.clients))
+    party.send(server, vectors(party.clients))
+    with pytest.raises(UserError):
+        unmask(party.state[0], 0, {SURVIVORS: np.array(survivors, np.int64)}, None)
+
+
+def test_given_identities_then_a_list_without_enough_signatures_opens_nothing() -> None:
+    party = Party(range(3), pinned=True)
+    server = party.server(1)
+    server.take_shares(party.offer(server, party.clients))
+    server.take_vectors(party.send(server, vectors(party.clients)))
+    message, signed = server.list_message(), {}
+    for client in party.clients:
+        identities = party.identities[client]
+        assert identities
+        signed[client] = confirm(party.state[client], client, message, identities)
+    for wrong in (
+        {},
+        {0: signed[0], 1: signed[1]},
+        {**signed, 2: signed[1]},
+        {**signed, 2: np.ones_like(signed[2])},
+    ):
+        with pytest.raises(UserError):
+            unmask(party.state[0], 0, server.signed_list(wrong), party.identities[0])
+    with pytest.raises(UserError):
+        unmask(party.state[0], 0, message, party.identities[0])
+    unmask(party.state[0], 0, server.signed_list(signed), party.identities[0])
+
+
+def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:
+    party = Party(range(3), pinned=True)
+    _, public = new_key(party.purpose, None)
+    message = {name: array.copy() for name, array in party.participants.items()}
+    message["public-keys"][1] = public["public-keys"]
+    begun, _ = new_key(party.purpose, party.identities[0])
+    message["public-keys"][0] = new_key_of(begun)
+    with pytest.raises(PeerError) as error:
+        join_sum(begun, 0, message, party.purpose, party.identities[0])
+    assert error.value.peer == 1
+
+
+def new_key_of(state: Arrays) -> NDArray[np.uint8]:
+    from fedul_flwr.secure.session import public_key
+
+    return np.frombuffer(public_key(state["private-key"].tobytes()), np.uint8)
+
+
+def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> None:
+    server = five.server(80)
+    answers = five.offer(server, five.clients)
+    answers[2][f"{TO}3"] = answers[2][f"{TO}3"].copy()
+    answers[2][f"{TO}3"][-1] ^= 1
+    server.take_shares(answers)
+    with pytest.raises(PeerError) as error:
+        mask_vector(five.state[3], 3, 0, server.shares_for(3), vectors([3])[3], MODEL)
+    assert error.value.peer == 2
+
+
+def test_given_a_wrong_share_to_open_with_then_the_sum_is_right_and_its_sender_is_named() -> None:
+    party = Party(range(5), pinned=True)
+    words = vectors(party.clients)
+    server = party.server(1)
+    server.take_shares(party.offer(server, party.clients))
+    server.take_vectors(party.send(server, words))
+    answers = party.open(server, party.clients)
+    answers[1][SELF_SHARES] = answers[1][SELF_SHARES].copy()
+    answers[1][SELF_SHARES][:, -1] ^= 1
+    opened, liars = server.open_sum(answers)
+    assert opened.words.tolist() == total(words, party.clients)
+    assert liars == [1]
+
+
+def test_given_too_few_answers_to_open_with_then_the_sum_stays_closed() -> None:
+    party = Party(range(4))
+    server = party.server(1)
+    server.take_shares(party.offer(server, party.clients))
+    server.take_vectors(party.send(server, vectors(party.clients)))
+    with pytest.raises(TooFewLeftError):
+        server.open_sum(party.open(server, [0, 1]))
+
+
+@pytest.mark.parametrize("change", ["missing", "form", "more"])
+def test_given_a_malformed_answer_then_the_server_names_its_client(
+    five: Party, change: str
+) -> None:
+    server = five.server({"missing": 90, "form": 91, "more": 92}[change])
+    answer = five.offer(server, [7])[7]
+    if change == "missing":
+        del answer[f"{TO}0"]
+    elif change == "form":
+        answer[update_sum.HASHES] = answer[update_sum.HASHES][:1]
+    else:
+        answer["what"] = np.zeros(1)
+    with pytest.raises(BadMessageError, match="Client 7"):
+        server.check_shares(7, answer)
+
+
+def test_given_what_clients_send_then_no_vector_or_secret_is_in_it() -> None:
+    party = Party(range(4))
+    words = vectors(party.clients, size=64)
+    party.sum(1, words, vector={3})
+    sent = b"".join(array.tobytes() for message in party.recorded for array in message.values())
+    for client in party.clients:
+        assert words[client].tobytes() not in sent
+        for four in range(0, 64, 4):  # 16 bytes, which no accident repeats
+            assert words[client][four : four + 4].tobytes() not in sent
+        for root in party.state[client][update_sum.ROOTS]:
+            assert root.tobytes() not in sent
+    assert SIGNATURES not in {name for message in party.recorded for name in message}
