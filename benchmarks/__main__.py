@@ -22,6 +22,7 @@ NAMES = (
     "sparse_updates",
     "matching_step",
     "secure",
+    "secure_sum",
     "deployed_round",
     "scale",
 )

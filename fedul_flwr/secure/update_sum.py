@@ -546,7 +546,7 @@ def _pair_key(
 
 def _add_pair_mask(words: Words, key: bytes, own: int, peer: int) -> Words:
     """``words`` with the pair mask of ``own`` and ``peer``, as ``own`` adds it."""
-    drawn = keystream(key, 4 * len(words)).view("<u4")
+    drawn: Words = keystream(key, 4 * len(words)).view("<u4")
     return words + drawn if own < peer else words - drawn  # modulo 2^32
 
 

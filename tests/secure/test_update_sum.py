@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -189,17 +190,9 @@ def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pi
             {client for client in party.clients if phases[client] == phase} for phase in range(3)
         )
 
-        def run(
-            number: int = number,
-            shares: set[int] = shares,
-            vector: set[int] = vector,
-            opening: set[int] = opening,
-        ) -> list[int]:
-            kinds = {"shares": shares, "vector": vector, "opening": opening}
-            return party.sum(number, words, **kinds).tolist()
-
+        run = partial(party.sum, number, words, shares=shares, vector=vector, opening=opening)
         if count - len(shares | vector | opening) >= needed:
-            assert run() == total(words, {*party.clients} - shares - vector)
+            assert run().tolist() == total(words, {*party.clients} - shares - vector)
         else:
             with pytest.raises(UserError):
                 run()
