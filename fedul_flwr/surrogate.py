@@ -25,6 +25,14 @@ def log_transition(priors: Tensor, set_priors: Tensor, test_prior: Tensor) -> Te
     Returns
     -------
     Tensor ``(M, K)``, ``-inf`` where a prior is zero.
+
+    Examples
+    --------
+    >>> priors = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
+    >>> half = torch.tensor([0.5, 0.5])
+    >>> log_transition(priors, half, half).exp()
+    tensor([[0.7500, 0.2500],
+            [0.2500, 0.7500]])
     """
     return set_priors.log()[:, None] + priors.log() - test_prior.log()[None, :]
 
@@ -41,6 +49,15 @@ def log_surrogate_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
     -------
     Tensor ``(n, M)``, rows are normalized; finite for any finite logits as long as every row of the
     transition has a positive entry (a set's priors sum to 1, so it has).
+
+    Examples
+    --------
+    A point of class 0 with probability 0.9 is from the first set with 0.75 · 0.9 + 0.25 · 0.1:
+
+    >>> logits = torch.tensor([[0.9, 0.1]]).log()
+    >>> log_weights = torch.tensor([[0.75, 0.25], [0.25, 0.75]]).log()
+    >>> log_surrogate_posterior(logits, log_weights).exp()
+    tensor([[0.7000, 0.3000]])
     """
     log_eta = functional.log_softmax(logits, dim=1)
     unnormalised = torch.logsumexp(log_eta[:, None, :] + log_weights[None, :, :], dim=2)
@@ -97,6 +114,14 @@ class SurrogateLoss(nn.Module):
     kind : ``"nll"``, the negative log-likelihood of eq. 9; or ``"release"``, the loss of the
         authors' code: cross-entropy that takes the *probabilities* Q for logits, without the test
         prior's D(pi)^-1.
+
+    Examples
+    --------
+    >>> priors = torch.tensor([[0.75, 0.25], [0.25, 0.75]])
+    >>> loss = SurrogateLoss(priors, set_sizes=torch.tensor([100, 100]))
+    >>> logits = torch.tensor([[0.9, 0.1]]).log()
+    >>> loss(logits, torch.tensor([0])).neg().exp()
+    tensor(0.7000)
     """
 
     def __init__(

@@ -84,6 +84,11 @@ class ClassLabels:
         ------
         UserError
             If a label is none of them.
+
+        Examples
+        --------
+        >>> class_labels(["cat", "dog"], "y").numbered_by(["dog", "cat"], "y").numbers.tolist()
+        [1, 0]
         """
         places = {name: place for place, name in enumerate(names)}
         if self.kind == "number":
@@ -113,6 +118,12 @@ def class_labels(values: Any, where: str, count: int | None = None) -> ClassLabe
     ------
     UserError
         If they are not one for each point, or have values that are none of the above.
+
+    Examples
+    --------
+    >>> found = class_labels(["dog", "cat", None, "dog"], "y")
+    >>> found.numbers.tolist(), found.names
+    ([1, 0, -1, 1], ('cat', 'dog'))
     """
     codes, distinct = distinct_values(values, where, count)
     return _named(codes, [_kind_and_name(value, where) for value in distinct], where)
@@ -128,6 +139,13 @@ def labels_of_cells(texts: Any, where: str) -> ClassLabels:
     ------
     UserError
         If all are numbers that are not whole, and for numbers below -1.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> found = labels_of_cells(pa.array(["10", "20.0", "", "10"]), "column label")
+    >>> found.numbers.tolist(), found.names
+    ([0, 1, -1, 0], ('10', '20'))
     """
     codes, distinct = distinct_values(texts, where)
     texts_found = [class_text(cell or "") for cell in distinct]
@@ -139,7 +157,13 @@ def labels_of_cells(texts: Any, where: str) -> ClassLabels:
 
 def class_text(text: str) -> str:
     """A text as the name of a class: what looks alike is alike (Unicode's composed form, single
-    spaces, nothing without width)."""
+    spaces, nothing without width).
+
+    Examples
+    --------
+    >>> class_text("  acute   stroke ")
+    'acute stroke'
+    """
     return " ".join(unicodedata.normalize("NFC", text).translate(_NO_WIDTH).split())
 
 
@@ -147,6 +171,12 @@ def refuse_two_spellings(names: Sequence[str], where: str) -> None:
     """Refuse names that write one class in two ways, as ``Cat`` and ``cat``, or ``1`` and ``True``.
 
     Single characters may differ in case: classes may be letters.
+
+    Examples
+    --------
+    >>> refuse_two_spellings(["Cat", "cat"], "y")
+    Traceback (most recent call last):
+    fedul_flwr.errors.UserError: y writes a class in two ways, 'Cat' and 'cat': write it alike.
     """
     seen: dict[str, str] = {}
     for name in names:
@@ -158,13 +188,26 @@ def refuse_two_spellings(names: Sequence[str], where: str) -> None:
 
 
 def spelling(name: str) -> str:
-    """What all spellings of one class have in common."""
+    """What all spellings of one class have in common.
+
+    Examples
+    --------
+    >>> spelling("Cat"), spelling("TRUE")
+    ('cat', '1')
+    """
     text = unicodedata.normalize("NFKC", name).casefold()
     return {"true": "1", "false": "0"}.get(text, text)
 
 
 def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
-    """The class that a text in an owner's file names, -1 for no label, None if there is no such."""
+    """The class that a text in an owner's file names, -1 for no label, None if there is no such.
+
+    Examples
+    --------
+    >>> classes = {"0": 0, "1": 1}
+    >>> class_of_cell("1.0", classes), class_of_cell("", classes), class_of_cell("2", classes)
+    (1, -1, None)
+    """
     if cell in classes:
         return classes[cell]
     cell = class_text(cell)
@@ -177,7 +220,13 @@ def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
 
 
 def sorted_classes(names: Collection[str]) -> tuple[str, ...]:
-    """Names of classes in order: by their number if all are whole numbers, else as texts."""
+    """Names of classes in order: by their number if all are whole numbers, else as texts.
+
+    Examples
+    --------
+    >>> sorted_classes(["10", "9"]), sorted_classes(["dog", "cat"])
+    (('9', '10'), ('cat', 'dog'))
+    """
     if all(_NUMBER.fullmatch(name) and name.isdigit() for name in names):
         return tuple(sorted(names, key=int))
     return tuple(sorted(names))
@@ -192,6 +241,12 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
     ------
     UserError
         If there is not one value for each of ``count`` points.
+
+    Examples
+    --------
+    >>> numbers, values = distinct_values(["cat", None, "dog"], "y")
+    >>> numbers.tolist(), values
+    ([0, -1, 1], ['cat', 'dog'])
     """
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -367,7 +422,14 @@ def _named(codes: Ints, found: Sequence[tuple[Kind, str]], where: str) -> ClassL
 
 
 def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabels]:
-    """Both by the classes of both."""
+    """Both by the classes of both.
+
+    Examples
+    --------
+    >>> one, other = union(class_labels(["cat", "dog"], "y"), class_labels(["bird"], "z"))
+    >>> one.numbers.tolist(), other.numbers.tolist(), one.names
+    ([1, 2], [0], ('bird', 'cat', 'dog'))
+    """
     names = sorted_classes({*one.names, *other.names})
     places = {name: place for place, name in enumerate(names)}
     first, second = (

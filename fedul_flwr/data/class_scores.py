@@ -26,6 +26,12 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
     ------
     UserError
         Scores or labels that are something else.
+
+    Examples
+    --------
+    >>> found = labels_from_scores([[3.0, 1.0], [0.0, 5.0], [0.0, 0.0]])
+    >>> found.labels.tolist(), found.confidence.round(2).tolist()
+    ([0, 1, -1], [0.19, 1.0, 0.0])
     """
     scores = checked_scores(scores)
     num_classes = scores.shape[1]
@@ -46,7 +52,14 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
 
 
 def checked_labels(labels: ArrayLike) -> Ints:
-    """Labels ``(n,)`` as int64; refuses values that are neither a class nor -1."""
+    """Labels ``(n,)`` as int64; refuses values that are neither a class nor -1.
+
+    Examples
+    --------
+    >>> checked_labels([0, -2])
+    Traceback (most recent call last):
+    fedul_flwr.errors.UserError: label -2 is neither a class from 0 nor -1 for unlabeled
+    """
     given = np.asarray(labels)
     if given.size == 0:
         given = given.astype(np.int64)
@@ -67,7 +80,13 @@ def checked_scores(scores: ArrayLike) -> Floats:
 
 
 def shares_of_rows(rows: Floats) -> Floats:
-    """Rows divided by their sum; zero rows stay."""
+    """Rows divided by their sum; zero rows stay.
+
+    Examples
+    --------
+    >>> shares_of_rows(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist()
+    [[0.25, 0.75], [0.0, 0.0]]
+    """
     # Divide by the largest first: a sum of tiny or huge scores could under- or overflow.
     largest = rows.max(axis=1, keepdims=True)
     scaled: Floats = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)

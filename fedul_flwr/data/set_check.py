@@ -77,6 +77,13 @@ def check_sets(
     set_names, class_names : names in messages; default to numbers.
     tolerances : ``(M,)``, of the rows' sums; default
         :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
+
+    Examples
+    --------
+    >>> check_sets(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([100, 100])).accepted
+    True
+    >>> check_sets(np.array([[0.75, 0.75], [0.25, 0.75]]), np.array([100, 100])).reason
+    "the class priors of set '0' do not sum to 1: they sum to 1.5, and rounding explains 0.0001"
     """
     num_sets, num_classes = priors.shape
     numbers = [str(m) for m in range(num_sets)]
@@ -158,6 +165,16 @@ def identifiable_directions(clients: Sequence[Floats]) -> int:
     Returns
     -------
     From 0 to K - 1; K - 1 lets the federation tell all classes apart.
+
+    Examples
+    --------
+    Two clients tell two classes apart if one of them has sets that differ:
+
+    >>> same = np.array([[0.5, 0.5], [0.5, 0.5]])
+    >>> identifiable_directions([same, same])
+    0
+    >>> identifiable_directions([same, np.array([[0.75, 0.25], [0.25, 0.75]])])
+    1
     """
     num_classes = clients[0].shape[1]
     posterior = np.random.default_rng(0).uniform(0.5, 1.5, num_classes)
@@ -170,6 +187,13 @@ def identifiable_directions(clients: Sequence[Floats]) -> int:
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:
-    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each."""
+    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each.
+
+    Examples
+    --------
+    >>> one, other = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    >>> stacked_rank([one.T @ one, other.T @ other])
+    2
+    """
     total = np.sum(grams, axis=0)
     return int(np.linalg.matrix_rank(total, hermitian=True))

@@ -32,7 +32,14 @@ class Scaling(NamedTuple):
 
 
 def moments(inputs: Inputs, points: Ints) -> Moments:
-    """Mean and variance of every column over rows ``points`` of ``inputs``; 0 without rows."""
+    """Mean and variance of every column over rows ``points`` of ``inputs``; 0 without rows.
+
+    Examples
+    --------
+    >>> found = moments(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([0, 1]))
+    >>> found.means.tolist(), found.variances.tolist()
+    ([2.0, 5.0], [1.0, 0.0])
+    """
     if len(points) == 0:
         return Moments(np.zeros(inputs.shape[1]), np.zeros(inputs.shape[1]))
     rows = np.asarray(inputs[points], dtype=np.float64)
@@ -44,6 +51,14 @@ def pooled(counts: Sequence[int], parts: Sequence[Moments]) -> Moments:
 
     With N = Σ n_i: m = Σ n_i m_i / N and v = Σ n_i (v_i + (m_i − m)²) / N. Sums of squares would
     say the same, but lose all digits of a small variance beside a large mean.
+
+    Examples
+    --------
+    >>> ward = Moments(np.array([1.0]), np.array([0.0]))
+    >>> clinic = Moments(np.array([3.0]), np.array([0.0]))
+    >>> found = pooled([10, 10], [ward, clinic])
+    >>> found.means.tolist(), found.variances.tolist()
+    ([2.0], [1.0])
     """
     weights = np.asarray(counts, dtype=np.float64)
     shares = (weights / weights.sum())[:, np.newaxis]
@@ -57,6 +72,12 @@ def scaling_by(found: Moments, columns: Columns | None) -> Scaling:
     """The scaling to mean 0 and variance 1; a constant column gets scale 1.
 
     Features of categories stay 0 and 1.
+
+    Examples
+    --------
+    >>> found = scaling_by(Moments(np.array([2.0, 5.0]), np.array([4.0, 0.0])), None)
+    >>> found.means.tolist(), found.scales.tolist()
+    ([2.0, 5.0], [2.0, 1.0])
     """
     # A constant column of float32 numbers has a variance of rounding errors alone.
     tiny = np.finfo(np.float32).eps * np.abs(found.means)
@@ -88,7 +109,13 @@ def constant_scaling(columns: Columns | None) -> Scaling:
 
 
 def scaled(rows: Any, by: Scaling) -> NDArray[np.float32]:
-    """``(n, d)`` rows, standardized in float64 and rounded to float32."""
+    """``(n, d)`` rows, standardized in float64 and rounded to float32.
+
+    Examples
+    --------
+    >>> scaled([[4.0], [0.0]], Scaling(np.array([2.0]), np.array([2.0]))).tolist()
+    [[1.0], [-1.0]]
+    """
     standardized = (np.asarray(rows, dtype=np.float64) - by.means) / by.scales
     return standardized.astype(np.float32)
 

@@ -45,12 +45,24 @@ class Inputs(Protocol):
 
 
 def network_shape(shape: InputShape) -> InputShape:
-    """Shape of one point as a network takes it: ``(channels, height, width)`` or ``(d,)``."""
+    """Shape of one point as a network takes it: ``(channels, height, width)`` or ``(d,)``.
+
+    Examples
+    --------
+    >>> network_shape((28, 32, 3)), network_shape((64,))
+    ((3, 28, 32), (64,))
+    """
     return shape if len(shape) == 1 else (shape[2], *shape[:2])
 
 
 def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Arrays whose names begin with ``prefix``, under their names without it."""
+    """Arrays whose names begin with ``prefix``, under their names without it.
+
+    Examples
+    --------
+    >>> sorted(below("sigma/", {"sigma/weight": np.zeros(2), "psi/weight": np.ones(2)}))
+    ['weight']
+    """
     return {
         name.removeprefix(prefix): array
         for name, array in arrays.items()
