@@ -52,6 +52,13 @@ def local_plan(
     stage : number of the round within its training stage, from 1, and the stage's length; by
         default the plan has the step size of the settings.
     told_factor : factor of the step size sent by the server (`plateau`).
+
+    Examples
+    --------
+    >>> from fedul_flwr.config.run_config import parse_flat
+    >>> plan = local_plan(parse_flat({"device": "cpu", "batch-size": 16, "learning-rate": 0.5}))
+    >>> plan.batch_size, plan.learning_rate
+    (16, 0.5)
     """
     device = choose_device(settings.device)
     return LocalPlan(
@@ -76,6 +83,12 @@ def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
     """Factor of step sizes in a round, counted from 1, of a stage of ``rounds`` rounds.
 
     The factor of `plateau` is not included: it depends on losses, and the server sends it.
+
+    Examples
+    --------
+    >>> from fedul_flwr.config.run_config import parse_flat
+    >>> round(rate_factor(parse_flat({"learning-rate-schedule": "cosine"}), 6, 10), 4)
+    0.5
     """
     if settings.learning_rate_schedule != "cosine":
         return 1.0

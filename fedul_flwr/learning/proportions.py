@@ -13,6 +13,11 @@ def log_mean_prediction(logits: Tensor) -> Tensor:
     """Logarithm ``(K,)`` of the mean softmax of ``(n, K)`` logits, log pi_hat of a set.
 
     Computed in log space, so that it is finite even if probabilities underflow.
+
+    Examples
+    --------
+    >>> log_mean_prediction(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()).exp()
+    tensor([0.7000, 0.3000])
     """
     log_p = functional.log_softmax(logits, dim=1)
     return torch.logsumexp(log_p, dim=0) - math.log(len(logits))
@@ -25,6 +30,11 @@ def proportion_loss(logits: Tensor, prior: Tensor) -> Tensor:
     ----------
     logits : ``(n, K)``, outputs for the points of the set.
     prior : ``(K,)``, class priors Pi_m of the set.
+
+    Examples
+    --------
+    >>> proportion_loss(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))
+    tensor(0.6931)
     """
     return -(prior * log_mean_prediction(logits)).sum()
 
@@ -35,6 +45,12 @@ class ProportionLoss(nn.Module):
     Parameters
     ----------
     priors : ``(M, K)``, class priors Pi of a client's sets.
+
+    Examples
+    --------
+    >>> loss = ProportionLoss(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
+    >>> loss(torch.zeros(3, 2), torch.tensor([1, 1, 1]))
+    tensor(0.6931)
     """
 
     priors: Tensor

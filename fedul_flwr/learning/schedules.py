@@ -19,6 +19,11 @@ def ramp_up(server_round: int, rounds: int) -> float:
     ----------
     server_round : from 1.
     rounds : length of the ramp; 0 for no ramp.
+
+    Examples
+    --------
+    >>> [round(ramp_up(number, 10), 2) for number in (1, 5, 10)]
+    [0.02, 0.29, 1.0]
     """
     if server_round >= rounds:
         return 1.0
@@ -35,6 +40,11 @@ def cosine(server_round: int, rounds: int) -> float:
     ----------
     server_round : from 1; counted from the start of a stage if a method restarts the schedule.
     rounds : T, at least 1.
+
+    Examples
+    --------
+    >>> [round(cosine(number, 10), 2) for number in (1, 6, 10)]
+    [1.0, 0.5, 0.02]
     """
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
@@ -49,6 +59,11 @@ def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> floa
     losses : validation losses so far, in the order of the rounds; NaN is not a new minimum.
     patience : at least 1.
     factor : divisor of the step size, above 1.
+
+    Examples
+    --------
+    >>> plateau([1.0, 0.9, 0.95, 0.97], patience=2, factor=2.0)
+    0.5
     """
     least, waited, divisions = math.inf, 0, 0
     for loss in losses:
@@ -72,6 +87,11 @@ def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:
     server_round : t, from 1.
     rounds : T.
     num_classes : K.
+
+    Examples
+    --------
+    >>> signal_threshold("linear", 5, 10, num_classes=2)
+    0.75
     """
     share = math.exp(5.0 * (server_round / rounds - 1.0))
     # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.
@@ -86,6 +106,12 @@ def training_stage(settings: RunConfig, number: int) -> tuple[int, int]:
     Parameters
     ----------
     number : the round's number in the run, from 1.
+
+    Examples
+    --------
+    >>> from fedul_flwr.config.run_config import parse_flat
+    >>> training_stage(parse_flat({"num-rounds": 5}), 2)
+    (2, 5)
     """
     rounds = settings.num_rounds
     if StageSettings.table not in settings.sections:

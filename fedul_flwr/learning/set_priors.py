@@ -32,6 +32,11 @@ def set_likelihoods(posterior: Floats, test_prior: Floats | None) -> Floats:
     ----------
     posterior : ``(n, K)``, eta, rows sum to 1.
     test_prior : ``(K,)``, pi, all positive; ``None`` is uniform.
+
+    Examples
+    --------
+    >>> set_likelihoods(np.array([[0.5, 0.5]]), np.array([0.25, 0.75])).round(4).tolist()
+    [[2.0, 0.6667]]
     """
     return posterior if test_prior is None else np.asarray(posterior / test_prior)
 
@@ -58,6 +63,16 @@ def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichle
     Returns
     -------
     ``(M, K)``, rows sum to 1.
+
+    Examples
+    --------
+    A model that is sure of three points of class 0 and one of class 1, and a set of unknown priors:
+
+    >>> likelihoods = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    >>> half = np.array([[0.5, 0.5]])
+    >>> told = Dirichlet(half, np.array([0.0]))
+    >>> learn_priors(likelihoods, np.array([0, 0, 0, 0]), half, told).tolist()
+    [[0.75, 0.25]]
     """
     exact = np.isinf(told.concentrations)
     shares = priors[sets] * likelihoods
@@ -107,6 +122,16 @@ def check_fit(likelihoods: Floats, sets: Ints, told: Dirichlet) -> PriorFit:
     Parameters
     ----------
     likelihoods, sets, told : as for :func:`learn_priors`.
+
+    Examples
+    --------
+    Of three sets with as many points of both classes, the last one is told otherwise:
+
+    >>> likelihoods, sets = np.tile(np.eye(2), (150, 1)), np.repeat([0, 1, 2], 100)
+    >>> told = Dirichlet.exact(np.array([[0.5, 0.5], [0.5, 0.5], [0.9, 0.1]]))
+    >>> fit = check_fit(likelihoods, sets, told)
+    >>> fit.misfits.tolist(), fit.shares[2].round(4).tolist()
+    ([False, False, True], [0.5, 0.5])
     """
     from scipy.special import chdtrc, chdtri  # scipy.stats takes a client a second to load
 
@@ -147,7 +172,14 @@ def misfits_in_words(
 
 
 def log_likelihoods(likelihoods: Floats, sets: Ints, priors: Floats) -> Floats:
-    """``(M,)``: Σ over the points of set m of log Σ_k Pi_mk p(x | k)."""
+    """``(M,)``: Σ over the points of set m of log Σ_k Pi_mk p(x | k).
+
+    Examples
+    --------
+    >>> half = np.array([[0.5, 0.5]])
+    >>> log_likelihoods(np.eye(2), np.array([0, 0]), half).round(4).tolist()
+    [-1.3863]
+    """
     # A class that is told to be absent, and a model that is sure of it, would make one point
     # decide: no point counts for more than a model that is wrong once in a million.
     density = np.maximum((priors[sets] * likelihoods).sum(axis=1), 1e-6)

@@ -26,6 +26,15 @@ def fit_temperature(logits: Floats, labels: Ints) -> float:
     ----------
     logits : ``(n, K)``, n > 0, finite.
     labels : ``(n,)``.
+
+    Examples
+    --------
+    The model is right for three of four points. With one further point's
+    worth of labels that is 3.5 of 5, and softmax([2, 0] / T) is 0.7 for T = 2 / log(7 / 3):
+
+    >>> logits = np.array([[2.0, 0.0]] * 4)
+    >>> round(fit_temperature(logits, np.array([0, 0, 0, 1])), 2)
+    2.36
     """
     from scipy.optimize import minimize_scalar  # slow to load, and needed at a run's end only
     from scipy.special import log_softmax

@@ -103,7 +103,14 @@ def propagated_scores(
     class_scaling: bool = True,
     seed: bytes = bytes(SEED_BYTES),
 ) -> Floats:
-    """Z, ``(n, K)``, scores of all points, labeled ones too; see :func:`label_propagation`."""
+    """Z, ``(n, K)``, scores of all points, labeled ones too; see :func:`label_propagation`.
+
+    Examples
+    --------
+    >>> points = np.array([[1.0, 0.0], [2.0, 0.0]])
+    >>> propagated_scores(points, [0, -1], similarity="cosine", alpha=0.5).round(4).tolist()
+    [[1.3333], [0.6667]]
+    """
     given = checked_labels(labels)
     if len(given) != len(features):
         raise UserError(f"{len(given)} labels do not go with features of {len(features)} points")

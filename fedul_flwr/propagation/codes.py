@@ -17,7 +17,13 @@ from fedul_flwr.errors import UserError
 
 
 def uniforms(raw: NDArray[np.uint64]) -> Floats:
-    """Uniform numbers in [0, 1), multiples of 2^-53, one from each of ``raw``; same shape."""
+    """Uniform numbers in [0, 1), multiples of 2^-53, one from each of ``raw``; same shape.
+
+    Examples
+    --------
+    >>> uniforms(np.array([0, 2**63], dtype=np.uint64)).tolist()
+    [0.0, 0.5]
+    """
     return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
 
 
@@ -68,6 +74,11 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     ------
     UserError
         For a seed of another length, L that is not a positive multiple of 8, or d < 1.
+
+    Examples
+    --------
+    >>> sum(len(block) for block in projections(bytes(32), num_features=3, num_bits=16))
+    16
     """
     if len(seed) != SEED_BYTES:
         raise UserError(f"the seed of the codes has {len(seed)} bytes; it needs {SEED_BYTES}")
@@ -101,6 +112,14 @@ def encode(features: NDArray[np.floating], seed: bytes, num_bits: int = NUM_BITS
     ------
     UserError
         If features are not a finite matrix, or as for :func:`projections`.
+
+    Examples
+    --------
+    Only directions count, and opposite ones differ in every bit:
+
+    >>> codes = encode(np.array([[1.0, 2.0], [3.0, 6.0], [-1.0, -2.0]]), bytes(32), num_bits=64)
+    >>> hamming(codes, codes)[0].tolist()
+    [0, 0, 64]
     """
     features = checked_features(features)
     check_num_bits(num_bits)
@@ -129,6 +148,11 @@ def cosine_from_hamming(distances: NDArray[np.integer], num_bits: int) -> Floats
     Returns
     -------
     Same shape, in [-1, 1]; exactly 1, 0 and -1 at 0, L / 2 and L.
+
+    Examples
+    --------
+    >>> cosine_from_hamming(np.array([0, 32, 64]), num_bits=64).tolist()
+    [1.0, 0.0, -1.0]
     """
     # The sine of the complement, because cos(pi / 2) is 6e-17 and would count as similar.
     return np.asarray(np.sin(np.pi * (0.5 - np.asarray(distances) / num_bits)), dtype=np.float64)
@@ -154,7 +178,13 @@ def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def directions(features: NDArray[np.floating]) -> Floats:
-    """float64 ``(n, d)``, rows divided by their largest entry: no product over- or underflows."""
+    """float64 ``(n, d)``, rows divided by their largest entry: no product over- or underflows.
+
+    Examples
+    --------
+    >>> directions(np.array([[2.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.5, 1.0], [0.0, 0.0]]
+    """
     wide: Floats = features.astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True)
     np.divide(wide, largest, out=wide, where=largest > 0)
@@ -176,6 +206,12 @@ def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
     ------
     UserError
         If codes are not uint8 matrices of the same length L.
+
+    Examples
+    --------
+    >>> codes = np.array([[0b00000000], [0b00000111]], dtype=np.uint8)
+    >>> hamming(codes, codes).tolist()
+    [[0, 3], [3, 0]]
     """
     from fedul_flwr.propagation.compiled import TILE, tile_distances, tiles
 

@@ -49,6 +49,12 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     ------
     UserError
         If codes are not a uint8 matrix, or k < 1.
+
+    Examples
+    --------
+    >>> codes = np.array([[0b11110000], [0b11110011], [0b00001111]], dtype=np.uint8)
+    >>> neighbours_by_code(codes, k=1).toarray().round(4).tolist()
+    [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     from fedul_flwr.propagation import compiled
 
@@ -72,6 +78,12 @@ def nearest_points(compared: Codes | HammingDistances, k: int) -> sparse.csr_arr
     """The k most similar points of each point, ``(n, n)``, from what the server has of them.
 
     See :func:`neighbours_by_code` and :func:`neighbours_by_distance`.
+
+    Examples
+    --------
+    >>> distances = np.array([[0, 2], [2, 0]])
+    >>> nearest_points(HammingDistances(distances, num_bits=8), k=1).toarray().round(4).tolist()
+    [[0.0, 0.7071], [0.7071, 0.0]]
     """
     if isinstance(compared, Codes):
         return neighbours_by_code(compared.codes, k)
@@ -91,6 +103,14 @@ def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> spars
     ------
     UserError
         If the matrix is not square, not symmetric, or not of integers from 0 to L; or if k < 1.
+
+    Examples
+    --------
+    A distance of L / 2 or more is no similarity:
+
+    >>> distances = np.array([[0, 2, 6], [2, 0, 8], [6, 8, 0]])
+    >>> neighbours_by_distance(distances, num_bits=8, k=1).toarray().round(4).tolist()
+    [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     check_num_bits(num_bits)
     distances = np.asarray(distances)
@@ -124,6 +144,12 @@ def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_a
     ------
     UserError
         If features are not a finite matrix, or k < 1.
+
+    Examples
+    --------
+    >>> points = np.array([[3.0, 4.0], [4.0, 3.0], [-1.0, 0.0]])
+    >>> neighbours_by_cosine(points, k=1).toarray().round(4).tolist()
+    [[0.0, 0.96, 0.0], [0.96, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     features = checked_features(features)
     present = features.any(axis=1)

@@ -73,6 +73,16 @@ def propagation_weights(
     participants : clients that sum their labels, in the order of their points; points of others
         only pass labels on.
     withheld : a client whose labels are excluded; all its points count as unlabeled.
+
+    Examples
+    --------
+    Client 0 has a labeled point, and client 1 its unlabeled neighbor:
+
+    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
+    >>> joint = JointGraph(graph, owners=np.array([0, 1]), labeled=np.array([True, False]))
+    >>> found = propagation_weights(joint, [0, 1], alpha=0.5)
+    >>> found.unlabeled, found.columns[0].astype(float).round(4).tolist()
+    ({0: 0, 1: 1}, [[0.6667]])
     """
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
     asked = ~labeled & np.isin(joint.owners, participants)
@@ -85,7 +95,13 @@ def propagation_weights(
 
 
 def own_rows(unlabeled: Sequence[int], position: int) -> slice:
-    """Rows of the sum that belong to the participant at ``position``."""
+    """Rows of the sum that belong to the participant at ``position``.
+
+    Examples
+    --------
+    >>> own_rows([2, 3], position=1)
+    slice(3, 7, None)
+    """
     start = sum(unlabeled[:position]) + position
     return slice(start, start + unlabeled[position] + 1)
 
@@ -110,6 +126,14 @@ def label_part(
     ------
     UserError
         If columns have another shape, or are not numbers.
+
+    Examples
+    --------
+    One label of class 0, and its influence on one point of each of two clients:
+
+    >>> columns, given, counts = np.array([[0.5], [0.25]]), np.array([[1.0, 0.0]]), np.array([1, 0])
+    >>> label_part(columns, given, counts, unlabeled=[1, 1]).tolist()
+    [[0.5, 0.0], [1.0, 0.0], [0.25, 0.0], [1.0, 0.0]]
     """
     shape = (sum(unlabeled), len(given))
     if columns.shape != shape or columns.dtype.kind not in "fiu":
@@ -129,13 +153,26 @@ def check_counts(counts: Floats) -> None:
     ------
     WrongSumError
         If they are not.
+
+    Examples
+    --------
+    >>> check_counts(np.array([1.0, 0.5]))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fedul_flwr.secure.rowsums.WrongSumError: A sum of labels holds counts that are none: ...
     """
     if (counts < 0).any() or (counts != np.rint(counts)).any():
         raise WrongSumError("A sum of labels holds counts that are none: masks did not cancel.")
 
 
 def scores_of(rows: Floats, *, class_scaling: bool = True) -> Floats:
-    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``."""
+    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``.
+
+    Examples
+    --------
+    >>> rows = np.array([[4.0, 1.0], [2.0, 1.0]])
+    >>> scores_of(rows).tolist()
+    [[2.0, 1.0]]
+    """
     scores, counts = rows[:-1], rows[-1]
     # Exact sums are not negative; negative values are rounding errors of the fixed point.
     scores = np.maximum(scores, 0)

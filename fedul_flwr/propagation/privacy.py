@@ -67,6 +67,13 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
     ------
     UserError
         For arguments outside these ranges.
+
+    Examples
+    --------
+    >>> round(gaussian_sigma(epsilon=1.0, delta=1e-5, sensitivity=1.0), 2)
+    3.73
+    >>> round(gaussian_sigma(epsilon=1.0, delta=1e-5, sensitivity=1.0, releases=4), 2)
+    7.46
     """
     if not 0 < epsilon < math.inf:
         raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
@@ -98,6 +105,12 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     mu : μ = sensitivity / standard deviation, or the root of the sum of several such squares; 0 or
         more.
     delta : δ, in (0, 1).
+
+    Examples
+    --------
+    >>> sigma = gaussian_sigma(epsilon=2.0, delta=1e-5, sensitivity=1.0)
+    >>> round(gaussian_epsilon(1 / sigma, delta=1e-5), 6)
+    2.0
     """
     wanted, low, high = math.log(delta), 0.0, 1.0
     if mu == 0 or 2 * ndtr(mu / 2) - 1 <= delta:  # δ(0) = Φ(μ/2) - Φ(-μ/2)
@@ -149,6 +162,11 @@ def noisy_directions(
     ------
     UserError
         If features are not a finite matrix, or for an invalid sigma.
+
+    Examples
+    --------
+    >>> noisy_directions(np.array([[3.0, 4.0]]), sigma=1e-9).astype(float).round(4).tolist()
+    [[0.6, 0.8]]
     """
     features = checked_features(features)
     if not 0 < sigma < math.inf:
@@ -187,6 +205,13 @@ def randomised_labels(
     ------
     UserError
         For invalid labels, K < 1, or an invalid ε.
+
+    Examples
+    --------
+    With a large ε all labels stay:
+
+    >>> randomised_labels([0, 1, -1], num_classes=2, epsilon=100.0).tolist()
+    [0, 1, -1]
     """
     if not 0 < epsilon < math.inf:
         raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
@@ -215,6 +240,12 @@ class PrivacyPlan:
     labels_epsilon : ε of each label; 0: no privacy.
     releases : largest number of propagations in which a client takes part.
     trains : whether a model is also trained.
+
+    Examples
+    --------
+    >>> plan = PrivacyPlan(1.0, delta=1e-5, labels_epsilon=0.0, releases=4, trains=False)
+    >>> round(plan.sigma, 2)
+    14.92
     """
 
     codes_epsilon: float

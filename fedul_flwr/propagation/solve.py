@@ -49,6 +49,12 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
     ------
     UserError
         For a power that is not positive, or similarities that are negative or not finite.
+
+    Examples
+    --------
+    >>> chain = sparse.csr_array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
+    >>> normalised_graph(chain).toarray().round(4).tolist()
+    [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.7071], [0.0, 0.7071, 0.0]]
     """
     if not 0 < power < np.inf:
         raise UserError(f"the power of edge weights is {power}; it must be positive")
@@ -88,6 +94,11 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     ------
     UserError
         For invalid labels, or K < 1.
+
+    Examples
+    --------
+    >>> one_hot([1, -1, 0], num_classes=2).tolist()
+    [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
     """
     given = checked_classes(labels, num_classes)
     labeled = given != UNLABELED
@@ -121,6 +132,14 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
     ------
     UserError
         For invalid scores or sharpness.
+
+    Examples
+    --------
+    An undecided point goes with the nine that are of class 0:
+
+    >>> scores = [[3.0, 1.0]] * 9 + [[1.0, 1.01]]
+    >>> int(reweigh_by_prior(scores)[-1].argmax())
+    0
     """
     if not 0 < sharpness < np.inf:
         raise UserError(f"the sharpness of scores is {sharpness}; it must be positive")
@@ -199,6 +218,14 @@ def propagate(
     UserError
         If the graph is not square or not finite, Y has another length or is not finite, alpha is
         outside [0, 1), the tolerance outside (0, 1), or both cannot be reached in float64.
+
+    Examples
+    --------
+    Two neighbors, of which the first has a label:
+
+    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
+    >>> propagate(graph, one_hot([0, -1], num_classes=1), alpha=0.5).round(4).tolist()
+    [[1.3333], [0.6667]]
     """
     given = np.array(labels, dtype=np.float64)
     if given.ndim != 2 or len(given) != graph.shape[0] or not np.isfinite(given).all():
@@ -237,6 +264,12 @@ def propagation_columns(
     ------
     UserError
         If a point is not in the graph, or as for :func:`propagate`.
+
+    Examples
+    --------
+    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
+    >>> propagation_columns(graph, [0], alpha=0.5).round(4).tolist()
+    [[1.3333], [0.6667]]
     """
     points = np.asarray(labeled)
     size = graph.shape[0]
@@ -256,6 +289,11 @@ def scaled_by_class(columns: Floats, counts: ArrayLike) -> Floats:
 
     It can be done before or after the propagation, as S (Y D) = (S Y) D. Columns of classes without
     labels do not change.
+
+    Examples
+    --------
+    >>> scaled_by_class(np.array([[6.0, 6.0, 0.0]]), [3, 1, 0]).tolist()
+    [[2.0, 6.0, 0.0]]
     """
     number = np.asarray(counts, dtype=np.float64)
     return np.asarray(columns / np.where(number > 0, number, 1))

@@ -61,6 +61,12 @@ def split_share(part: Floats, own: slice, participants: int, mask: Words | None 
     ------
     UserError
         If numbers are not finite or too large for the sum.
+
+    Examples
+    --------
+    >>> share = split_share(np.array([[1.0], [2.0]]), own=slice(0, 1), participants=2)
+    >>> from_words(share.sent).tolist(), from_words(share.kept).tolist()
+    ([[2.0]], [[1.0]])
     """
     words = to_words(part, participants)
     if mask is not None:
@@ -79,6 +85,13 @@ def pair_masks(
     own : this client's number, which determines who of the two adds and who subtracts.
     shape : shape of the summand.
     stream : dtype of the numbers that are added or subtracted, of 8 bytes or fewer.
+
+    Examples
+    --------
+    >>> key = bytes(32)
+    >>> one, other = pair_masks({1: key}, 0, (1, 2)), pair_masks({0: key}, 1, (1, 2))
+    >>> (one + other).tolist()
+    [[0, 0]]
     """
     mask = np.zeros(shape, dtype=np.uint64)
     for peer, key in keys.items():
@@ -94,6 +107,11 @@ def check_words(keys: Mapping[int, bytes], num_classes: int) -> Words:
     Parameters
     ----------
     keys : as for :func:`pair_masks`; rows are in ascending order of the clients.
+
+    Examples
+    --------
+    >>> check_words({1: bytes(32), 2: bytes(32)}, num_classes=3).shape
+    (2, 3)
     """
     streams = [keystream(derive(keys[peer], b"check"), 8 * num_classes) for peer in sorted(keys)]
     words = np.array(streams, dtype=np.uint8).reshape(len(keys), 8 * num_classes)
@@ -109,7 +127,15 @@ def check_row(words: Words, own: int, peers: Iterable[int]) -> Words:
 
 
 def check_holds(rows: Mapping[int, Words]) -> bool:
-    """Whether the participants' check rows ``(K,)`` add up to 0."""
+    """Whether the participants' check rows ``(K,)`` add up to 0.
+
+    Examples
+    --------
+    >>> key = bytes(32)
+    >>> one, other = check_words({1: key}, 2), check_words({0: key}, 2)
+    >>> check_holds({0: check_row(one, 0, [1])[0], 1: check_row(other, 1, [0])[0]})
+    True
+    """
     return not sum(rows.values(), np.zeros((), np.uint64)).any()
 
 
@@ -150,6 +176,13 @@ def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int,
     ------
     UserError
         For a message of another shape, with its client.
+
+    Examples
+    --------
+    >>> sent = {0: to_words(np.array([[2.0]])), 1: to_words(np.array([[5.0]]))}
+    >>> sums = sum_shares(sent, sizes={0: 1, 1: 1})
+    >>> from_words(sums[0]).tolist(), from_words(sums[1]).tolist()
+    ([[5.0]], [[2.0]])
     """
     total = sum(sizes.values())
     # The server does not know K: take the most frequent one, so that the error names the outlier.
@@ -179,6 +212,11 @@ def open_rows(kept: Words, received: Words) -> Floats:
         If rows have another shape than those that were kept.
     WrongSumError
         If they have an impossible value.
+
+    Examples
+    --------
+    >>> open_rows(kept=to_words(np.array([[1.0]])), received=to_words(np.array([[2.5]]))).tolist()
+    [[3.5]]
     """
     if received.dtype != np.uint64 or received.shape != kept.shape:
         raise UserError(
@@ -203,6 +241,11 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
     ------
     UserError
         If numbers are not finite, or so large that a sum of all participants could overflow.
+
+    Examples
+    --------
+    >>> to_words(np.array([1.0])).tolist() == [2**40]
+    True
     """
     largest = np.abs(numbers).max(initial=0)
     if not largest * participants < LARGEST_SUM:  # this form also refuses NaN
@@ -217,5 +260,10 @@ def from_words(words: Words) -> Floats:
     """Convert fixed-point words to numbers of the same shape.
 
     The upper half of the ring represents negative numbers: the range is [-2^23, 2^23).
+
+    Examples
+    --------
+    >>> from_words(to_words(np.array([0.5, -2.0]))).tolist()
+    [0.5, -2.0]
     """
     return np.asarray(words.view(np.int64) * 2.0**-FRACTION_BITS, dtype=np.float64)

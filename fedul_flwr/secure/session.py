@@ -57,7 +57,13 @@ _NONCE = bytes(16)  # each key is used for one stream, so the nonce can be const
 
 
 def keystream(key: bytes, size: int) -> Bytes:
-    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key used only once."""
+    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key used only once.
+
+    Examples
+    --------
+    >>> keystream(bytes(32), 4).tobytes().hex()
+    '76b8e0ad'
+    """
     encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
     stream = np.zeros(size, dtype=np.uint8)
     encryptor.update_into(stream.data, stream.data)  # zeros, overwritten by zeros XOR stream
@@ -106,6 +112,13 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
     ------
     UserError
         For a public key that makes the secret predictable, or of another length.
+
+    Examples
+    --------
+    >>> one, other = new_private_key(os.urandom), new_private_key(os.urandom)
+    >>> secret = pair_secret(one, public_key(other), peer=1)
+    >>> secret == pair_secret(other, public_key(one), peer=0)
+    True
     """
     own = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES])
     try:
@@ -137,12 +150,25 @@ def capsule_opener(private: bytes) -> Callable[[bytes], bytes]:
     ------
     UserError
         If the installed ``cryptography`` has no ML-KEM.
+
+    Examples
+    --------
+    >>> private = new_private_key(os.urandom)
+    >>> sealed = encapsulate(public_key(private), peer=1)
+    >>> capsule_opener(private)(sealed.capsule) == sealed.secret
+    True
     """
     return _decapsulator(private).decapsulate
 
 
 def is_public_key(public: bytes) -> bool:
-    """Whether secrets can be made with a key: it is a whole one, and not of small order."""
+    """Whether secrets can be made with a key: it is a whole one, and not of small order.
+
+    Examples
+    --------
+    >>> is_public_key(bytes(PUBLIC_BYTES))
+    False
+    """
     try:
         pair_secret(bytes(PRIVATE_BYTES), public, 0)
         encapsulate(public, 0)
@@ -200,7 +226,14 @@ class Place:
 
 
 def derive(secret: bytes, info: bytes) -> bytes:
-    """HKDF-SHA256 without salt: 32 bytes."""
+    """HKDF-SHA256 without salt: 32 bytes.
+
+    Examples
+    --------
+    >>> secret = bytes(32)
+    >>> len(derive(secret, b"masks")), derive(secret, b"masks") == derive(secret, b"key")
+    (32, False)
+    """
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
 
 
@@ -214,6 +247,13 @@ def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes
     ------
     UserError
         For more than :data:`MOST_BYTES`, with client and step.
+
+    Examples
+    --------
+    >>> place = Place(bytes(32), attempt=0, step="masks", source=0, destination=1)
+    >>> sealed = seal({"sum": np.array([1, 2])}, bytes(32), place, os.urandom)
+    >>> unseal(sealed, bytes(32), place)["sum"].tolist()
+    [1, 2]
     """
     plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if len(plain) > MOST_BYTES:
@@ -586,7 +626,14 @@ def join(
 
 
 def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:
-    """Refuse fewer than ``fewest`` participants."""
+    """Refuse fewer than ``fewest`` participants.
+
+    Examples
+    --------
+    >>> require_enough([0, 1])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fedul_flwr.errors.UserError: 2 client(s) cannot hide from each other what they add up: ...
+    """
     count = len(list(clients))
     if count < fewest:
         raise UserError(
@@ -608,6 +655,11 @@ def pairs_of(client: int, participants: Sequence[int]) -> tuple[tuple[int, ...],
     """Peers with whom a client is owner, and with whom evaluator: each pair once, balanced.
 
     On a circle of participants each one owns the pairs with the following half of the circle.
+
+    Examples
+    --------
+    >>> pairs_of(0, [0, 1, 2]), pairs_of(1, [0, 1, 2])
+    (((1,), (2,)), ((2,), (0,)))
     """
     count, place = len(participants), participants.index(client)
     evaluators: list[int] = []
