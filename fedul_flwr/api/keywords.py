@@ -28,6 +28,11 @@ def flat_settings(keywords: Mapping[str, Any]) -> dict[str, Scalar]:
     ------
     UserError
         For a value that no setting can have.
+
+    Examples
+    --------
+    >>> flat_settings({"local_epochs": 1, "fedul": {"num_sets": 5}, "test_prior": [0.9, 0.1]})
+    {'local-epochs': 1, 'fedul.num-sets': 5, 'test-prior': '0.9,0.1'}
     """
     return with_rounds(flatten(_plain(keywords)))
 

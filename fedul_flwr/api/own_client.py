@@ -123,6 +123,14 @@ class FedULClient(PlainClient):
     ------
     OwnDataError
         If sets and priors cannot be used. The text stays on the client's machine.
+
+    Examples
+    --------
+    >>> ill_and_sound = [[[38.5, 110.0], [36.6, 70.0]], [[36.5, 68.0], [36.8, 72.0]]]
+    >>> client = FedULClient(ill_and_sound, priors=[[0.5, 0.5], [0.1, 0.9]])
+    >>> FedULClient(ill_and_sound, priors=[[0.5, 0.5]])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    fedul_flwr.errors.OwnDataError: priors have the shape (1, 2); they must be (2, classes), ...
     """
 
     method = "fedul"

@@ -251,7 +251,13 @@ class XCLP(PlainStrategy):
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of one point, or a UserError."""
+    """Shape of one point, or a UserError.
+
+    Examples
+    --------
+    >>> checked_shape([28, 28, 1])
+    (28, 28, 1)
+    """
     found = tuple(shape)
     if len(found) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in found):
         raise UserError(f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).")
@@ -259,7 +265,13 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
-    """Names of the classes, numbers from 0 by default."""
+    """Names of the classes, numbers from 0 by default.
+
+    Examples
+    --------
+    >>> class_names(3), class_names(["ill", "sound"])
+    (('0', '1', '2'), ('ill', 'sound'))
+    """
     names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
     if len(names) < 2 or any("," in name or name != name.strip() for name in names):
         raise UserError(f"classes is {classes!r}; two or more are needed, named without commas.")

@@ -55,6 +55,11 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     ------
     UserError
         If it is none of them, or its parts have different shapes.
+
+    Examples
+    --------
+    >>> as_array([np.zeros(3), np.ones(3)]).shape
+    (2, 3)
     """
     first = values[0] if isinstance(values, list | tuple) and values else None
     if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
@@ -265,6 +270,11 @@ def stored_points(
     ------
     UserError
         If the points are of another kind or width than ``shape``, or cannot be read.
+
+    Examples
+    --------
+    >>> stored_points([[1, 2], [3, 4]])[:].tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
     """
     where = "x"
     opened: Images | Table

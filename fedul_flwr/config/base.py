@@ -245,7 +245,13 @@ def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The most similar known name as the end of a message; empty if none is similar."""
+    """The most similar known name as the end of a message; empty if none is similar.
+
+    Examples
+    --------
+    >>> nearest("fedull", ["fedul", "xclp"])
+    "; did you mean 'fedul'?"
+    """
     close = difflib.get_close_matches(name[:100], list(known), n=1)
     if close and len(name) == len(close[0]) < 4 and sorted(name) != sorted(close[0]):
         return ""  # another letter of three makes another word: gpu, cpu

@@ -426,6 +426,11 @@ def find_method(name: str) -> Method:
     ------
     UserError
         If the name is unknown, or the reference cannot be imported or is not a method.
+
+    Examples
+    --------
+    >>> find_method("fedul").data, find_method("xclp-predict").trains
+    ('unlabeled-sets', False)
     """
     if name in METHODS:
         return METHODS[name]

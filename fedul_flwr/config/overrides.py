@@ -34,6 +34,11 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
     ------
     UserError
         If one cannot be read.
+
+    Examples
+    --------
+    >>> parse_overrides(["method=fedul num-rounds=5", "fedul.num-sets=20"])
+    {'method': 'fedul', 'num-rounds': 5, 'fedul.num-sets': 20}
     """
     settings: dict[str, bool | int | float | str] = {}
     for value in values:
@@ -79,7 +84,13 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Tables within tables as dotted keys; UserError for a value that no setting can have."""
+    """Tables within tables as dotted keys; UserError for a value that no setting can have.
+
+    Examples
+    --------
+    >>> flatten({"num-rounds": 5, "fedul": {"num-sets": 20}})
+    {'num-rounds': 5, 'fedul.num-sets': 20}
+    """
     flat: dict[str, bool | int | float | str] = {}
     if prefix.count(".") > 2:  # no setting lies so deep
         raise UserError(f"Setting {prefix[:100]}… lies in too many tables.")

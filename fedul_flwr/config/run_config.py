@@ -53,13 +53,27 @@ class Ineffective(NamedTuple):
 
 
 class RunConfig(SharedSettings):
-    """All settings of one run: the shared ones and the tables that its choices use."""
+    """All settings of one run: the shared ones and the tables that its choices use.
+
+    Examples
+    --------
+    >>> config = parse_flat({"num-rounds": 5})
+    >>> config.num_rounds, config.to_flat()["num-rounds"]
+    (5, 5)
+    """
 
     sections: Mapping[str, Settings] = Field(default_factory=dict, exclude=True, repr=False)
     """Tables in use by name (method, base, partition)."""
 
     def __getitem__(self, kind: type[S]) -> S:
-        """The run's settings of class ``kind``, or its defaults if the run has no such table."""
+        """The run's settings of class ``kind``, or its defaults if the run has no such table.
+
+        Examples
+        --------
+        >>> from fedul_flwr.config.method_settings import UnlabeledSetSettings
+        >>> parse_flat({"method": "fedul", "fedul.num-sets": 20})[UnlabeledSetSettings].num_sets
+        20
+        """
         found = self.sections.get(kind.table)
         if found is None:
             return kind()
@@ -139,7 +153,13 @@ def all_sections() -> dict[str, type[Settings]]:
 
 
 def default_flat() -> dict[str, Scalar]:
-    """Every key of every table with its default, as in ``[tool.flwr.app.config]``."""
+    """Every key of every table with its default, as in ``[tool.flwr.app.config]``.
+
+    Examples
+    --------
+    >>> default_flat()["num-rounds"], default_flat()["fedul.num-sets"]
+    (30, 10)
+    """
     flat = dict(SharedSettings.defaults())
     for name, kind in all_sections().items():
         flat |= {f"{name}.{key}": value for key, value in kind.defaults().items()}
@@ -156,6 +176,14 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     ------
     UserError
         For an unknown key, a wrong type, a value out of range, or a key without effect in this run.
+
+    Examples
+    --------
+    >>> parse_flat({"method": "fedul", "local-epochs": 2}).local_epochs
+    2
+    >>> parse_flat({"num-round": 5})
+    Traceback (most recent call last):
+    fedul_flwr.errors.UserError: Unknown setting 'num-round'; did you mean 'num-rounds'?
     """
     flat = _with_own_table(with_rounds(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
@@ -208,7 +236,14 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
 
 
 def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
-    """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
+    """Keys that can have an effect with the method, base and partition that ``flat`` chooses.
+
+    Examples
+    --------
+    >>> keys = keys_in_use({"method": "fedul"})
+    >>> "fedul.num-sets" in keys, "xclp.k" in keys
+    (True, False)
+    """
     shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
     tables = _sections_in_use(shared, find_method(shared.method))
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())

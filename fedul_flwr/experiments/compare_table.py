@@ -50,6 +50,14 @@ class Estimate:
 
         The interval is that of Student's t: its half is t·s/√n with the 0.975 quantile t of n − 1
         degrees of freedom and the sample standard deviation s of the n values.
+
+        Examples
+        --------
+        >>> found = Estimate.of([1.0, 2.0, 3.0])
+        >>> found.mean, found.std, found.count
+        (2.0, 1.0, 3)
+        >>> round(found.half_width, 2)
+        2.48
         """
         count = len(values)
         if count < 2:
@@ -59,7 +67,13 @@ class Estimate:
         return cls(fmean(values), std, count, half)
 
     def text(self, digits: int) -> str:
-        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known."""
+        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known.
+
+        Examples
+        --------
+        >>> Estimate.of([1.0, 2.0, 3.0]).text(digits=2)
+        '2.00 ± 2.48 (1.00), 3 seeds'
+        """
         if self.mean is None:
             return "–"
         half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
@@ -98,6 +112,12 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
     ----------
     errors : the known test errors (percent) of every run by seed. Runs need not have the same
         seeds; each is tested over the seeds that it shares with the best.
+
+    Examples
+    --------
+    >>> ranked = rank({"fedul": {0: 1.0, 1: 2.0}, "fedllp": {0: 3.0, 1: 5.0}})
+    >>> ranked["fedul"].best, ranked["fedllp"].error.mean, ranked["fedllp"].pairs
+    (True, 4.0, (0, 1))
     """
     found = {name: Estimate.of(list(known.values())) for name, known in errors.items()}
     means = {name: error.mean for name, error in found.items() if error.mean is not None}
@@ -129,6 +149,12 @@ def stack_curves(
     Returns
     -------
     The rounds that all runs measured, and the errors (runs x rounds).
+
+    Examples
+    --------
+    >>> rounds, errors = stack_curves([{1: 50.0, 2: 40.0}, {1: 30.0, 2: 20.0, 3: 10.0}])
+    >>> rounds, errors.tolist()
+    ([1, 2], [[50.0, 40.0], [30.0, 20.0]])
     """
     measured = [known for known in series if known]
     rounds = sorted(set.intersection(*map(set, measured))) if measured else []
@@ -140,6 +166,13 @@ def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
     If all differences are equal, the statistic is 0/0 or infinite. The p-value is then its limit:
     1 if the differences are 0, and 0 otherwise.
+
+    Examples
+    --------
+    The differences 1, 2 and 3 have the statistic t = 2 / (1 / √3) with two degrees of freedom:
+
+    >>> round(paired_p_value([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]), 4)
+    0.0742
     """
     differences = np.subtract(first, second)
     if np.ptp(differences) == 0:
@@ -169,20 +202,42 @@ def print_table(
 
 
 def markdown_table(head: Sequence[str], lines: Lines, numbers: int = 0) -> list[str]:
-    """Lines of a Markdown table; the last ``numbers`` columns are aligned to the right."""
+    """Lines of a Markdown table; the last ``numbers`` columns are aligned to the right.
+
+    Examples
+    --------
+    >>> print(*markdown_table(["run", "error"], [["fedul", "2.98"]], numbers=1), sep="\\n")
+    | run | error |
+    | --- | ---: |
+    | fedul | 2.98 |
+    """
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return [f"| {' | '.join(line)} |" for line in (head, rule, *lines)]
 
 
 def markdown_text(text: str) -> str:
-    """``text`` with the special characters of Markdown escaped."""
+    """``text`` with the special characters of Markdown escaped.
+
+    Examples
+    --------
+    >>> print(markdown_text("num_sets"))
+    num\\_sets
+    """
     for sign in "\\|*_`<":
         text = text.replace(sign, f"\\{sign}")
     return text
 
 
 def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
-    """One or more lines by column as CSV; None is an empty field."""
+    """One or more lines by column as CSV; None is an empty field.
+
+    Examples
+    --------
+    >>> print(csv_text([{"run": "fedul", "error": 2.98}, {"run": "xclp", "error": None}]), end="")
+    run,error
+    fedul,2.98
+    xclp,
+    """
     import pandas as pd
 
     rows = [{k: write_cell(v) if isinstance(v, str) else v for k, v in x.items()} for x in lines]
@@ -262,6 +317,11 @@ def parse_measures(text: str) -> tuple[str, ...]:
     ------
     UserError
         If one does not exist, or is named twice.
+
+    Examples
+    --------
+    >>> parse_measures("balanced-accuracy, auc")
+    ('balanced-accuracy', 'auc')
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:

@@ -24,6 +24,12 @@ def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> A
     ----------
     records : n records with arrays of the same names and shapes, at least one.
     weights : n weights of any sign, whose sum is not 0.
+
+    Examples
+    --------
+    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (1.0, 4.0)]
+    >>> weighted_mean(models, [3, 1])["weight"].numpy().tolist()
+    [1.75]
     """
     total = sum(weights)
     mean: dict[str, NDArray[Any]] = {}
@@ -52,6 +58,13 @@ def average_buffers(
     weights : ``(n,)``, not negative, of a positive sum.
     kept : the arrays before the round.
     robust : the median of every value, which less than half of the clients cannot move at will.
+
+    Examples
+    --------
+    >>> models = [array_record({"mean": PlainArray.of(np.array([x]))}) for x in (1.0, 2.0, 9.0)]
+    >>> found = average_buffers(models, np.ones(3), ["mean"], models[0], robust=True)
+    >>> found["mean"].numpy().tolist()
+    [2.0]
     """
     share = weights / weights.sum()
     result: dict[str, Array] = {}
@@ -67,7 +80,15 @@ def average_buffers(
 
 
 def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord) -> ArrayRecord:
-    """Weights and buffers in the order and the dtypes of ``model`` (adaptive bases widen them)."""
+    """Weights and buffers in the order and the dtypes of ``model`` (adaptive bases widen them).
+
+    Examples
+    --------
+    >>> model = array_record({"weight": PlainArray.of(np.zeros(1, dtype=np.float32))})
+    >>> wide = array_record({"weight": PlainArray.of(np.array([0.5]))})
+    >>> merge(wide, {}, model)["weight"].numpy().dtype.name
+    'float32'
+    """
     merged = {}
     for name, before in model.items():
         if name in buffers:
@@ -116,7 +137,13 @@ def refuse_non_finite(
 
 
 def is_finite(record: ArrayRecord) -> bool:
-    """Whether no array of ``record`` holds NaN or infinity."""
+    """Whether no array of ``record`` holds NaN or infinity.
+
+    Examples
+    --------
+    >>> is_finite(array_record({"weight": PlainArray.of(np.array([1.0, np.nan]))}))
+    False
+    """
     return all(np.isfinite(array.numpy()).all() for array in record.values())
 
 

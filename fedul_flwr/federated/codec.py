@@ -341,6 +341,15 @@ def changed_values(
         empty if there is none, as in the first round, which costs both parts whole.
     helpers : psi of its helpers.
     threshold, cutoff : least difference that counts, and least value of psi.
+
+    Examples
+    --------
+    >>> new = {"theta": {"weight": np.array([1.0, 2.0, 3.0], dtype=np.float32)}}
+    >>> held = {"theta": {"weight": np.array([1.0, 2.0, 4.0], dtype=np.float32)}}
+    >>> changed_values(new, held, helpers=[], threshold=0.0, cutoff=0.0)
+    1
+    >>> changed_values(new, {}, helpers=[], threshold=0.0, cutoff=0.0)
+    3
     """
     psi = unlabeled_part(parts)
     cutoff = cutoff if psi == PSI else 0.0

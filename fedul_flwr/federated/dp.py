@@ -159,6 +159,14 @@ def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
     ----------
     update, start : floating-point arrays of the same names, types and shapes.
     norm : C, above 0.
+
+    Examples
+    --------
+    >>> update = array_record({"weight": PlainArray.of(np.array([3.0, 4.0]))})
+    >>> start = array_record({"weight": PlainArray.of(np.zeros(2))})
+    >>> clip_update(update, start, norm=1.0)
+    >>> update["weight"].numpy().round(4).tolist()
+    [0.6, 0.8]
     """
     length = update_norm(update, start)
     if length <= norm:
@@ -174,6 +182,12 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
 
     Noise comes from ChaCha20 under a key of the operating system: from no seed, as the run's would
     reveal it, and from no generator whose state follows from what it has drawn.
+
+    Examples
+    --------
+    >>> model = array_record({"weight": PlainArray.of(np.array([1.0, 2.0, 3.0]))})
+    >>> with_noise(model, deviation=1e-9)["weight"].numpy().round(4).tolist()
+    [1.0, 2.0, 3.0]
     """
     noisy = {}
     for name, array in arrays.items():

@@ -341,6 +341,11 @@ def normalizer_of(steps: float, momentum: float) -> float:
 
     It is the sum of the velocities (1 − rho^k)/(1 − rho), k = 1 … s (Wang et al. 2020, section
     4.1), as :func:`fedul_flwr.learning.local.local_normalizer` adds them up.
+
+    Examples
+    --------
+    >>> normalizer_of(3, momentum=0.0), normalizer_of(2, momentum=0.5)
+    (3.0, 2.5)
     """
     rest = momentum * (1 - math.pow(momentum, steps)) / (1 - momentum)
     return (steps - rest) / (1 - momentum)
@@ -383,7 +388,15 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
 
 
 def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:
-    """L2 norm of ``update`` − ``start`` over all floating-point arrays of the two."""
+    """L2 norm of ``update`` − ``start`` over all floating-point arrays of the two.
+
+    Examples
+    --------
+    >>> from fedul_flwr.federated.messages import to_record
+    >>> update = to_record({"weight": np.array([3.0, 4.0])})
+    >>> update_norm(update, to_record({"weight": np.zeros(2)}))
+    5.0
+    """
     total = 0.0
     for name, before in start.items():
         if np.issubdtype(np.dtype(before.dtype), np.floating):

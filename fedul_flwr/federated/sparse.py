@@ -60,6 +60,16 @@ def encode(
     ------
     ValueError
         If names, types or shapes differ, or a name ends like the parts of ``record``.
+
+    Examples
+    --------
+    One of a thousand values changes, so it is sent with its position:
+
+    >>> held = {"weight": np.zeros(1000)}
+    >>> new = {"weight": np.r_[np.zeros(999), 1.0]}
+    >>> update = encode(new, held, threshold=0.0)
+    >>> update.changed, sorted(update.record)
+    (1, ['weight/indices', 'weight/values'])
     """
     for name in new:
         if name.endswith(PARTS):
@@ -93,6 +103,13 @@ def decode(record: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]])
     ------
     ValueError
         If the record does not fit ``held``; the message names the array.
+
+    Examples
+    --------
+    >>> held, new = {"weight": np.zeros(1000)}, {"weight": np.r_[np.zeros(999), 1.0]}
+    >>> update = encode(new, held, threshold=0.0)
+    >>> decode(update.record, held)["weight"][-2:].tolist()
+    [0.0, 1.0]
     """
     if not held:
         if odd := sorted(key for key in record if key.endswith(PARTS)):

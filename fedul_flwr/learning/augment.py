@@ -211,6 +211,12 @@ def mixed(inputs: Tensor, others: Tensor, shares: Tensor) -> Tensor:
     inputs : ``(n, d)``.
     others : int64 ``(n,)``, o, rows of ``inputs``.
     shares : ``(n,)``, s, between 0 and 1/2.
+
+    Examples
+    --------
+    >>> points, others = torch.tensor([[0.0], [8.0]]), torch.tensor([1, 0])
+    >>> mixed(points, others, torch.tensor([0.25, 0.0])).tolist()
+    [[2.0], [8.0]]
     """
     return torch.lerp(inputs, inputs[others], shares.to(inputs.dtype)[:, None])
 

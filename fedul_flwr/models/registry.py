@@ -87,6 +87,12 @@ def build_model(
     UserError
         For an unknown name, an invalid reference, images too small for the architecture, or vectors
         for an architecture that takes images.
+
+    Examples
+    --------
+    >>> model = build_model("mlp", input_shape=(4,), num_classes=3)
+    >>> tuple(model(torch.zeros(2, 4)).shape)
+    (2, 3)
     """
     plain = name.removesuffix(SUFFIX)
     builder = _find(plain)

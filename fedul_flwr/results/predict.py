@@ -222,7 +222,16 @@ class Predictor:
     def predict(
         self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
+        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`.
+
+        Examples
+        --------
+        A model whose logits are the points themselves:
+
+        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"))
+        >>> predictor.predict(np.array([[5.0, 0.0], [0.0, 5.0]], dtype=np.float32)).tolist()
+        [0, 1]
+        """
         labels: NDArray[np.int64] = self.predict_proba(inputs, batch_size, priors).argmax(axis=1)
         return labels
 
@@ -243,6 +252,15 @@ class Predictor:
         ------
         UserError
             If points have another shape than the model's, or priors cannot be used.
+
+        Examples
+        --------
+        >>> half, points = np.array([0.5, 0.5]), np.zeros((1, 2), dtype=np.float32)
+        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), priors=half)
+        >>> predictor.predict_proba(points).round(4).tolist()
+        [[0.5, 0.5]]
+        >>> predictor.predict_proba(points, priors=[0.1, 0.9]).round(4).tolist()
+        [[0.1, 0.9]]
         """
         wanted = None if priors is None else self.checked_priors(priors)
         posterior = self._softmax(inputs, batch_size)
@@ -252,6 +270,15 @@ class Predictor:
         """Class priors ``(K,)`` of images, from the result of :meth:`predict_proba` without priors.
 
         By EM (:func:`fedul_flwr.data.class_priors.estimate_prior`); needs one image or more.
+
+        Examples
+        --------
+        Three points of one class, one of the other, and a pseudo point of each:
+
+        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), np.array([0.5, 0.5]))
+        >>> probabilities = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+        >>> predictor.estimate_priors(probabilities).round(4).tolist()
+        [0.6667, 0.3333]
         """
         try:
             return estimate_prior(probabilities, self.trained_priors())
@@ -268,7 +295,14 @@ class Predictor:
         return self.priors
 
     def checked_priors(self, priors: ArrayLike) -> NDArray[np.float64]:
-        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them."""
+        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them.
+
+        Examples
+        --------
+        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), np.array([0.5, 0.5]))
+        >>> predictor.checked_priors([0.25, 0.75]).tolist()
+        [0.25, 0.75]
+        """
         trained = self.trained_priors()
         try:
             wanted = checked_prior(priors)

@@ -35,6 +35,13 @@ def measures(probabilities: Floats, labels: Ints) -> Measured:
     ``points`` (n); ``error``; ``balanced_accuracy``; ``auc``; ``ece``, ``nll``, ``brier``; lists
     ``recall`` and ``precision`` of all classes; ``confusion`` and ``reliability``. None stands for
     a value that is not defined; without finite probabilities that is so for all that need them.
+
+    Examples
+    --------
+    >>> probabilities = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.2, 0.8]])
+    >>> found = measures(probabilities, np.array([0, 0, 1, 1]))
+    >>> found["error"], found["recall"], found["confusion"]
+    (25.0, [100.0, 50.0], [[2, 0], [1, 1]])
     """
     num_classes = probabilities.shape[1]
     predicted = probabilities.argmax(axis=1)
@@ -68,6 +75,13 @@ def confusion(labels: Ints, predicted: Ints, num_classes: int) -> Ints:
     Returns
     -------
     ``(K, K)``, or ``(K, K + 1)`` if a prediction is missing: the last column counts these.
+
+    Examples
+    --------
+    >>> confusion(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]), num_classes=2).tolist()
+    [[2, 0], [1, 1]]
+    >>> confusion(np.array([0, 1]), np.array([0, -1]), num_classes=2).tolist()
+    [[1, 0, 0], [0, 0, 1]]
     """
     width = num_classes + bool((predicted < 0).any())
     columns = np.where(predicted < 0, num_classes, predicted)
@@ -76,17 +90,35 @@ def confusion(labels: Ints, predicted: Ints, num_classes: int) -> Ints:
 
 
 def recalls(matrix: Ints) -> Floats:
-    """``(K,)`` percent of the points of each class that were named it; NaN for an absent class."""
+    """``(K,)`` percent of the points of each class that were named it; NaN for an absent class.
+
+    Examples
+    --------
+    >>> recalls(np.array([[2, 0], [1, 1]])).tolist()
+    [100.0, 50.0]
+    """
     return _percent(matrix.diagonal(), matrix.sum(axis=1))
 
 
 def precisions(matrix: Ints) -> Floats:
-    """``(K,)`` percent of the points named each class that are of it; NaN if none was named it."""
+    """``(K,)`` percent of the points named each class that are of it; NaN if none was named it.
+
+    Examples
+    --------
+    >>> precisions(np.array([[2, 0], [1, 1]])).round(2).tolist()
+    [66.67, 100.0]
+    """
     return _percent(matrix.diagonal(), matrix[:, : len(matrix)].sum(axis=0))
 
 
 def balanced_accuracy(matrix: Ints) -> float | None:
-    """Mean recall in percent over the classes that occur; None if none does."""
+    """Mean recall in percent over the classes that occur; None if none does.
+
+    Examples
+    --------
+    >>> balanced_accuracy(np.array([[2, 0], [1, 1]]))
+    75.0
+    """
     known = recalls(matrix)[matrix.sum(axis=1) > 0]
     return float(known.mean()) if len(known) else None
 
@@ -104,6 +136,11 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
     Returns
     -------
     Σ_k pi_k (100 - recall_k) / Σ_k pi_k; None if no class occurs.
+
+    Examples
+    --------
+    >>> round(prior_error(np.array([[2, 0], [1, 1]]), np.array([0.8, 0.2])), 4)
+    10.0
     """
     occurs = matrix.sum(axis=1) > 0
     if not occurs.any():
@@ -112,7 +149,13 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
 
 
 def per_class(matrix: Ints) -> Measured:
-    """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix."""
+    """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix.
+
+    Examples
+    --------
+    >>> per_class(np.array([[2, 0], [1, 1]]))["balanced_accuracy"]
+    75.0
+    """
     return {
         "balanced_accuracy": balanced_accuracy(matrix),
         "recall": defined(recalls(matrix)),
@@ -125,6 +168,14 @@ def auc(probabilities: Floats, labels: Ints) -> float | None:
 
     For two classes both areas are equal: it is the usual, binary AUC. None if only one class
     occurs.
+
+    Examples
+    --------
+    Of the four pairs of a point of each class, three are in the right order:
+
+    >>> probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.7, 0.3], [0.2, 0.8]])
+    >>> auc(probabilities, np.array([0, 0, 1, 1]))
+    0.75
     """
     from sklearn.metrics import roc_auc_score  # here, as a run's start would load it
 
@@ -146,6 +197,12 @@ def reliability(confidence: Floats, right: Any) -> dict[str, Floats]:
     Returns
     -------
     Per bin ``points``, and in percent ``confidence`` and ``accuracy``, NaN for an empty bin.
+
+    Examples
+    --------
+    >>> bins = reliability(np.array([0.95, 0.95]), np.array([True, False]))
+    >>> bins["points"][-1].item(), bins["accuracy"][-1].item(), len(bins["points"])
+    (2.0, 50.0, 15)
     """
     bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
     points = np.bincount(bins, minlength=BINS)
@@ -162,6 +219,12 @@ def calibration_error(bins: dict[str, Floats]) -> float:
     Parameters
     ----------
     bins : from :func:`reliability`.
+
+    Examples
+    --------
+    >>> bins = reliability(np.array([0.95, 0.95]), np.array([True, False]))
+    >>> round(calibration_error(bins), 2)
+    45.0
     """
     known = bins["points"] > 0
     gaps = np.abs(bins["accuracy"] - bins["confidence"])[known]
@@ -169,19 +232,37 @@ def calibration_error(bins: dict[str, Floats]) -> float:
 
 
 def nll(probabilities: Floats, labels: Ints) -> float:
-    """Mean of −log p(true class) in nats; a probability of 0 counts as the smallest float."""
+    """Mean of −log p(true class) in nats; a probability of 0 counts as the smallest float.
+
+    Examples
+    --------
+    >>> round(nll(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])), 4)
+    0.3466
+    """
     of_truth = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)).mean())
 
 
 def brier(probabilities: Floats, labels: Ints) -> float:
-    """Mean over points of Σ_k (p_k − [k is the true class])²."""
+    """Mean over points of Σ_k (p_k − [k is the true class])².
+
+    Examples
+    --------
+    >>> brier(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0]))
+    0.25
+    """
     of_truth = probabilities[np.arange(len(labels)), labels]
     return float(np.mean((probabilities**2).sum(axis=1) - 2 * of_truth + 1))
 
 
 def defined(values: Floats) -> list[float | None]:
-    """``values`` with None for NaN, as JSON has it."""
+    """``values`` with None for NaN, as JSON has it.
+
+    Examples
+    --------
+    >>> defined(np.array([1.0, np.nan]))
+    [1.0, None]
+    """
     return [None if np.isnan(value) else float(value) for value in values]
 
 
