@@ -38,6 +38,13 @@ def released_unit(inputs: Tensor) -> float:
 
     Our images are in [-1, 1], so that a deviation has twice its value in [0, 1]. Vectors have a
     deviation of about 1 already.
+
+    Examples
+    --------
+    >>> import torch
+    >>> gray, vectors = torch.zeros(1, 1, 28, 28), torch.zeros(1, 64)
+    >>> released_unit(gray), released_unit(vectors)
+    (0.6162, 1.0)
     """
     return 2 * _DEVIATIONS.get(inputs.shape[1], 0.5) if inputs.dim() == 4 else 1.0
 

@@ -52,7 +52,15 @@ class NoUpdateError(UserError):
 
 def in_one_sentence(error: BaseException) -> UserError | None:
     """``error`` if it is a :class:`UserError`, one in its place if the machine or its files are at
-    fault, or ``None`` if it is a mistake in a program."""
+    fault, or ``None`` if it is a mistake in a program.
+
+    Examples
+    --------
+    >>> str(in_one_sentence(FileNotFoundError(2, "No such file or directory", "points.csv")))
+    'points.csv: No such file or directory.'
+    >>> in_one_sentence(ZeroDivisionError()) is None
+    True
+    """
     if isinstance(error, UserError):
         return error
     of_torch = isinstance(error, RuntimeError) and "allocate memory" in str(error)

@@ -57,7 +57,14 @@ class FedULMix(FedULStrategy):
 
 
 def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
-    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``."""
+    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``.
+
+    Examples
+    --------
+    >>> one, other = to_record({"weight": np.array([0.0])}), to_record({"weight": np.array([8.0])})
+    >>> mix(one, other, weight=0.25)["weight"].numpy().tolist()
+    [2.0]
+    """
     mixed: Arrays = {}
     for name, array in one.items():
         value = array.numpy()

@@ -56,6 +56,11 @@ class Column:
     mean, scale : constants that standardize a number, or ``None``.
     other : whether texts that are none of the categories become the category :data:`OTHER`.
     fill : what a missing value becomes: a number, or one of ``values``; ``None`` refuses it.
+
+    Examples
+    --------
+    >>> Column("age").features, Column("sex", categories=("female", "male")).features
+    (('age',), ('sex=female', 'sex=male'))
     """
 
     name: str
@@ -123,7 +128,14 @@ class Columns:
 
     @property
     def places(self) -> dict[str, slice]:
-        """The features of every column by its header."""
+        """The features of every column by its header.
+
+        Examples
+        --------
+        >>> table = Columns((Column("sex", categories=("female", "male")), Column("age")))
+        >>> table.places
+        {'sex': slice(0, 2, None), 'age': slice(2, 3, None)}
+        """
         ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
         return {
             column.name: slice(end - len(column.features), end)
@@ -182,7 +194,13 @@ class Columns:
 
 
 def unnamed_columns(count: int) -> Columns:
-    """Numbers called ``x0`` to ``x<count - 1>``, for vectors that come without names."""
+    """Numbers called ``x0`` to ``x<count - 1>``, for vectors that come without names.
+
+    Examples
+    --------
+    >>> unnamed_columns(3).names
+    ('x0', 'x1', 'x2')
+    """
     return Columns(tuple(Column(f"x{index}") for index in range(count)))
 
 

@@ -33,7 +33,13 @@ Variate = Mapping[str, NDArray[np.generic]]
 
 
 def kept_rounds(kept: Variate) -> list[int]:
-    """Rounds of the variates in ``kept``, which :func:`proposal` returned; [] if it is empty."""
+    """Rounds of the variates in ``kept``, which :func:`proposal` returned; [] if it is empty.
+
+    Examples
+    --------
+    >>> kept_rounds(proposal({}, 0, {"weight": np.array([0.5])}, server_round=1))
+    [1]
+    """
     return [int(kept[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in kept]
 
 
@@ -49,6 +55,12 @@ def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
     ------
     UserError
         If the client has no variate of that round.
+
+    Examples
+    --------
+    >>> kept = proposal({}, 0, {"weight": np.array([0.5])}, server_round=1)
+    >>> confirmed(kept, used_round=1)["weight"].tolist(), confirmed(kept, used_round=0)
+    ([0.5], {})
     """
     if used_round == 0:
         return {}
