@@ -50,6 +50,10 @@ class NoUpdateError(UserError):
     """A round in which no client sent an update that can be combined."""
 
 
+class NothingToLearnError(NoUpdateError):
+    """A round whose clients answered, and none of them had a point to learn from."""
+
+
 def in_one_sentence(error: BaseException) -> UserError | None:
     """``error`` if it is a :class:`UserError`, one in its place if the machine or its files are at
     fault, or ``None`` if it is a mistake in a program.

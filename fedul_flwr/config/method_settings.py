@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings, only_with, only_without
 from fedul_flwr.config.data_settings import NEW_SPLIT, SIMULATED
 from fedul_flwr.config.privacy import DPSettings
+from fedul_flwr.config.shared import UNWEIGHTED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")
 LABELED_SERVER = only_without("scenario.labels-at", "clients")
@@ -60,8 +61,8 @@ class ServerTrainingSettings(Settings):
     when: Annotated[Literal["auto", "before", "after"], LABELED_SERVER] = "auto"
     """When the server trains in a round: `before` the clients, or `after`, from the mean of their
     models; the model that is evaluated and saved is then the one that it has trained. `auto` is
-    the order of the method's paper: `after` for `fedul-finetune` and `fedul-mix`, `before` for
-    the others."""
+    the order of the method's paper: `after` for `semifl`, `fedul-finetune` and `fedul-mix`,
+    `before` for the others."""
 
 
 class FedULMixSettings(Settings):
@@ -286,14 +287,11 @@ class WeakViewSettings(Settings):
     judged on points as they are, as in FedMatch's paper."""
 
 
-class ViewSettings(SupervisedPartSettings):
-    """Unlabeled points in consistency methods: batches and RandAugment."""
+class StrongViewSettings(Settings):
+    """Strong views of unlabeled points."""
 
+    table: ClassVar[str] = "ssl"
     strong_views: ClassVar[bool] = True
-    unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
-    """Unlabeled points per step (B_U), along with each batch of `batch-size` labeled ones. 0
-    spreads all of them evenly over the labeled batches of an epoch; a client without labels then
-    takes `batch-size`."""
     recipe: Annotated[Literal["paper", "release"], IMAGES] = "paper"
     """RandAugment as in its paper (distinct operations per image, magnitudes of 2 to 5 of 10), or
     as in the code of FedMatch's authors (operations may repeat, other strengths, all weaker except
@@ -301,6 +299,15 @@ class ViewSettings(SupervisedPartSettings):
     or as that code the lowest one."""
     operations: Annotated[int, Field(ge=1, le=13), IMAGES] = 6
     """Number of RandAugment's 13 operations applied to every image."""
+
+
+class ViewSettings(StrongViewSettings, SupervisedPartSettings):
+    """Unlabeled points in consistency methods: batches and RandAugment."""
+
+    unlabeled_batch_size: Annotated[int, Field(ge=0)] = 100
+    """Unlabeled points per step (B_U), along with each batch of `batch-size` labeled ones. 0
+    spreads all of them evenly over the labeled batches of an epoch; a client without labels then
+    takes `batch-size`."""
 
 
 class ConsistencySettings(ViewSettings):
@@ -318,6 +325,35 @@ class FixMatchSettings(Settings):
     """Smallest top probability (τ) with which a point is trained on its pseudo label. `adaptive` is
     the mean top probability of a client's unlabeled points by the model that it received, so some
     point always reaches it; 0.85 in FedMatch's paper."""
+
+
+class SemiFLSettings(Settings):
+    """SemiFL (Diao et al. 2022), and what (FL)² adds to it (Lee et al. 2024)."""
+
+    table: ClassVar[str] = "semifl"
+    threshold: AdaptiveConfidence = 0.95
+    """Smallest top probability, by the model that a client received, of the points that it trains
+    on. `adaptive` is (FL)²'s: the mean top probability of the client's points, less for classes
+    that the model seldom predicts there."""
+    mix_weight: Weight = 1.0
+    """Weight of the loss of points mixed with others, sure or not; (FL)² has 0."""
+    learning_status: Annotated[
+        bool, only_without("base", *UNWEIGHTED), only_without("client-weights", "examples")
+    ] = False
+    """Weigh clients by 1 − the mean top probability of their points ((FL)²): those whose points the
+    model knows least count most. They send that number. Otherwise `client-weights` counts."""
+    sharpness: Weight = 0.0
+    """Radius ρ of (FL)²'s consistency between the weights and the worst ones near them; 0 leaves it
+    out, (FL)² has 0.1, and 1 for CIFAR-100. A step then costs three times as much."""
+
+
+class SAGESettings(Settings):
+    """SAGE: FixMatch whose pseudo labels the received model corrects (Liu et al. 2025)."""
+
+    table: ClassVar[str] = "sage"
+    threshold: Confidence = 0.95
+    """Smallest top probability, of the client's own model or of the one that it received, with
+    which a point is trained on its pseudo label."""
 
 
 PARTS = only_with("fedmatch.decomposition", True)

@@ -28,7 +28,7 @@ def recorded_options(settings: Mapping[str, Any]) -> ModelOptions:
 MODEL_NAMES = (
     *("alexnet-like", "cnn2", "cnn4", "cnn6", "cnn6-quarter", "cnn13", "cnn13-plain"),
     *("cnn13-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear", "resnet9"),
-    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small"),
+    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "wrn28-2"),
 )
 """Names of the built-in models, without loading PyTorch."""
 PRETRAINED_MODELS = ("resnet18-fedul",)

@@ -32,10 +32,14 @@ from fedul_flwr.learning.pseudo_label_task import (
     pseudo_label_task,
     weighted_points,
 )
+from fedul_flwr.learning.sage import SageObjective
 from fedul_flwr.learning.scaffold import train_with_variates
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.learning.task import LocalTask, Records, Round
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed, proposal
+
+MOMENTUM = "momentum"
+"""Name under which a client stores the momentum of its optimizer."""
 
 
 def train_task(
@@ -49,14 +53,19 @@ def train_task(
 
     Parameters
     ----------
-    state : the client's state, which stores its variate.
+    state : the client's state, which stores its variate or its momentum.
     rng : generator of all random numbers in this round.
     """
+    records: Records = {}
     if CONTROL in round.received:
         result, records = _corrected(model, task, round, state, rng)
+    elif task.keeps_momentum:
+        velocity = dict(state.load(MOMENTUM, round.number))
+        batches, objective = task.batches, task.objective
+        result = train_local(model, batches, objective, round.plan, rng, velocity=velocity)
+        state.save(MOMENTUM, round.number, velocity)
     else:
         result = train_local(model, task.batches, task.objective, round.plan, rng)
-        records = {}
     metrics = {
         "loss": result.loss,
         "steps": result.steps,
@@ -202,7 +211,9 @@ def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, in
     return batches, len(positions)
 
 
-def streamed_task(data: PartlyLabeledData, round: Round, objective: MatchingObjective) -> LocalTask:
+def streamed_task(
+    data: PartlyLabeledData, round: Round, objective: MatchingObjective | SageObjective
+) -> LocalTask:
     """One loss of labeled and unlabeled points, on :func:`streamed_batches`."""
     batches, count = streamed_batches(data, round)
     return LocalTask(count, batches, objective, objective.confidence.metrics)

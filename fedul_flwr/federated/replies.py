@@ -18,7 +18,7 @@ from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSett
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import LARGEST_COUNT, number
-from fedul_flwr.errors import BadMessageError, NoUpdateError
+from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.aggregation import is_finite
 from fedul_flwr.federated.client_text import failure_reason, printable
 from fedul_flwr.federated.codec import UpdateCodec
@@ -72,7 +72,8 @@ class UpdateValidator:
         Raises
         ------
         NoUpdateError
-            If there is none.
+            If there is none; a :class:`NothingToLearnError` if clients answered that they had no
+            such data.
         """
         record = self._rounds.record
         found = self._checked(self._received(replies, trained=True), self._decode)
@@ -85,7 +86,8 @@ class UpdateValidator:
         record.clients = len(sound)
         trained = [reply for _, reply in sound if _weight(reply) > 0]
         if not trained:
-            raise NoUpdateError(f"Round {record.round}: no client had anything to learn from.")
+            text = f"Round {record.round}: no client had anything to learn from."
+            raise NothingToLearnError(text)
         return trained
 
     def evaluations(self, replies: Iterable[Message]) -> Received:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import LabeledPoints
+from fedul_flwr.data.types import Arrays, LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
+from fedul_flwr.learning.batch_statistics import batch_statistics
 from fedul_flwr.learning.batches import Batches, point_batches
 from fedul_flwr.learning.local import Objective, dump_arrays, load_arrays, on_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan, local_plan, rate_factor
@@ -69,11 +71,26 @@ class ServerTrainer:
         server_round: int,
         told_factor: float = 1.0,
         objective: Objective = CROSS_ENTROPY,
+        change: Callable[[LocalPlan], LocalPlan] = lambda plan: plan,
+        velocity: Arrays | None = None,
     ) -> tuple[ArrayRecord, float]:
-        """``arrays`` after the epochs of one round, and the mean loss of the steps."""
+        """``arrays`` after the epochs of one round, and the mean loss of the steps.
+
+        Parameters
+        ----------
+        change : what the method changes in the plan.
+        velocity : momentum with which training begins, replaced by that at its end.
+        """
         load_arrays(self.model, to_arrays(arrays))
-        plan, rng = self.plan(server_round, told_factor), self.rng(server_round)
-        result = train_local(self.model, self.batches(plan), objective, plan, rng)
+        plan, rng = change(self.plan(server_round, told_factor)), self.rng(server_round)
+        batches = self.batches(plan)
+        result = train_local(self.model, batches, objective, plan, rng, velocity=velocity)
         # Copies: the next round trains the same tensors in place.
         trained = {name: np.array(value) for name, value in dump_arrays(self.model).items()}
         return to_record(trained), result.loss
+
+    def batch_statistics(self, arrays: ArrayRecord) -> tuple[Arrays, int]:
+        """Statistics of batch norm over the labeled points, and their number of batches."""
+        load_arrays(self.model, to_arrays(arrays))
+        plan = local_plan(self._settings)
+        return batch_statistics(self.model, self._data.inputs, self._data.points, plan)

@@ -235,6 +235,10 @@ class MethodStrategy(Strategy):
         """Values sent to clients with the model, in every round."""
         return {}
 
+    def weigh(self, replies: Sequence[Message]) -> Floats:
+        """``(n,)``, weights of the clients' mean, by default as ``client-weights`` says."""
+        return client_weights(replies, self.settings.client_weights)
+
     def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
         """Combine the records of replies that the base does not know, and remove them."""
 
@@ -333,7 +337,7 @@ class MethodStrategy(Strategy):
         """
         usable = self.validator.updates(replies)
         refuse_too_few(self.settings, len(usable))
-        weights = client_weights(usable, self.settings.client_weights)
+        weights = self.weigh(usable)
         self.before_aggregate(usable, weights)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]

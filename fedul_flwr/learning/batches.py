@@ -270,6 +270,31 @@ def matching_batches(
     return batches
 
 
+def fix_mix_batches(
+    stored: Inputs,
+    points: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    sure: NDArray[np.int64],
+    plan: LocalPlan,
+) -> Batches:
+    """Batches of sure points, then as many of all points, drawn with replacement; all unchanged.
+
+    Parameters
+    ----------
+    stored : the data, images or vectors.
+    points, labels : ``(n,)``, rows of ``stored``, and their pseudo labels.
+    sure : ``(m,)``, positions in ``points``; an epoch is one pass over these.
+    """
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        for batch in epoch_order(len(sure), plan.batch_size, rng):
+            others = rng.integers(len(points), size=len(batch))
+            chosen = np.concatenate([sure[batch], others])
+            yield to_input(gather(stored, points[chosen])), torch.from_numpy(labels[chosen])
+
+    return batches
+
+
 def _beside(
     num_points: int, num_batches: int, size: int, rng: np.random.Generator
 ) -> list[NDArray[np.int64]]:

@@ -23,7 +23,7 @@ from torch.optim.sgd import sgd
 
 from fedul_flwr.config.references import load_reference, own_code
 from fedul_flwr.config.training_settings import OPTIMIZERS
-from fedul_flwr.data.types import Inputs
+from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
 from fedul_flwr.learning.device import place, reuse_all_memory, seed_draws
@@ -86,7 +86,12 @@ class Adam(LocalOptimizer):
 
 
 class SGD(LocalOptimizer):
-    """Stochastic gradient descent with heavy-ball momentum, fused."""
+    """Stochastic gradient descent with heavy-ball or Nesterov momentum, fused.
+
+    Attributes
+    ----------
+    velocity : the momentum of every weight; none without momentum.
+    """
 
     def __init__(
         self,
@@ -95,25 +100,25 @@ class SGD(LocalOptimizer):
         learning_rate: float,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
+        nesterov: bool = False,
     ) -> None:
         super().__init__(weights)
         self._rate, self._momentum, self._decay = learning_rate, momentum, weight_decay
+        self._nesterov = nesterov and momentum > 0
         # Zeros are the right start, as nothing is dampened: 0 * momentum + gradient.
-        self._buffers: list[Tensor | None] = [
-            torch.zeros_like(weight) if momentum else None for weight in self.weights
-        ]
+        self.velocity = [torch.zeros_like(weight) for weight in self.weights] if momentum else []
 
     def _step(self, held: list[int], gradients: list[Tensor]) -> None:
         sgd(
             [self.weights[index] for index in held],
             gradients,
-            [self._buffers[index] for index in held],
+            [self.velocity[index] if self.velocity else None for index in held],
             fused=True,
             weight_decay=self._decay,
             momentum=self._momentum,
             lr=self._rate,
             dampening=0.0,
-            nesterov=False,
+            nesterov=self._nesterov,
             maximize=False,
         )
 
@@ -212,6 +217,7 @@ def train_local(
     rng: np.random.Generator,
     *,
     shift: Sequence[Tensor] = (),
+    velocity: Arrays | None = None,
 ) -> LocalResult:
     """Train ``model`` in place for one round.
 
@@ -222,6 +228,8 @@ def train_local(
     objective : mean loss of a batch.
     rng : generator of all random numbers in this round.
     shift : added to the gradient of every weight in every step (SCAFFOLD's c − c_i).
+    velocity : SGD's momentum by name of the weight, with which the round begins; replaced by that
+        at its end. Weights that it has not begin at 0. Other optimizers have none.
 
     Raises
     ------
@@ -234,22 +242,37 @@ def train_local(
     with _trained(model, plan) as weights:
         optimizer = build_optimizer(weights, plan)
         anchor = anchor_of(weights, plan)
+        momentum = _momentum_by_name(model, optimizer) if velocity is not None else {}
+        for name in momentum.keys() & (velocity or {}).keys():
+            momentum[name].copy_(torch.from_numpy(np.array((velocity or {})[name])))
         with reuse_all_memory():
             for _ in range(plan.local_epochs):
                 for inputs, targets in batches(rng):
                     optimizer.zero_grad()
                     value = _backward(objective, network, inputs, targets, plan)
                     correct_gradients(weights, plan, anchor, shift)
+                    if plan.max_gradient_norm:
+                        nn.utils.clip_grad_norm_(weights, plan.max_gradient_norm)
                     optimizer.step()
                     total += value
                     steps += 1
             optimizer.zero_grad()  # frees gradients as large as the model
+    if velocity is not None:
+        velocity |= {name: value.cpu().numpy() for name, value in momentum.items()}
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
             "The local loss is no longer finite: lower learning-rate, or check the data and priors."
         )
     return LocalResult(loss=mean, steps=steps)
+
+
+def _momentum_by_name(model: nn.Module, optimizer: LocalOptimizer) -> dict[str, Tensor]:
+    """The momentum of SGD's weights, the tensors themselves; empty for other optimizers."""
+    if not isinstance(optimizer, SGD):
+        return {}
+    names = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    return dict(zip(names, optimizer.velocity, strict=True)) if optimizer.velocity else {}
 
 
 def mean_gradient(
@@ -322,6 +345,7 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
         learning_rate=plan.learning_rate,
         momentum=plan.momentum,
         weight_decay=plan.weight_decay,
+        nesterov=plan.nesterov,
     )
 
 

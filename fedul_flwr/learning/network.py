@@ -67,7 +67,7 @@ class Network:
 @contextmanager
 def frozen_statistics(model: nn.Module) -> Iterator[None]:
     """Context in which batch norm uses the batch's statistics without updating running ones."""
-    layers = [layer for layer in _batch_norms(model) if layer.track_running_stats]
+    layers = tracking_layers(model)
     for layer in layers:
         layer.track_running_stats = False
     try:
@@ -75,6 +75,11 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
     finally:
         for layer in layers:
             layer.track_running_stats = True
+
+
+def tracking_layers(model: nn.Module) -> list[_BatchNorm]:
+    """Layers of batch norm that have running statistics."""
+    return [layer for layer in _batch_norms(model) if layer.track_running_stats]
 
 
 def has_batch_norm(model: nn.Module) -> bool:

@@ -18,7 +18,8 @@ class LocalPlan:
     """Plan of a client's local training in one round; fields are settings of the same names.
 
     ``proximal_mu`` is the weight mu of FedProx's (mu/2)·‖w − w_global‖². With ``heads_only`` the
-    last linear layer is trained, and nothing else.
+    last linear layer is trained, and nothing else. ``nesterov`` is the form of SGD's momentum, and
+    ``max_gradient_norm`` the largest norm of a step's gradient, 0 for any.
     """
 
     local_epochs: int = 1
@@ -36,6 +37,8 @@ class LocalPlan:
     feature_dropout: float = 0.0
     mixup: float = 0.0
     heads_only: bool = False
+    nesterov: bool = False
+    max_gradient_norm: float = 0.0
 
 
 def local_plan(

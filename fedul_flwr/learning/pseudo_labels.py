@@ -49,6 +49,17 @@ def is_confident(logits: Tensor, threshold: float) -> Tensor:
     return functional.softmax(logits.detach(), dim=1).amax(dim=1) >= threshold
 
 
+def mixed_cross_entropy(logits: Tensor, first: Tensor, second: Tensor, ratio: float) -> Tensor:
+    """r·CE(logits, y⁺) + (1 − r)·CE(logits, y⁻) of ``(n, K)`` logits of points mixed by r."""
+    loss = ratio * functional.cross_entropy(logits, first)
+    return loss + (1 - ratio) * functional.cross_entropy(logits, second)
+
+
+def mixing_ratio(alpha: float) -> float:
+    """r ~ Beta(alpha, alpha), from torch's own generator."""
+    return float(torch.distributions.Beta(alpha, alpha).sample())
+
+
 @dataclass(frozen=True)
 class FixMixObjective:
     """L_fix + weight·L_mix (FedUL paper, eq. 14 to 17; Diao et al. 2021).
@@ -100,8 +111,7 @@ class FixMixObjective:
             mixed = ratio * logits[first] + (1 - ratio) * logits[second]
         else:
             mixed = self._of_mixed(network, ratio * inputs[first] + (1 - ratio) * inputs[second])
-        mix = ratio * functional.cross_entropy(mixed, labels[first])
-        mix = mix + (1 - ratio) * functional.cross_entropy(mixed, labels[second])
+        mix = mixed_cross_entropy(mixed, labels[first], labels[second], ratio)
         return fix + self.weight * mix
 
     def pairs(self, high: Tensor, low: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,7 +123,7 @@ class FixMixObjective:
 
     def ratio(self) -> float:
         """r ~ Beta(alpha, alpha)."""
-        return float(torch.distributions.Beta(self.alpha, self.alpha).sample())
+        return mixing_ratio(self.alpha)
 
     def _of_mixed(self, network: Network, mixed: Tensor) -> Tensor:
         # Running statistics must describe unmixed points, as in testing.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedul_flwr.config.method_settings import ViewSettings, WeakViewSettings
+from fedul_flwr.config.method_settings import StrongViewSettings, WeakViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.learning.augment import strong_vectors
 from fedul_flwr.learning.batches import augmented
@@ -45,21 +45,17 @@ def weak_view(settings: RunConfig) -> View:
     return augmented_view(settings) if settings[WeakViewSettings].weak else unchanged
 
 
-def strong_view(settings: RunConfig) -> View:
-    """Makes a strong view of each point, with ``views.weak`` from a weak one of its own.
+def strong_view(settings: RunConfig, *, from_weak: bool = False) -> View:
+    """Makes a strong view of each point.
 
     Images ``(n, c, h, w)`` are changed by RandAugment, vectors ``(n, d)`` by noise,
-    dropout and mixup.
+    dropout and mixup; with ``views.weak`` or ``from_weak`` after a view by `augment`, drawn anew.
     """
-    weak, change = weak_view(settings), strong_change(settings)
-    return lambda inputs: change(weak(inputs))
-
-
-def strong_change(settings: RunConfig) -> View:
-    """What makes a view strong: RandAugment, or noise, dropout and mixup."""
-    views = settings[ViewSettings]
+    views = settings[StrongViewSettings]
     change = released_randaugment if views.recipe == "release" else randaugment
-    return _by_kind(lambda images: change(images, views.operations), settings)
+    weak = augmented_view(settings) if from_weak else weak_view(settings)
+    strong = _by_kind(lambda images: change(images, views.operations), settings)
+    return lambda inputs: strong(weak(inputs))
 
 
 def fixed_strong_view(settings: RunConfig) -> View:

@@ -34,6 +34,7 @@ from fedul_flwr.models.resnets import (
     resnet18,
     resnet18_fedul,
     resnet18_small,
+    wrn28_2,
 )
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 
@@ -58,6 +59,7 @@ MODELS: dict[str, Builder] = {
     "resnet18": resnet18,
     "resnet18-fedul": resnet18_fedul,
     "resnet18-small": resnet18_small,
+    "wrn28-2": wrn28_2,
 }
 """Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""
 FOR_VECTORS = ("linear", "mlp", "mlp-linear")

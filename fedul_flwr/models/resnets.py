@@ -1,4 +1,4 @@
-"""ResNet-9 as in FedMatch, and ResNet-18 with its own stem or others for small images."""
+"""ResNet-9 as in FedMatch, ResNet-18 with its own stem or others, and a wide ResNet."""
 
 from __future__ import annotations
 
@@ -99,3 +99,48 @@ def resnet18_fedul(input_shape: InputShape, num_classes: int) -> nn.Module:
     model.net.maxpool = nn.Identity()
     model.normalised = Normalized(torch.tensor(_MEAN), torch.tensor(_DEVIATION))
     return model
+
+
+class WideBlock(nn.Module):
+    """Batch norm, ReLU and a 3 x 3 convolution, twice, beside a shortcut.
+
+    Where the number of channels changes, the shortcut is a 1 x 1 convolution of the activated
+    input; else it is the input as it is.
+    """
+
+    def __init__(self, channels: int, filters: int, stride: int) -> None:
+        super().__init__()
+        self.first = nn.BatchNorm2d(channels)
+        self.shrink = nn.Conv2d(channels, filters, 3, stride, padding=1, bias=False)
+        self.second = nn.BatchNorm2d(filters)
+        self.keep = nn.Conv2d(filters, filters, 3, padding=1, bias=False)
+        changes = channels != filters
+        self.short = nn.Conv2d(channels, filters, 1, stride, bias=False) if changes else None
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``(n, filters, h/stride, w/stride)``."""
+        active = self.first(inputs).relu()
+        found: Tensor = self.keep(self.second(self.shrink(active)).relu())
+        return found + (inputs if self.short is None else self.short(active))
+
+
+def wrn28_2(input_shape: InputShape, num_classes: int) -> nn.Module:
+    """Wide ResNet of 28 layers and twice the width (Zagoruyko & Komodakis 2016), 1.5 M weights.
+
+    It is the network of FixMatch, SemiFL and (FL)²: 16 filters, then three groups of four blocks of
+    32, 64 and 128, of which the last two halve the sides.
+    """
+    layers: list[nn.Module] = [nn.Conv2d(input_shape[2], 16, 3, padding=1, bias=False)]
+    channels = 16
+    for filters, stride in ((32, 1), (64, 2), (128, 2)):
+        layers.append(WideBlock(channels, filters, stride))
+        layers += [WideBlock(filters, filters, 1) for _ in range(3)]
+        channels = filters
+    last = nn.Linear(channels, num_classes)
+    nn.init.zeros_(last.bias)
+    for layer in layers:
+        for part in layer.modules():
+            if isinstance(part, nn.Conv2d):
+                nn.init.kaiming_normal_(part.weight, mode="fan_out", nonlinearity="relu")
+    pooled = (nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(*layers, *pooled, last)

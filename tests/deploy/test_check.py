@@ -159,7 +159,7 @@ def test_every_method(here: Path, method: str) -> None:
     write_sets(here / "ward") if sets else write_folders(here / "ward")
     if method == "supervised":
         shutil.rmtree(here / "ward" / "unlabeled")
-    ready(method)
+    ready(method, **({"scenario.labels-at": "server"} if method == "semifl" else {}))
 
 
 def test_a_method_of_ones_own_that_does_not_say_all(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,9 +16,17 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 import fedul_flwr as ff
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.sources import load_source, source_directory
+from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
+from fedul_flwr.learning.batches import augmented, to_input
+from fedul_flwr.learning.plan import local_plan
+from fedul_flwr.learning.views import augmented_view, strong_view
+from fedul_flwr.models import build_model
 from fedul_flwr.propagation.codes import SEED_BYTES, projections
+from tests.support.runs import last_model, train
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PRIORS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
@@ -208,9 +217,56 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
         torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
 
 
+def test_given_semifl_then_its_page_has_the_products_weights(
+    settings: Callable[..., RunConfig],
+) -> None:
+    page = example("semifl_from_scratch")
+    config = settings(
+        **{"method": "semifl", "model": "mlp", "num_rounds": 3, "precision": "float32"},
+        **{"points_per_client": 60, "server_fraction": 0.1, "scenario.labels-at": "server"},
+        **{"local_epochs": 2, "server.epochs": 2, "batch_size": 8, "augment": "rotate"},
+        **{"optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9, "weight_decay": 5e-4},
+        **{"base": "fedavgm", "fedavgm.server-momentum": 0.5, "semifl.threshold": 0.15},
+    )
+    product = last_model(train(config, 3))
+
+    source, split = load_source("digits"), build_split(source_directory("digits"), 3, config)
+    plan, c = local_plan(config), page.Constants(E=2, B=8, tau=0.15)
+    model = build_model("mlp", source.input_shape, 10, config.seed)
+    x = to_input(torch.from_numpy(np.asarray(source.train.inputs)))
+    y = torch.from_numpy(np.asarray(source.train.labels))
+    momenta, v, took_part = [None] * 4, {}, 0
+    for number in (1, 2, 3):
+        active = []
+        for client, dealt in enumerate(split.clients):
+            points = dealt.points[stream(0, "streaming", client).permutation(len(dealt.points))]
+            labeling = stream(0, "labeling-views", number, client)
+            views = (
+                lambda u, rng=labeling: augmented(u, plan, rng),
+                augmented_view(config),
+                strong_view(config, from_weak=True),
+            )
+            draws = seeded_draws(client, number)
+            found, momenta[client] = page.run_client(
+                *(model, momenta[client], x[points], views, draws, c)
+            )
+            active += [] if found is None else [found]
+        model.load_state_dict(page.aggregate(model.state_dict(), active, v, c.beta_g))
+        draws = stream(0, "server", number)
+        draws.integers(2**63)
+        momenta[3] = page.train_server(
+            *(model, momenta[3], x[split.server], y[split.server]),
+            *(lambda u, rng=draws: augmented(u, plan, rng), draws, c),
+        )
+        took_part += len(active)
+    assert took_part > 5
+    for name, weight in model.state_dict().items():
+        torch.testing.assert_close(torch.from_numpy(product[name]), weight, atol=1e-5, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0})],
+    [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})],
 )
 def test_given_digits_then_a_page_runs_as_it_is(
     name: str, options: dict[str, int], capsys: pytest.CaptureFixture[str]

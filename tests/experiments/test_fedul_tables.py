@@ -48,6 +48,7 @@ COLUMNS = {
     "recipes/tables": 2,
     "recipes/xclp-cifar10": 2,
     "recipes/xclp-cifar10-features": 4,
+    "semifl/cifar10": 4,
     "xclp/table-1": 8,
     "xclp/table-2": 7,
     "xclp/table-3": 3,
@@ -156,6 +157,17 @@ def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_spl
     plan = make_plan(runs, over, (0, 1), 5, tmp_path)
     on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
     assert {cell.config.method for cell in plan.trials} == on_sets
+    assert plan.split_warnings == ()
+
+
+def test_given_an_overview_of_labels_at_the_server_then_its_runs_have_the_same_split(
+    tmp_path: Path,
+) -> None:
+    runs = read_runs(OVERVIEW / "server-runs.toml")
+    over = parse_overrides([str(OVERVIEW / "server-digits.toml")])
+    plan = make_plan(runs, over, (0, 1), 10, tmp_path)
+    when = {trial.config.value("server.when") for trial in plan.trials}
+    assert when == {"auto", "after"}
     assert plan.split_warnings == ()
 
 

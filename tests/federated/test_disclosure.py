@@ -76,6 +76,12 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedmatch, labels at the server": BY_LABELS_AT_SERVER,
     "uda": MATCHED,
     "fixmatch": MATCHED,
+    "sage": MATCHED,
+    "semifl": {**BY_LABELS_AT_SERVER, "model": TINY, "semifl.threshold": 0.1},
+    "semifl, learning status": {
+        **{**BY_LABELS_AT_SERVER, "model": TINY, "semifl.learning-status": True},
+        "semifl.threshold": "adaptive",
+    },
     "all-labels": QUICK,
     "given-labels": MATCHED,
     "given-labels, labels at the server": BY_LABELS_AT_SERVER,

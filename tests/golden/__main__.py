@@ -79,6 +79,16 @@ RUNS: dict[str, str] = {
         ' server.when="after"'
     ),
     "fixmatch-weak": f'{LABELS} method="fixmatch" views.weak=true augment="rotate"',
+    "sage": f'{LABELS} method="sage" sage.threshold=0.2 learning-rate=0.01',
+    "semifl": (
+        f'{SMALL} method="semifl" scenario.labels-at="server" server-fraction=0.1 num-rounds=3'
+        ' semifl.threshold=0.3 optimizer="sgd" momentum=0.9 learning-rate=0.03 base="fedavgm"'
+    ),
+    "semifl-adaptive": (
+        f'{SMALL} method="semifl" scenario.labels-at="server" server-fraction=0.1 model="cnn2"'
+        ' semifl.threshold="adaptive" semifl.mix-weight=0.0 semifl.learning-status=true'
+        ' semifl.sharpness=0.1 optimizer="sgd" momentum=0.9 augment="rotate"'
+    ),
     "all-labels": f'{SMALL} method="all-labels"',
     "given-labels": f'{LABELS} method="given-labels"',
 }

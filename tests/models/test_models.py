@@ -44,6 +44,7 @@ SMALLEST: dict[str, Shape] = {
     "resnet18": (1, 1, 1),
     "resnet18-fedul": (1, 1, 1),
     "resnet18-small": (1, 1, 1),
+    "wrn28-2": (1, 1, 1),
 }
 
 
@@ -195,6 +196,9 @@ def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
         # a stem of 3 · 64 · 9 weights instead of 3 · 64 · 49
         ("resnet18-small", (32, 32, 3), 11_181_642 - 3 * 64 * 40),
         ("resnet18-small", (28, 28, 1), 11_181_642 - 3 * 64 * 49 + 64 * 9),
+        # A block of c and f: 9·c·f + 9·f·f + 2·c + 2·f, and c·f where they differ. The stem has
+        # 27·16, the groups 70,112, 279,488 and 1,116,032, the end 2·128 + 129·10.
+        ("wrn28-2", (32, 32, 3), 432 + 70_112 + 279_488 + 1_116_032 + 256 + 1_290),
     ],
 )
 def test_numbers_of_weights(name: str, shape: Shape, count: int) -> None:

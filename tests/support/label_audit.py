@@ -24,6 +24,8 @@ from fedul_flwr.baselines.given_labels import GivenLabelsClient
 from fedul_flwr.baselines.labels_only import LabelsOnlyClient
 from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
+from fedul_flwr.baselines.sage import SAGEClient
+from fedul_flwr.baselines.semifl import SemiFLClient
 from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
@@ -79,6 +81,8 @@ PARTLY_LABELED: dict[str, type[MethodClient]] = {
     "fedmatch": FedMatchClient,
     "uda": UDAClient,
     "fixmatch": FixMatchClient,
+    "sage": SAGEClient,
+    "semifl": SemiFLClient,
     "all-labels": AllLabelsClient,
     "given-labels": GivenLabelsClient,
 }

@@ -1,0 +1,288 @@
+"""SemiFL: labels at the server, which trains after the clients (Diao, Ding & Tarokh 2022).
+
+With settings of table ``semifl`` it is (FL)² (Lee, Le, Shin & Lee 2024), which begins the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from fedul_flwr.config.method_settings import LabelPlaceSettings, SemiFLSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, number
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays, Floats, Ints, below
+from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
+from fedul_flwr.federated.aggregation import average_buffers
+from fedul_flwr.federated.base_strategies import ROBUST
+from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.client_data import PartlyLabeledData
+from fedul_flwr.federated.client_training import arrived
+from fedul_flwr.federated.codec import UpdateCodec
+from fedul_flwr.federated.disclosure import (
+    AVERAGED,
+    EVERY_ROUND,
+    PSEUDO_LABELED,
+    TRAIN,
+    Sent,
+    only_when,
+)
+from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    METRICS,
+    NUM_POINTS,
+    WEIGHT,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.replies import check_update
+from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.federated.wire import array_record
+from fedul_flwr.learning.batch_statistics import (
+    batch_statistics,
+    num_statistic_batches,
+    statistic_names,
+)
+from fedul_flwr.learning.batches import fix_mix_batches
+from fedul_flwr.learning.fix_mix import FixMixLoss, select
+from fedul_flwr.learning.local import load_arrays, predict_logits
+from fedul_flwr.learning.matching import CONFIDENT_SHARE
+from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.learning.plan import LocalPlan, local_plan
+from fedul_flwr.learning.task import LocalTask, Records, Round
+from fedul_flwr.learning.views import augmented_view, strong_view
+
+STATISTICS = "batch-statistics"
+"""Phase in which clients compute statistics of batch norm."""
+MOMENTUM = "momentum/"
+"""Prefix of the server's momentum in a resumed run's state."""
+MEAN_TOP = "mean-top-probability"
+"""Metric of a client: the mean top probability of its points, by the model that it received."""
+LARGEST_GRADIENT = 1.0
+"""Norm to which the gradient of a step is cut (authors' code)."""
+UNFIT_BASES = ("scaffold", "fednova")
+"""Bases that count a round's steps from a momentum of 0."""
+
+
+def of_method(plan: LocalPlan) -> LocalPlan:
+    """The plan of a round at clients and server: Nesterov's momentum, and gradients cut."""
+    return replace(plan, nesterov=True, max_gradient_norm=LARGEST_GRADIENT)
+
+
+def labeled_loss(network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy; running statistics of batch norm do not change."""
+    with frozen_statistics(network.model):
+        return functional.cross_entropy(network(inputs), labels)
+
+
+class StatusCodec(UpdateCodec):
+    """Refuses updates whose weight in the mean, 1 − the client's mean top probability, is none."""
+
+    def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
+        """Check that number, as a client could make itself count for thousands."""
+        del client, record
+        metrics = cast(MetricRecord, reply.content[METRICS])
+        top = metrics.get(MEAN_TOP)
+        if metrics[WEIGHT] and not (isinstance(top, float) and 0 <= top <= 1):
+            raise BadMessageError(f"its {MEAN_TOP} is no number from 0 to 1")
+
+
+class SemiFL(LabelPlaceStrategy):
+    """The base strategy on clients with sure points, then training at the server.
+
+    The server's momentum lives on between rounds. Statistics of batch norm are those of the
+    round's model on the points of its clients and of the server, before it is evaluated.
+    """
+
+    trains_at_server = True
+    server_order = "after"
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._momentum: Arrays = {}
+
+    @classmethod
+    def validate(cls, settings: RunConfig) -> None:
+        """Refuse labels at clients, and bases that do not go with momentum that lives on."""
+        if settings[LabelPlaceSettings].labels_at == "clients":
+            raise UserError(
+                f"Method {settings.method!r} learns from labels at the server: set "
+                "scenario.labels-at = 'server'."
+            )
+        super().validate(settings)
+        if settings.base in UNFIT_BASES:
+            raise UserError(
+                f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
+                f"between rounds, which goes with all bases but {', '.join(UNFIT_BASES)}."
+            )
+
+    def make_codec(self) -> UpdateCodec:
+        """A codec that checks clients' weights, if they tell these themselves."""
+        return StatusCodec() if self.settings[SemiFLSettings].learning_status else UpdateCodec()
+
+    def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
+        """``arrays`` after a round of training on cross-entropy of the server's labels."""
+        assert self.trainer is not None  # as `learns_at_server` says
+        factor, momentum = self.rate_factor, self._momentum
+        return self.trainer.train(arrays, round_number, factor, labeled_loss, of_method, momentum)
+
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+        """The sample, which also computes the statistics of the round's model."""
+        self._round = grid, super().before_train(round_number, arrays, grid)
+        return self._round[1]
+
+    def combine(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord, MetricRecord | None]:
+        """The base's mean; the model stays where no client is sure of a point."""
+        try:
+            return super().combine(server_round, replies)
+        except NothingToLearnError:
+            self.record.metrics[CONFIDENT_SHARE] = 0.0
+            if self.settings.evaluate == "local":  # clients hold the model that they got
+                self.local_models = [to_arrays(self.global_arrays)]
+            return self.global_arrays, None
+
+    def weigh(self, replies: Sequence[Message]) -> Floats:
+        """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""
+        if not self.settings[SemiFLSettings].learning_status:
+            return super().weigh(replies)
+        metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
+        weights = np.array([1 - float(cast(float, metric[MEAN_TOP])) for metric in metrics])
+        return weights if weights.any() else np.ones(len(replies))
+
+    def after_train(self, model: ArrayRecord) -> ArrayRecord:
+        """Train at the server if it is its turn, and renew the statistics of batch norm."""
+        model = super().after_train(model)
+        assert self.trainer is not None
+        names = statistic_names(self.trainer.model)
+        if not names or self.record.round <= self.settings.frozen_rounds:
+            return model
+        form = {ARRAYS: array_record({name: model[name] for name in names})}
+
+        def check(client: ClientRef, answer: Content) -> None:
+            del client
+            if answer.arrays:  # none of a client without points
+                check_update(RecordDict({ARRAYS: to_record(answer.arrays)}), form)
+                check_variances(answer.arrays)
+
+        grid, sampled = self._round
+        asked = Content(to_arrays(model), {"round": self.record.round})
+        answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, asked), check)
+        own, count = self.trainer.batch_statistics(model)
+        records, counts = [to_record(own)], [count]
+        for client, answer in answers.items():
+            if answer.arrays:
+                points = number(self.registry.answers[client.partition_id], NUM_POINTS)
+                records.append(to_record(answer.arrays))
+                counts.append(num_statistic_batches(points))
+        weights, robust = np.array(counts, float), self.settings.base in ROBUST
+        found = average_buffers(records, weights, names, model, robust=robust)
+        return array_record({name: found.get(name, array) for name, array in model.items()})
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """The base's state, and the server's momentum."""
+        own = {MOMENTUM + name: array for name, array in self._momentum.items()}
+        return super().state_dict() | own
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        self._momentum = below(MOMENTUM, state)
+
+
+def check_variances(statistics: Arrays) -> None:
+    """Refuse variances below 0."""
+    for name, array in statistics.items():
+        if name.endswith("var") and (array < 0).any():
+            raise BadMessageError(f"its '{name}' is below 0")
+
+
+class SemiFLClient(MethodClient[PartlyLabeledData]):
+    """Trains on points that the received model is sure of, and on mixtures with others.
+
+    Pseudo labels are made once a round. The momentum lives on between its rounds.
+    """
+
+    data_class = PartlyLabeledData
+
+    def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
+        """The round, with the method's form of steps."""
+        asked = super().round(config, received)
+        return replace(asked, plan=of_method(asked.plan))
+
+    def task(self, round: Round) -> LocalTask:
+        """The points of the fix set; nothing where it is empty."""
+        data, options = self.data, self.settings[SemiFLSettings]
+        points = data.examples.points[arrived(data, data.unlabeled, round)]
+        found = select(self._posteriors(points, round), options.threshold)
+        # With K added where a point is sure, as the loss expects it.
+        targets = (found.labels + data.num_classes * found.sure).numpy()
+        chosen = found.chosen.nonzero()[:, 0].numpy()
+        loss = FixMixLoss(
+            data.num_classes,
+            strong_view(self.settings, from_weak=True),
+            augmented_view(self.settings),
+            options.mix_weight,
+            options.sharpness,
+        )
+        metrics = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
+        if options.learning_status:
+            metrics[MEAN_TOP] = found.mean_top
+        batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
+        return LocalTask(len(chosen), batches, loss, lambda: metrics, keeps_momentum=True)
+
+    def _posteriors(self, points: Ints, round: Round) -> Tensor:
+        """``(n, K)``, the received model's posteriors of a weak view of each point."""
+        if not len(points):  # a stream that has run dry
+            return torch.empty(0, self.data.num_classes)
+        views = stream(self.settings.seed, "labeling-views", round.number, self.node.partition_id)
+        inputs = self.data.examples.inputs
+        return predict_logits(self.model, inputs, points, round.plan, views).double().softmax(dim=1)
+
+    def on_phase(self, name: str, content: Content) -> Content:
+        """Compute statistics of batch norm over the points of a round."""
+        if name != STATISTICS:
+            return super().on_phase(name, content)
+        data, plan = self.data, local_plan(self.settings)
+        round = Round(number(content, "round"), {}, plan)
+        points = data.examples.points[arrived(data, data.unlabeled, round)]
+        if not len(points):
+            return Content()
+        load_arrays(self.model, content.arrays)
+        found, _ = batch_statistics(self.model, data.examples.inputs, points, plan)
+        return Content(found)
+
+
+def _tells_status(settings: RunConfig) -> bool:
+    return settings[SemiFLSettings].learning_status
+
+
+DISCLOSURES = (
+    *PSEUDO_LABELED,
+    *only_when(
+        _tells_status,
+        (Sent(TRAIN, (MEAN_TOP,), "how sure the model is of its points", METRICS, EVERY_ROUND),),
+    ),
+    Sent(
+        STATISTICS,
+        ("*",),
+        "of a model with batch norm, means and variances of its layers over its points",
+        ARRAYS,
+        EVERY_ROUND,
+        AVERAGED,
+    ),
+)
+"""Sent by a client."""

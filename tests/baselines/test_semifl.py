@@ -1,0 +1,288 @@
+"""SemiFL in runs: who trains when, what lives on between rounds, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from flwr.app import MetricRecord, RecordDict
+from safetensors.numpy import load_file
+from torch import nn
+from torch.nn import functional
+
+from fedul_flwr.baselines.semifl import MEAN_TOP, SemiFL, StatusCodec, check_variances
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.sources import load_source
+from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.learning.batch_statistics import batch_statistics
+from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning.plan import LocalPlan
+from fedul_flwr.models import build_model
+from tests.strategies.test_matching import fresh, same, split_of
+from tests.support.fedmatch_exchanges import TINY
+from tests.support.runs import (
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
+
+Settings = Callable[..., RunConfig]
+SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
+SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9}
+QUICK: dict[str, Any] = {
+    **{"method": "semifl", "model": "mlp", "num_rounds": 3, "local_epochs": 1},
+    **{"points_per_client": 60, "semifl.threshold": 0.3},
+    **SERVER,
+    **SGD,
+}
+FL2: dict[str, Any] = {
+    **{"semifl.threshold": "adaptive", "semifl.mix-weight": 0.0},
+    **{"semifl.learning-status": True, "semifl.sharpness": 0.1},
+}
+
+
+# What it computes
+
+
+def test_given_no_sure_point_then_the_server_trains_alone_and_its_momentum_lives_on(
+    settings: Settings,
+) -> None:
+    """Three rounds of two epochs of all points are six steps of one optimizer of torch's."""
+    wide = {"precision": "float64", "batch_size": 0, "server.epochs": 2, "weight_decay": 5e-4}
+    config = settings(**{**QUICK, **wide, "semifl.threshold": 0.999999})
+    directory = train(config, 3)
+    model, rows = fresh(config), split_of(config, 3).server
+    source = load_source("digits")
+    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
+    labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
+    optimizer = torch.optim.SGD(
+        model.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4, nesterov=True
+    )
+    for _ in range(6):
+        optimizer.zero_grad()
+        functional.cross_entropy(model(inputs), labels).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    for name, array in last_model(directory).items():
+        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+    lines = metrics(directory)
+    assert [(line["confident_share"], line["clients"]) for line in lines] == [(0.0, 3)] * 3
+    assert [line["failures"] for line in lines] == [0] * 3
+
+
+def test_given_points_that_the_model_learns_then_more_of_them_become_sure(
+    settings: Settings,
+) -> None:
+    config = settings(**{**QUICK, "num_rounds": 10, "server.epochs": 4, "semifl.threshold": 0.8})
+    directory = train(config, 3)
+    shares = [line["confident_share"] for line in metrics(directory)]
+    assert shares[0] == 0.0
+    assert shares[-1] > 0.3
+    assert summary(directory)["test_error"] < 25  # chance is 90
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"semifl.threshold": 0.5},
+        {"semifl.threshold": "adaptive"},
+        {"semifl.mix-weight": 0.0},
+        {"semifl.sharpness": 0.5},
+        {"semifl.threshold": "adaptive", "semifl.learning-status": True},
+        {"server.when": "before"},
+        {"server.epochs": 2},
+        {"momentum": 0.0},
+        {"base": "fedavgm", "fedavgm.server-momentum": 0.5},
+        {"augment": "rotate"},
+        {"ssl.operations": 1},
+        {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1},
+    ],
+    ids=str,
+)
+def test_every_setting_counts(settings: Settings, other: dict[str, Any]) -> None:
+    plain = {**QUICK, "server.epochs": 3}
+    if "semifl.learning-status" in other:
+        plain["semifl.threshold"] = "adaptive"
+    assert not same(train(settings(**plain), 3), train(settings(**{**plain, **other}), 3))
+
+
+# What lives on
+
+
+RESUMED: dict[str, dict[str, Any]] = {
+    "momentum": {"fraction_train": 0.5, "base": "fedavgm", "learning_rate_schedule": "cosine"},
+    "(FL)2": FL2,
+    "batch norm": {"model": TINY, "augment": "rotate"},
+}
+
+
+@pytest.mark.parametrize("options", RESUMED.values(), ids=RESUMED)
+def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    plan = {**QUICK, "num_rounds": 4, **options}
+    whole = train(settings(**plan), 4)
+    calls = 2 if options.get("model") == TINY else 1  # a round's training, and its statistics
+    directory = cut_off(settings(**plan), 4, call=2 + 2 * calls)
+    assert len(metrics(directory)) == 2
+    assert_same_run(resume(directory, 4), whole)
+
+
+def test_given_a_client_then_its_momentum_is_in_its_own_folder_and_nothing_is_sent_of_it(
+    settings: Settings,
+) -> None:
+    directory = train(settings(**QUICK, **{"server.epochs": 3}), 2)
+    for client in ("0", "1"):
+        (file,) = (directory / "clients" / client).glob("momentum-*.safetensors")
+        kept = load_file(file)
+        assert kept.keys() == last_model(directory).keys()
+        assert any(array.any() for array in kept.values())
+    state = load_file(directory / "state-3.safetensors")
+    assert {name.removeprefix("momentum/") for name in state} == last_model(directory).keys()
+
+
+# Static batch norm
+
+
+def test_given_batch_norm_then_its_statistics_are_those_of_the_model_on_all_points(
+    settings: Settings,
+) -> None:
+    """Clients and the server have fewer points than a batch of them: one batch each."""
+    directory = train(settings(**{**QUICK, "model": TINY}), 3)
+    config = settings(**{**QUICK, "model": TINY})
+    arrays, split = last_model(directory), split_of(config, 3)
+    source = load_source("digits")
+    parts = [split.server, *(np.sort(client.points) for client in split.clients)]
+    model = build_model(TINY, source.input_shape, 10)
+    model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+    found = [batch_statistics(model, source.train.inputs, rows, LocalPlan())[0] for rows in parts]
+    for name in found[0]:
+        mean = np.mean([statistics[name] for statistics in found], axis=0)
+        np.testing.assert_allclose(arrays[name], mean, rtol=1e-4, atol=1e-5)
+
+
+def test_given_frozen_rounds_then_statistics_stay_as_they_were(settings: Settings) -> None:
+    plan = {**QUICK, "model": TINY, "num_rounds": 1}
+    first = train(settings(**plan), 2)
+    frozen = {"start_from": str(first), "frozen_rounds": 1}
+    found = last_model(train(settings(**{**plan, **frozen, "num_rounds": 1}), 2))
+    later = last_model(train(settings(**{**plan, **frozen, "num_rounds": 2}), 2))
+    for name, array in last_model(first).items():
+        if "running" in name:
+            np.testing.assert_array_equal(found[name], array)
+            assert not np.array_equal(later[name], array)
+
+
+def test_given_a_variance_below_0_then_the_client_is_refused() -> None:
+    check_variances({"a.running_mean": np.array([-1.0]), "a.running_var": np.array([0.0])})
+    with pytest.raises(BadMessageError, match=r"its 'a.running_var' is below 0"):
+        check_variances({"a.running_var": np.array([1.0, -0.1])})
+
+
+# Weights by learning status
+
+
+def reply(**figures: Any) -> Any:
+    values = {name.replace("_", "-"): value for name, value in figures.items()}
+    return SimpleNamespace(content=RecordDict({METRICS: MetricRecord(values)}))
+
+
+def strategy_of(config: RunConfig) -> SemiFL:
+    return SemiFL(config, build_base(config), {}, Content(values={"class-names": ["a", "b"]}))
+
+
+@pytest.mark.parametrize(
+    ("tops", "weights"),
+    [([0.9, 0.6, 0.5], [0.1, 0.4, 0.5]), ([1.0, 1.0], [1.0, 1.0])],
+)
+def test_given_learning_status_then_the_least_learned_client_counts_most(
+    settings: Settings, tops: list[float], weights: list[float]
+) -> None:
+    replies = [reply(num_examples=3, mean_top_probability=top) for top in tops]
+    found = strategy_of(settings(**{**QUICK, **FL2})).weigh(replies)
+    np.testing.assert_allclose(found, weights)
+    assert strategy_of(settings(**QUICK)).weigh(replies).tolist() == [1.0] * len(tops)
+
+
+@pytest.mark.parametrize("top", [-3.0, 1.5, 1, None])
+def test_given_a_weight_that_no_points_give_then_the_client_is_refused(top: Any) -> None:
+    figures = {"num_examples": 3} | ({} if top is None else {"mean_top_probability": top})
+    record = cast(RoundRecord, None)
+    with pytest.raises(BadMessageError, match=f"its {MEAN_TOP} is no number from 0 to 1"):
+        StatusCodec().decode(ClientRef(0, 0), reply(**figures), record)
+    StatusCodec().decode(ClientRef(0, 0), reply(num_examples=0), record)  # it counts nothing
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (
+            {"scenario.labels-at": "clients"},
+            "Method 'semifl' learns from labels at the server: set scenario.labels-at = 'server'.",
+        ),
+        (
+            {"base": "scaffold"},
+            "Setting base = 'scaffold': method 'semifl' keeps its momentum between rounds, which "
+            "goes with all bases but scaffold, fednova.",
+        ),
+    ],
+)
+def test_what_does_not_go_is_refused_before_anything_starts(
+    settings: Settings, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        SemiFL.validate(settings(**{**QUICK, **options}))
+    assert str(error.value) == text
+
+
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [
+        ("ssl.supervised-weight", {"ssl.supervised-weight": 2.0}),
+        ("ssl.unlabeled-batch-size", {"ssl.unlabeled-batch-size": 7}),
+        ("views.weak", {"views.weak": True}),
+        ("labels.total", {"labels.total": 7}),
+        ("semifl.learning-status", {"semifl.learning-status": True, "base": "krum"}),
+        (
+            "semifl.learning-status",
+            {"semifl.learning-status": True, "client_weights": "examples"},
+        ),
+    ],
+)
+def test_what_has_no_effect_is_refused(
+    settings: Settings, key: str, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=f"Setting {key} = .* has an effect only with"):
+        settings(**{**QUICK, **options})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("threshold", 1.0), ("mix-weight", -1.0), ("sharpness", -0.1)]
+)
+def test_what_is_out_of_range_is_refused(settings: Settings, key: str, value: float) -> None:
+    with pytest.raises(UserError, match=f"semifl.{key} = {value}"):
+        settings(**{**QUICK, f"semifl.{key}": value})
+
+
+def test_given_a_stream_that_has_run_dry_then_the_server_goes_on(settings: Settings) -> None:
+    steps = {"scenario.streaming-steps": 3, "scenario.rounds-per-step": 1}
+    directory = train(settings(**{**QUICK, "points_per_client": 2, "model": TINY}, **steps), 2)
+    assert len(metrics(directory)) == 3
+    assert Path(directory, "summary.json").is_file()

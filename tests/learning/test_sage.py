@@ -1,0 +1,139 @@
+"""SAGE's target and loss by hand and by its authors' formula; runs with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import UserError
+from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.plan import CPU
+from fedul_flwr.learning.sage import SageObjective, corrected_target
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
+
+Settings = Callable[..., RunConfig]
+WIDE: Any = {"dtype": torch.float64}
+
+
+def test_given_two_models_then_targets_are_those_worked_out_by_hand() -> None:
+    """Tops differ by .05: lambda is 1/2. The second point is sure by the received model alone, the
+    third by none; of the fourth both say class 0."""
+    local = torch.tensor([[0.95, 0.05], [0.6, 0.4], [0.7, 0.3], [0.99, 0.01]], **WIDE)
+    received = torch.tensor([[0.1, 0.9], [0.08, 0.92], [0.2, 0.8], [0.99, 0.01]], **WIDE)
+    target, counts = corrected_target(local, received, 0.9)
+    expected = torch.tensor([[0.5, 0.5], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]], **WIDE)
+    torch.testing.assert_close(target, expected, atol=2e-5, rtol=0)
+    assert counts.tolist() == [True, True, False, True]
+
+
+def authors_target(local: Tensor, received: Tensor, threshold: float) -> Tensor:
+    """As the paper writes it, point by point."""
+    rows = []
+    for p, g in zip(local.tolist(), received.tolist(), strict=True):
+        one = [float(k == int(np.argmax(p))) for k in range(len(p))]
+        two = [float(k == int(np.argmax(g))) for k in range(len(p))]
+        delta = min(max(abs(max(p) - max(g)) + 1e-6, 1e-6), 1.0)
+        lam = min(max(math.exp(-math.log(2) / 0.05 * delta), 1e-6), 1.0)
+        mixed = [lam * a + (1 - lam) * b for a, b in zip(one, two, strict=True)]
+        rows.append(mixed if max(p) >= threshold else two)
+    return torch.tensor(rows, **WIDE)
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.4, 0.6, 0.95])
+def test_given_random_posteriors_then_targets_are_the_authors(threshold: float) -> None:
+    torch.manual_seed(0)
+    local, received = (torch.randn(200, 4, **WIDE).mul(2).softmax(1) for _ in "ab")
+    target, counts = corrected_target(local, received, threshold)
+    expected = authors_target(local, received, threshold)
+    torch.testing.assert_close(target, expected, atol=1e-12, rtol=0)
+    sure = (local.amax(1) >= threshold) | (received.amax(1) >= threshold)
+    assert torch.equal(counts, sure)
+    torch.testing.assert_close(target.sum(1), torch.ones(200, **WIDE))
+
+
+def test_given_a_batch_then_the_loss_is_the_authors_formula() -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 4)).double()
+    received = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, 4)).double().eval()
+    inputs, labels = torch.randn(9, 3, **WIDE), torch.tensor([0, 1, 3, -1, -1, -1, -1, -1, -1])
+    objective = SageObjective(received, 0.3, 2.0, 5.0, lambda u: -u, lambda u: u + 0.1)
+    found = objective(Network(model.train(), CPU, "float64"), inputs, labels)
+    u = inputs[3:]
+    logits = model(torch.cat([inputs[:3], u + 0.1, -u]))
+    p, q = logits[3:9].softmax(1).detach(), logits[9:].softmax(1)
+    g = received(u + 0.1).softmax(1)
+    target = authors_target(p, g, 0.3)
+    mask = ((p.amax(1) >= 0.3) | (g.amax(1) >= 0.3)).double()
+    kl = ((target + 1e-10) * ((target + 1e-10).log() - (q + 1e-10).log())).sum(1)
+    expected = 2 * functional.cross_entropy(logits[:3], labels[:3]) + 5 * (kl * mask).mean()
+    assert float(found.detach()) == pytest.approx(float(expected.detach()), abs=1e-5)
+    assert objective.confidence.share == pytest.approx(float(mask.mean()))
+
+
+def test_given_points_of_one_kind_then_there_is_its_term_alone() -> None:
+    torch.manual_seed(1)
+    model = nn.Linear(3, 4).double()
+    network, points = Network(model, CPU, "float64"), torch.randn(4, 3, **WIDE)
+    objective = SageObjective(nn.Linear(3, 4).double(), 0.0, 2.0, 5.0, lambda u: -u)
+    labels = torch.tensor([0, 1, 2, 3])
+    torch.testing.assert_close(
+        objective(network, points, labels), 2 * functional.cross_entropy(model(points), labels)
+    )
+    assert float(objective(network, points, torch.full((4,), -1)).detach()) > 0
+
+
+# In runs
+
+QUICK: dict[str, Any] = {
+    **{"method": "sage", "model": "mlp", "num_rounds": 4, "local_epochs": 2},
+    **{"points_per_client": 60, "labels.total": 60, "sage.threshold": 0.2, "learning_rate": 0.01},
+}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"sage.threshold": 0.8},
+        {"views.weak": True, "augment": "rotate"},
+        {"ssl.unsupervised-weight": 9.0},
+        {"method": "fixmatch", "fixmatch.threshold": 0.2},
+    ],
+    ids=str,
+)
+def test_every_setting_counts(settings: Settings, other: dict[str, Any]) -> None:
+    plain = {**QUICK, **({"augment": "rotate"} if "augment" in other else {})}
+    changed = {**plain, **other}
+    if other.get("method") == "fixmatch":
+        del changed["sage.threshold"]
+    one, two = last_model(train(settings(**plain), 3)), last_model(train(settings(**changed), 3))
+    assert not all(np.array_equal(array, two[name]) for name, array in one.items())
+
+
+@pytest.mark.parametrize(
+    "place", [{}, {"scenario.labels-at": "server", "server_fraction": 0.1}], ids=["C", "S"]
+)
+def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
+    settings: Settings, place: dict[str, Any]
+) -> None:
+    plan = {**QUICK, **place}
+    if place:
+        del plan["labels.total"]
+    whole = train(settings(**plan), 3)
+    assert_same_run(resume(cut_off(settings(**plan), 3, call=4), 3), whole)
+    assert all(0 <= line["confident_share"] <= 1 for line in metrics(whole))
+
+
+@pytest.mark.parametrize("threshold", [1.0, -0.1])
+def test_a_threshold_that_no_point_or_every_point_reaches_is_refused(
+    settings: Settings, threshold: float
+) -> None:
+    with pytest.raises(UserError, match=f"sage.threshold = {threshold}"):
+        settings(**{**QUICK, "sage.threshold": threshold})
