@@ -271,7 +271,7 @@ def images(root: Path) -> None:
     root.mkdir()
     (root / "good.png").write_bytes(png())
     (root / "large.png").write_bytes(png(9))
-    (root / "colour.png").write_bytes(png(8, "RGB"))
+    (root / "color.png").write_bytes(png(8, "RGB"))
     (root / "junk.png").write_bytes(b"junk")
     (root / "bomb.png").write_bytes(_huge_png())
     os.mkfifo(root / "fifo.png")

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator
 
 from fedul_flwr.results.figure_style import (
-    COLOURS,
+    COLORS,
     INK,
     MARKERS,
     legend_below,
@@ -53,7 +53,7 @@ class Growth:
             axes = style(figure.add_subplot(1, len(self.costs), place))
             for name, points in curves.items():
                 look = names.index(name)
-                axes.plot(*zip(*points, strict=True), MARKERS[look % 4] + "-", color=COLOURS[look])
+                axes.plot(*zip(*points, strict=True), MARKERS[look % 4] + "-", color=COLORS[look])
             axes.set(xscale="log", yscale="log", xlabel=self.size, ylabel=cost)
             sizes = sorted({size for points in curves.values() for size, _ in points})
             if len(sizes) <= _MOST_TICKS:
@@ -63,7 +63,7 @@ class Growth:
                 mark_decades(axes.xaxis)
             mark_decades(axes.yaxis)
         handles = [
-            Line2D([], [], color=COLOURS[look], marker=MARKERS[look % 4], label=name)
+            Line2D([], [], color=COLORS[look], marker=MARKERS[look % 4], label=name)
             for look, name in enumerate(names)
         ]
         if len(handles) > 1:
@@ -96,8 +96,8 @@ class Sides:
         axes.grid(visible=False, axis="y")
         most = max(max(values) for values in self.taken.values())
         for place, (name, values) in enumerate(self.taken.items()):
-            colour = COLOURS[0] if name.startswith("ours") else "#B8C2CC"
-            axes.barh(place, median(values), color=colour, height=0.62)
+            color = COLORS[0] if name.startswith("ours") else "#B8C2CC"
+            axes.barh(place, median(values), color=color, height=0.62)
             axes.plot(values, [place] * len(values), ".", color=INK, markersize=4)
             label = f"{median(values):.3g}"
             text = axes.text(max(values) + 0.015 * most, place, label, va="center", fontsize=9)
@@ -106,12 +106,12 @@ class Sides:
         axes.invert_yaxis()
         axes.set(xlabel=self.unit, xlim=(0, 1.12 * max(most, self.limit or 0)))
         if self.limit is not None:
-            axes.axvline(self.limit, color=COLOURS[1], linestyle="--", linewidth=1)
+            axes.axvline(self.limit, color=COLORS[1], linestyle="--", linewidth=1)
             axes.text(
                 self.limit,
                 1.0,
                 f"bar {self.limit:g}",
-                color=COLOURS[1],
+                color=COLORS[1],
                 fontsize=9,
                 va="bottom",
                 ha="center",

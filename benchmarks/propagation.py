@@ -20,11 +20,11 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
-from fedul_flwr.propagation.neighbours import neighbours_by_code
+from fedul_flwr.propagation.neighbors import neighbors_by_code
 from fedul_flwr.propagation.solve import (
     ALPHA,
-    NUM_NEIGHBOURS,
-    normalised_graph,
+    NUM_NEIGHBORS,
+    normalized_graph,
     one_hot,
     propagate,
     propagation_columns,
@@ -43,7 +43,7 @@ def measure(quick: bool) -> Outcome:
     features, classes = mixture(size)
     codes = encode(features, bytes(SEED_BYTES))
     outcome = Outcome(
-        f"propagation: n = {size:,}, L = {NUM_BITS:,}, k = {NUM_NEIGHBOURS}, alpha = {ALPHA}",
+        f"propagation: n = {size:,}, L = {NUM_BITS:,}, k = {NUM_NEIGHBORS}, alpha = {ALPHA}",
         ("what", "ours s", "other s", "ratio"),
     )
 
@@ -54,7 +54,7 @@ def measure(quick: bool) -> Outcome:
         outcome.bars.append(Bar(what, ratio, bar, "×", True))
         outcome.figures[what] = {"ours": ours, "other": other}
 
-    graph = normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS))
+    graph = normalized_graph(neighbors_by_code(codes, NUM_NEIGHBORS))
     labels = one_hot(few_labels(classes, 20), NUM_CLASSES)
     points = np.arange(0, size, 10)
     ten = [seconds(lambda: propagate(graph, labels)) for _ in range(turns)]
@@ -85,22 +85,22 @@ def _against_faiss(
     ours: list[tuple[float, float]] = []
     other: dict[int, list[tuple[float, float]]] = {1: [], cores: []}
     for _ in range(turns):
-        ours.append(costs(lambda: neighbours_by_code(codes, NUM_NEIGHBOURS)))
+        ours.append(costs(lambda: neighbors_by_code(codes, NUM_NEIGHBORS)))
         for threads, taken in other.items():
-            taken.append(costs(lambda t=threads: faiss_search(codes, NUM_NEIGHBOURS, t)))
+            taken.append(costs(lambda t=threads: faiss_search(codes, NUM_NEIGHBORS, t)))
     fastest = min(other, key=lambda threads: median(wall for wall, _ in other[threads]))
     outcome.notes.append(f"FAISS: {fastest} of {cores} threads, the faster choice; ours: {cores}")
     for place, what in enumerate(("", ", processor time")):
         sides = ([cost[place] for cost in side] for side in (ours, other[fastest]))
-        compare(f"neighbours by code / FAISS's IndexBinaryFlat{what}", *sides, 1)
+        compare(f"neighbors by code / FAISS's IndexBinaryFlat{what}", *sides, 1)
 
 
 def mixture(size: int) -> tuple[Floats, Ints]:
     """Points of ten classes, three Gaussian clusters each, in 128 dimensions."""
     rng = np.random.default_rng(0)
     clusters = rng.integers(0, 3 * NUM_CLASSES, size)
-    centres = rng.normal(size=(3 * NUM_CLASSES, 128))
-    features = centres[clusters] + 1.2 * rng.normal(size=(size, 128))
+    centers = rng.normal(size=(3 * NUM_CLASSES, 128))
+    features = centers[clusters] + 1.2 * rng.normal(size=(size, 128))
     return features, (clusters % NUM_CLASSES).astype(np.int64)
 
 
@@ -185,9 +185,9 @@ def run_at_scale(size: int) -> dict[str, Any]:
         return result
 
     small = encode(features[:100], bytes(SEED_BYTES))
-    neighbours_by_code(small, NUM_NEIGHBOURS)  # compiles, which takes equally long for every size
+    neighbors_by_code(small, NUM_NEIGHBORS)  # compiles, which takes equally long for every size
     codes = timed("codes", lambda: encode(features, bytes(SEED_BYTES)))
-    graph = timed("graph", lambda: normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS)))
+    graph = timed("graph", lambda: normalized_graph(neighbors_by_code(codes, NUM_NEIGHBORS)))
     scores = timed("scores", lambda: propagate(graph, one_hot(labels, NUM_CLASSES)))
     found = timed("labels", lambda: labels_from_scores(scores, labels))
     right = (found.labels == classes)[labels == -1].mean()

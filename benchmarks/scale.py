@@ -14,7 +14,7 @@ from benchmarks.scale_units import MEGABYTE, units
 from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.propagation.solve import NUM_NEIGHBOURS
+from fedul_flwr.propagation.solve import NUM_NEIGHBORS
 from fedul_flwr.secure.backends import BACKENDS
 
 COUNTS = (100, 1_000, 10_000, 100_000, 1_000_000)
@@ -114,7 +114,7 @@ def propagation(unit: dict[str, float], model: int) -> Costs:
 
     def memory(count: int) -> float:
         points, labeled = count * POINTS, count * LABELED
-        return points * (2 * NUM_BITS / 8 + 8 * NUM_NEIGHBOURS) + 12 * points * labeled
+        return points * (2 * NUM_BITS / 8 + 8 * NUM_NEIGHBORS) + 12 * points * labeled
 
     return {
         "exchanges": (lambda count: 3 * count, "number"),

@@ -26,8 +26,8 @@ from fedul_flwr.federated.replies import check_all_bytes, check_update
 from fedul_flwr.federated.sparse import decode
 from fedul_flwr.federated.sparse import encode as sparse_encode
 from fedul_flwr.propagation.codes import SEED_BYTES, encode
-from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.propagation.solve import NUM_NEIGHBOURS, normalised_graph, propagation_columns
+from fedul_flwr.propagation.neighbors import neighbors_by_code
+from fedul_flwr.propagation.solve import NUM_NEIGHBORS, normalized_graph, propagation_columns
 from fedul_flwr.secure.backends import BACKENDS
 
 MEGABYTE = 1e6
@@ -134,9 +134,9 @@ def propagation(quick: bool) -> dict[str, float]:
     solver; and measured values for ring-LWE's estimates."""
     size, turns = (600, 1) if quick else (4000, 3)
     codes = encode(mixture(size)[0], bytes(SEED_BYTES))
-    neighbours_by_code(codes[:10], 1)  # compiles the loops
+    neighbors_by_code(codes[:10], 1)  # compiles the loops
     pairs = size * (size - 1) / 2
-    graph = normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS))
+    graph = normalized_graph(neighbors_by_code(codes, NUM_NEIGHBORS))
     columns = np.arange(0, size, 10)
     solving = processor_seconds(lambda: propagation_columns(graph, columns), turns)
     clients, points, num_bits = (3, 20, 256) if quick else (4, 100, 1024)
@@ -145,7 +145,7 @@ def propagation(quick: bool) -> dict[str, float]:
     taken = time.process_time() - began
     estimate = BACKENDS["rlwe"].cost([points] * clients, num_bits)
     return {
-        "pair": processor_seconds(lambda: neighbours_by_code(codes, NUM_NEIGHBOURS), turns) / pairs,
+        "pair": processor_seconds(lambda: neighbors_by_code(codes, NUM_NEIGHBORS), turns) / pairs,
         "column": solving / (size * len(columns)),
         "rlwe_bytes": measured["sent"] / estimate.traffic,
         "rlwe_seconds": taken / estimate.seconds,

@@ -60,8 +60,8 @@ def log_surrogate_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
     tensor([[0.7000, 0.3000]])
     """
     log_eta = functional.log_softmax(logits, dim=1)
-    unnormalised = torch.logsumexp(log_eta[:, None, :] + log_weights[None, :, :], dim=2)
-    return functional.log_softmax(unnormalised, dim=1)
+    unnormalized = torch.logsumexp(log_eta[:, None, :] + log_weights[None, :, :], dim=2)
+    return functional.log_softmax(unnormalized, dim=1)
 
 
 class SurrogateTransition(nn.Module):

@@ -20,8 +20,8 @@ Floats = NDArray[np.float64]
 def theorem_1(eta: Floats, priors: Floats, sizes: Floats, test_prior: Floats) -> Floats:
     """``(n, M)``: D(pi_bar) Pi D(pi)^-1 eta over its sum, with plain matrices."""
     matrix = np.diag(sizes / sizes.sum()) @ priors @ np.diag(1 / test_prior)
-    unnormalised = eta @ matrix.T
-    return unnormalised / unnormalised.sum(axis=1, keepdims=True)
+    unnormalized = eta @ matrix.T
+    return unnormalized / unnormalized.sum(axis=1, keepdims=True)
 
 
 def softmax(logits: Floats) -> Floats:
@@ -271,8 +271,8 @@ def test_order_of_sets_means_nothing(logits: Tensor) -> None:
 
 def test_a_uniform_test_prior_cancels(logits: Tensor) -> None:
     priors, sizes, _ = random_case(6, 3, seed=8)
-    unnormalised = softmax(logits.numpy()) @ (sizes[:, None] * priors).T
-    expected = unnormalised / unnormalised.sum(axis=1, keepdims=True)
+    unnormalized = softmax(logits.numpy()) @ (sizes[:, None] * priors).T
+    expected = unnormalized / unnormalized.sum(axis=1, keepdims=True)
     for uniform in (None, torch.full((3,), 1 / 3, dtype=torch.float64)):
         layer = SurrogateTransition(tensor(priors), tensor(sizes), uniform)
         np.testing.assert_allclose(layer(logits).exp().numpy(), expected, rtol=1e-12)

@@ -38,7 +38,7 @@ from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES
-from fedul_flwr.propagation.solve import ALPHA, NUM_NEIGHBOURS, POWER
+from fedul_flwr.propagation.solve import ALPHA, NUM_NEIGHBORS, POWER
 
 _RULES: Rules = {
     "model": (TrainingSettings, "model"),
@@ -400,7 +400,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
     def __init__(
         self,
-        k: int = NUM_NEIGHBOURS,
+        k: int = NUM_NEIGHBORS,
         *,
         num_bits: int = NUM_BITS,
         alpha: float = ALPHA,

@@ -223,7 +223,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     if renews_by_steps and shared.optimizer != "sgd":
         raise UserError(
             "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
-            "only; scaffold.option = 'I' goes with every optimiser."
+            "only; scaffold.option = 'I' goes with every optimizer."
         )
     privacy = sections.get("dp")
     if isinstance(privacy, DPSettings):

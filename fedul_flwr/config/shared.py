@@ -120,7 +120,7 @@ class SharedSettings(TrainingSettings):
     def _check_base(self) -> Self:
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(
-                "base = 'fednova' needs optimizer = 'sgd': its normalisation counts SGD's steps"
+                "base = 'fednova' needs optimizer = 'sgd': its normalization counts SGD's steps"
             )
         if self.base == "local" and self.evaluate != "local":
             raise ValueError(

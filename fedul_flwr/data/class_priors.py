@@ -39,7 +39,7 @@ def floored(prior: Floats) -> Floats:
     >>> floored(np.array([2.0, 0.0])).round(4).tolist()
     [0.9995, 0.0005]
     """
-    return _normalised(np.maximum(_normalised(prior), FLOOR / len(prior)))
+    return _normalized(np.maximum(_normalized(prior), FLOOR / len(prior)))
 
 
 def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
@@ -112,7 +112,7 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
     prior = checked_prior(wanted)
     if len(prior) != ratios.shape[1]:
         raise ValueError(f"has {len(prior)} entries; there are {ratios.shape[1]} classes")
-    return _normalised(ratios * prior)
+    return _normalized(ratios * prior)
 
 
 def estimate_prior(
@@ -167,7 +167,7 @@ def estimate_prior(
     imagined = pseudo_points * len(prior) * prior
     for _ in range(max_iterations):
         before = prior
-        prior = _normalised(_normalised(ratios * prior).sum(axis=0) + imagined)
+        prior = _normalized(_normalized(ratios * prior).sum(axis=0) + imagined)
         if np.abs(prior - before).max() <= tolerance:
             break
     return floored(prior)
@@ -183,5 +183,5 @@ def _per_prior(posterior: Floats, trained: ArrayLike) -> Floats:
     return np.asarray(posterior / prior, dtype=np.float64)
 
 
-def _normalised(rows: Floats) -> Floats:
+def _normalized(rows: Floats) -> Floats:
     return np.asarray(rows / rows.sum(axis=-1, keepdims=True), dtype=np.float64)

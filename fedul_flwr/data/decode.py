@@ -37,7 +37,7 @@ _SMALL = 64 * 64
 _ORIENTATION = 0x0112
 _PHOTOMETRIC, _WHITE_IS_ZERO, _PAGE_KIND, _NO_PAGE = 262, 0, 254, 0b101
 """Tags of TIFF; a page that is a smaller copy or a mask of another one is no image of its own."""
-_GREY_MODES = {"1", "L", "LA", "La"}
+_GRAY_MODES = {"1", "L", "LA", "La"}
 _DEEP_MODES = {"I;16", "I;16L", "I;16B", "I;16N", "I"}
 """Gray modes of Pillow whose values may be above 255."""
 _DEPTHS = (8, 10, 12, 14, 16)
@@ -53,12 +53,12 @@ class Survey:
     Attributes
     ----------
     sizes : every size, with the name of an example.
-    colour : whether any image has color.
+    color : whether any image has color.
     depths : of files with more than 8 bits, how many use so many bits, and an example of them.
     """
 
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
-    colour: bool = False
+    color: bool = False
     depths: dict[int, tuple[int, str]] = field(default_factory=dict)
 
     def add_deep(self, name: str, largest: int) -> None:
@@ -113,7 +113,7 @@ class Survey:
     @property
     def channels(self) -> int:
         """3 if any image has color, else 1."""
-        return 3 if self.colour else 1
+        return 3 if self.color else 1
 
 
 class Images(Protocol):
@@ -171,7 +171,7 @@ class EncodedImages:
             for name, content in batch:
                 seen = inspect_image(name, content)
                 survey.sizes.setdefault(seen.size, name)
-                survey.colour |= seen.colour
+                survey.color |= seen.color
                 if seen.deep:
                     survey.add_deep(name, _largest_value(name, content))
         return survey
@@ -220,7 +220,7 @@ class PixelImages:
     def survey(self) -> Survey:
         """Return the one size and number of channels of the array."""
         _, height, width, channels = self.pixels.shape
-        return Survey({(height, width): "all"}, colour=channels == 3)
+        return Survey({(height, width): "all"}, color=channels == 3)
 
     def with_bits(self, bits: int) -> Self:
         """The same images: their values have 8 bits."""
@@ -261,12 +261,12 @@ class Inspected(NamedTuple):
     Attributes
     ----------
     size : ``(height, width)`` once it is upright.
-    colour : whether it has color.
+    color : whether it has color.
     deep : whether a value has more than 8 bits.
     """
 
     size: tuple[int, int]
-    colour: bool
+    color: bool
     deep: bool
 
 
@@ -282,7 +282,7 @@ def inspect_image(name: str, content: bytes | Path) -> Inspected:
         width, height = image.size
         if _orientation(image) >= 5:  # rotated by 90 degrees
             width, height = height, width
-        return Inspected((height, width), _has_colour(image), _is_deep(image))
+        return Inspected((height, width), _has_color(image), _is_deep(image))
 
 
 def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNKNOWN_BITS) -> Bytes:
@@ -389,11 +389,11 @@ def _orientation(image: Image.Image) -> int:
     return int(image.getexif().get(_ORIENTATION, 1))
 
 
-def _has_colour(image: Image.Image) -> bool:
+def _has_color(image: Image.Image) -> bool:
     if image.mode == "P":
         palette = np.asarray(image.getpalette("RGB") or [], dtype=np.uint8).reshape(-1, 3)
         return bool((palette != palette[:, :1]).any())
-    return image.mode not in _GREY_MODES | _DEEP_MODES | {"F"}
+    return image.mode not in _GRAY_MODES | _DEEP_MODES | {"F"}
 
 
 def _is_deep(image: Image.Image) -> bool:

@@ -101,20 +101,20 @@ def generate_sets(
         members = _deal_disjoint(pools, weights)
     order = [rng.permutation(np.concatenate(parts)) for parts in members]
     counts = np.array([[len(part) for part in parts] for parts in members], dtype=np.float64)
-    realised = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    told, posterior = _tell(counts, realised, client, settings, seed)
+    realized = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    told, posterior = _tell(counts, realized, client, settings, seed)
     return GeneratedSets(
         points=np.concatenate(order).astype(np.int64),
         sets=np.repeat(np.arange(num_sets), [len(part) for part in order]).astype(np.int64),
         priors=told,
-        true_priors=realised,
+        true_priors=realized,
         drawn_priors=weights / weights.sum(axis=1, keepdims=True),
         posterior=posterior,
     )
 
 
 def _tell(
-    counts: Floats, realised: Floats, client: int, settings: UnlabeledSetSettings, seed: int
+    counts: Floats, realized: Floats, client: int, settings: UnlabeledSetSettings, seed: int
 ) -> tuple[Floats, Dirichlet]:
     """Priors for the client ``(M, K)``, and how uncertain they are."""
     if settings.prior_counts:
@@ -127,13 +127,13 @@ def _tell(
         posterior = Dirichlet.from_counts(known)
         return posterior.means, posterior
     if not settings.prior_noise:
-        return realised, Dirichlet.exact(realised)
+        return realized, Dirichlet.exact(realized)
     epsilon = settings.prior_noise
-    told = add_prior_noise(realised, epsilon, stream(seed, "noise", client))
+    told = add_prior_noise(realized, epsilon, stream(seed, "noise", client))
     # The owner knows how strong the noise is, not what it did: other draws of it.
     rng = stream(seed, "strength of noise", client)
-    draws = [add_prior_noise(realised, epsilon, rng) for _ in range(NOISE_DRAWS)]
-    worth = effective_labels(realised, np.mean([(draw - realised) ** 2 for draw in draws], axis=0))
+    draws = [add_prior_noise(realized, epsilon, rng) for _ in range(NOISE_DRAWS)]
+    worth = effective_labels(realized, np.mean([(draw - realized) ** 2 for draw in draws], axis=0))
     return told, Dirichlet.from_noise(told, float(np.median(worth)))
 
 

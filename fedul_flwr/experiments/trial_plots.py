@@ -19,9 +19,9 @@ from fedul_flwr.experiments.table_file import Size, Table
 from fedul_flwr.experiments.trial import Key
 from fedul_flwr.experiments.trial_plan import Overrides
 from fedul_flwr.results.figure_style import (
-    COLOURS,
+    COLORS,
     DASHES,
-    GREY,
+    GRAY,
     MARKERS,
     legend_below,
     new_figure,
@@ -67,9 +67,9 @@ def compare_figure(rows: Sequence[Row]) -> Figure:
 
 def _look(position: int) -> dict[str, Any]:
     """Color, dashes and marker of a run: with more than seven runs colors repeat, pairs do not."""
-    cycle = position // len(COLOURS)
+    cycle = position // len(COLORS)
     return {
-        "color": COLOURS[position % len(COLOURS)],
+        "color": COLORS[position % len(COLORS)],
         "linestyle": DASHES[cycle % len(DASHES)],
         "marker": MARKERS[cycle % len(MARKERS)],
         "linewidth": 1.8,
@@ -102,7 +102,7 @@ def _draw_rounds(axes: Axes, rows: Sequence[Row]) -> None:
             std = values.std(axis=0, ddof=1)
             # A logarithmic axis cannot show values at or below 0.
             low = np.maximum(mean - std, values.min(axis=0) / 2)
-            color = COLOURS[position % len(COLOURS)]
+            color = COLORS[position % len(COLORS)]
             axes.fill_between(rounds, low, mean + std, color=color, alpha=0.13, linewidth=0)
     axes.margins(x=0.02)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
@@ -162,7 +162,7 @@ def column_figure(
     tuned : whether the rows have the settings that a search chose for them.
     """
     curves = mean_curves(table, column, results)
-    colors = dict(zip(curves, [*COLOURS] * len(curves), strict=False))
+    colors = dict(zip(curves, [*COLORS] * len(curves), strict=False))
     figure = new_figure(8.4, 4.4)
     axes = style(figure.add_subplot())
     axes.set_xlabel("round")
@@ -181,7 +181,7 @@ def column_figure(
     quick = "quick size, " if size == "quick" else ""
     searched = ", every row with settings that one search chose for it" if tuned else ""
     subtitle = f"{quick}{table.num_clients(column, size)} clients{means}{searched}"
-    axes.set_title(subtitle, loc="left", fontsize=9, color=GREY)
+    axes.set_title(subtitle, loc="left", fontsize=9, color=GRAY)
     return figure
 
 

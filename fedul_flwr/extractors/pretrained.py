@@ -225,14 +225,14 @@ class _Encoder(nn.Module):
     def __init__(self, net: nn.Module, mean: Tensor, deviation: Tensor, side: int) -> None:
         super().__init__()
         self.net = net.eval()
-        self.normalised = Normalized(mean, deviation, persistent=True)  # part of its identity
+        self.normalized = Normalized(mean, deviation, persistent=True)  # part of its identity
         with torch.no_grad():
             width = self.pooled(torch.zeros(1, 3, side, side)).shape[1]
         self.out = nn.Linear(width, 1)
 
     def pooled(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
-        found: Any = self.net(pixel_values=self.normalised(inputs))
+        found: Any = self.net(pixel_values=self.normalized(inputs))
         pooled: Tensor | None = getattr(found, "pooler_output", None)
         return (found.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
 

@@ -23,19 +23,19 @@ SHEAR = 0.3
 SHIFT = 150 / 331
 """Largest translation either way, as a share of the image's side."""
 
-_COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_COLORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "autocontrast": lambda images, _: strong.autocontrast(images),
     "equalize": lambda images, _: strong.equalize(images),
     "posterize": lambda images, by: strong.posterize(images, 8 - (BITS * by.abs()).round()),
     "solarize": lambda images, by: strong.solarize(images, strong.LEVELS * (1 - by.abs())),
-    "colour": lambda images, by: strong.saturate(images, 1 + ENHANCEMENT * by),
+    "color": lambda images, by: strong.saturate(images, 1 + ENHANCEMENT * by),
     "contrast": lambda images, by: strong.contrast(images, 1 + ENHANCEMENT * by),
     "brightness": lambda images, by: strong.brighten(images, 1 + ENHANCEMENT * by),
     "sharpness": lambda images, by: strong.sharpen(images, 1 + ENHANCEMENT * by),
 }
 """Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths, in the order of their application."""
 _GEOMETRY = ("rotate", "shear-x", "shear-y", "translate-x", "translate-y")
-OPERATIONS = (*_COLOURS, *_GEOMETRY)
+OPERATIONS = (*_COLORS, *_GEOMETRY)
 """The paper's operations except the identity."""
 
 
@@ -80,10 +80,10 @@ def randaugment(
     drawn, strengths = _draw(inputs, num_operations, least, greatest)
     half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
-    for k, change in enumerate(_COLOURS.values()):
+    for k, change in enumerate(_COLORS.values()):
         chosen = drawn[:, k].nonzero().squeeze(1)
         images[chosen] = change(images[chosen], strengths[chosen, k])
-    geometry = (strengths * drawn)[:, len(_COLOURS) :]
+    geometry = (strengths * drawn)[:, len(_COLORS) :]
     return warp(images, *_affine_maps(*geometry.unbind(1))).div_(half).sub_(1).clamp_(-1, 1)
 
 

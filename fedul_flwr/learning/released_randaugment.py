@@ -16,7 +16,7 @@ BITS = 4
 """Largest number of the 8 bits of a level that posterizing removes."""
 DARKEST = 256 - 231
 """Largest change of solarizing's threshold, from 256."""
-COLOUR, CONTRAST, BRIGHTNESS, SHARPNESS = 0.9, 0.5, 0.3, 0.9
+COLOR, CONTRAST, BRIGHTNESS, SHARPNESS = 0.9, 0.5, 0.3, 0.9
 """Largest changes of the factors: factors are 1 ± these values."""
 ROTATION = 360.0
 """Largest rotation, only counter-clockwise, degrees."""
@@ -24,24 +24,24 @@ SHEAR = 0.3
 """Largest shear either way, pixels per pixel, about the upper left corner of the image."""
 SHIFT = 0.2
 """Largest translation either way, as a share of the image's side."""
-GREY = 128.0
+GRAY = 128.0
 """Level of pixels from outside the image in a rotation; for other operations they are black."""
 
-_COLOURS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_COLORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "autocontrast": lambda images, _: strong.autocontrast(images),
     "equalize": lambda images, _: images,
     "posterize": lambda images, by: strong.posterize(images, (8 - BITS * by.abs()).round()),
     "solarize": lambda images, by: strong.solarize(images, strong.LEVELS - DARKEST * by.abs()),
-    "colour": lambda images, by: strong.saturate(images, 1 + COLOUR * by),
+    "color": lambda images, by: strong.saturate(images, 1 + COLOR * by),
     "contrast": lambda images, by: strong.contrast(images, 1 + CONTRAST * by),
     "brightness": lambda images, by: strong.brighten(images, 1 + BRIGHTNESS * by),
     "sharpness": lambda images, by: strong.sharpen(images, 1 + SHARPNESS * by),
 }
 """Changes of ``(m, c, h, w)`` levels by ``(m,)`` strengths. In that code equalization does
 nothing."""
-OPERATIONS = (*_COLOURS, "rotate", "shear-x", "shear-y", "translate-x", "translate-y")
+OPERATIONS = (*_COLORS, "rotate", "shear-x", "shear-y", "translate-x", "translate-y")
 """Operations by number."""
-_ROTATE = len(_COLOURS)
+_ROTATE = len(_COLORS)
 
 
 def released_randaugment(
@@ -82,7 +82,7 @@ def released_randaugment(
     half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
     for operations, by in zip(drawn.unbind(1), strengths.unbind(1), strict=True):
-        for number, change in enumerate(_COLOURS.values()):
+        for number, change in enumerate(_COLORS.values()):
             chosen = (operations == number).nonzero().squeeze(1)
             if len(chosen):
                 images[chosen] = change(images[chosen], by[chosen])
@@ -113,5 +113,5 @@ def _move(images: Tensor, operations: Tensor, strengths: Tensor) -> Tensor:
     # The map is relative to the center: shift it so that the corner stays in place.
     corner = SHEAR / 2 * torch.stack([across * height / width, down * width / height], dim=1)
     shifts = SHIFT * torch.stack([right, below], dim=1) + corner
-    outside = (GREY * (operations == _ROTATE)).to(images.dtype).view(-1, 1, 1, 1)
+    outside = (GRAY * (operations == _ROTATE)).to(images.dtype).view(-1, 1, 1, 1)
     return warp(images - outside, matrices, shifts).add_(outside)

@@ -1,7 +1,7 @@
 """Strong augmentation of whole batches, for strong views in consistency losses.
 
 Images are ``(n, c, h, w)`` of levels in [0, 255], as floating point, and so are all results except
-:func:`grey`'s. No function changes its argument.
+:func:`gray`'s. No function changes its argument.
 Functions that count or compare levels round them to integers, as in an 8-bit image; the others do
 not round. Factors are ``(n,)``, at least 0; 1 does not change the image.
 """
@@ -59,12 +59,12 @@ def solarize(images: Tensor, thresholds: Tensor) -> Tensor:
 
 def saturate(images: Tensor, factors: Tensor) -> Tensor:
     """Change the saturation; factor 0 gives gray. Only images of three channels change."""
-    return _blend(grey(images), images, factors) if images.shape[1] == 3 else images
+    return _blend(gray(images), images, factors) if images.shape[1] == 3 else images
 
 
 def contrast(images: Tensor, factors: Tensor) -> Tensor:
     """Change the contrast; factor 0 gives a constant image of the same mean brightness."""
-    return _blend(grey(images).mean(dim=(1, 2, 3), keepdim=True), images, factors)
+    return _blend(gray(images).mean(dim=(1, 2, 3), keepdim=True), images, factors)
 
 
 def brighten(images: Tensor, factors: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ def sharpen(images: Tensor, factors: Tensor) -> Tensor:
     return _blend(smooth, images, factors)
 
 
-def grey(images: Tensor) -> Tensor:
+def gray(images: Tensor) -> Tensor:
     """``(n, 1, h, w)``: brightness of RGB images; for others the mean of the channels."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
@@ -130,7 +130,7 @@ def strong_augment(inputs: Tensor) -> Tensor:
     New images of the same shape and range.
     """
     warped = warp(inputs + 1, *_affine_maps(inputs))  # the range -1 to 1 becomes 0 to 2
-    values = _recolour(warped / 2)
+    values = _recolor(warped / 2)
     return (values * _outside_cutout(inputs)).mul_(2).sub_(1)
 
 
@@ -148,7 +148,7 @@ def _affine_maps(inputs: Tensor) -> tuple[Tensor, Tensor]:
     return size[:, None, None] * (turns @ shears(shear, torch.zeros_like(shear))), shifts
 
 
-def _recolour(values: Tensor) -> Tensor:
+def _recolor(values: Tensor) -> Tensor:
     """Contrast about the image's mean, then brightness, of values in [0, 1]."""
     contrast, brightness = (
         _uniform(values, 1 - CONTRAST, 1 + CONTRAST).view(-1, 1, 1, 1) for _ in range(2)

@@ -97,7 +97,7 @@ def resnet18_fedul(input_shape: InputShape, num_classes: int) -> nn.Module:
     """
     model = TorchvisionModel("resnet18", input_shape, num_classes)
     model.net.maxpool = nn.Identity()
-    model.normalised = Normalized(torch.tensor(_MEAN), torch.tensor(_DEVIATION))
+    model.normalized = Normalized(torch.tensor(_MEAN), torch.tensor(_DEVIATION))
     return model
 
 

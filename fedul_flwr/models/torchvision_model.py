@@ -42,12 +42,12 @@ class TorchvisionModel(nn.Module):
         self.name = name
         self.net: nn.Module = models.get_model(name, weights=None, num_classes=num_classes)
         preset = models.get_model_weights(name).DEFAULT.transforms()
-        self.normalised = Normalized(torch.tensor(preset.mean), torch.tensor(preset.std))
+        self.normalized = Normalized(torch.tensor(preset.mean), torch.tensor(preset.std))
         self._try_on(input_shape)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits ``(n, K)`` of ``(n, 1 or 3, h, w)`` in [-1, 1]."""
-        logits: Tensor = self.net(self.normalised(inputs))
+        logits: Tensor = self.net(self.normalized(inputs))
         return logits
 
     def _try_on(self, input_shape: InputShape) -> None:

@@ -11,12 +11,12 @@ from fedul_flwr.data.class_scores import checked_labels, labels_from_scores
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
-from fedul_flwr.propagation.neighbours import neighbours_by_code, neighbours_by_cosine
+from fedul_flwr.propagation.neighbors import neighbors_by_code, neighbors_by_cosine
 from fedul_flwr.propagation.solve import (
     ALPHA,
-    NUM_NEIGHBOURS,
+    NUM_NEIGHBORS,
     POWER,
-    normalised_graph,
+    normalized_graph,
     one_hot,
     propagate,
     reweigh_by_prior,
@@ -31,7 +31,7 @@ def label_propagation(
     *,
     num_classes: int | None = None,
     similarity: Similarity = "codes",
-    k: int = NUM_NEIGHBOURS,
+    k: int = NUM_NEIGHBORS,
     num_bits: int = NUM_BITS,
     alpha: float = ALPHA,
     power: float = POWER,
@@ -96,7 +96,7 @@ def propagated_scores(
     *,
     num_classes: int | None = None,
     similarity: Similarity = "codes",
-    k: int = NUM_NEIGHBOURS,
+    k: int = NUM_NEIGHBORS,
     num_bits: int = NUM_BITS,
     alpha: float = ALPHA,
     power: float = POWER,
@@ -115,11 +115,11 @@ def propagated_scores(
     if len(given) != len(features):
         raise UserError(f"{len(given)} labels do not go with features of {len(features)} points")
     if similarity == "codes":
-        neighbours = neighbours_by_code(encode(features, seed, num_bits), k)
+        neighbors = neighbors_by_code(encode(features, seed, num_bits), k)
     elif similarity == "cosine":
-        neighbours = neighbours_by_cosine(features, k)
+        neighbors = neighbors_by_cosine(features, k)
     else:
         raise UserError(f"similarity is {similarity!r}; it must be 'codes' or 'cosine'")
-    graph = normalised_graph(neighbours, power)
+    graph = normalized_graph(neighbors, power)
     rows = one_hot(given, int(given.max(initial=0)) + 1 if num_classes is None else num_classes)
     return propagate(graph, rows, alpha, class_scaling=class_scaling)

@@ -30,7 +30,7 @@ class JointGraph:
 
     Attributes
     ----------
-    graph : ``(n, n)``, from :func:`~fedul_flwr.propagation.solve.normalised_graph`.
+    graph : ``(n, n)``, from :func:`~fedul_flwr.propagation.solve.normalized_graph`.
     owners : ``(n,)``, the client of each point.
     labeled : bool ``(n,)``, whether the client has reported a label for it, without its value.
     """

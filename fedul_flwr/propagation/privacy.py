@@ -181,7 +181,7 @@ def noisy_directions(
     return noisy
 
 
-def randomised_labels(
+def randomized_labels(
     labels: ArrayLike, num_classes: int, epsilon: float, entropy: Entropy = os.urandom
 ) -> Ints:
     """Randomized response: a label stays with probability e^ε / (e^ε + K - 1).
@@ -210,7 +210,7 @@ def randomised_labels(
     --------
     With a large ε all labels stay:
 
-    >>> randomised_labels([0, 1, -1], num_classes=2, epsilon=100.0).tolist()
+    >>> randomized_labels([0, 1, -1], num_classes=2, epsilon=100.0).tolist()
     [0, 1, -1]
     """
     if not 0 < epsilon < math.inf:
@@ -274,7 +274,7 @@ class PrivacyPlan:
             yield (
                 f"xclp.labels-epsilon = {self.labels_epsilon:g}: every label is "
                 f"({self.labels_epsilon:g}, 0)-differentially private in all propagations of the "
-                "run together: randomised response, once. Which points have labels is not hidden."
+                "run together: randomized response, once. Which points have labels is not hidden."
             )
         if self.codes_epsilon and not self.trains:
             yield (
@@ -303,7 +303,7 @@ def privacy_plan(settings: RunConfig) -> PrivacyPlan:
     )
 
 
-NOISY_FEATURES, RANDOMISED_LABELS = "noisy-features", "randomised-labels"
+NOISY_FEATURES, RANDOMIZED_LABELS = "noisy-features", "randomized-labels"
 """Names under which the client stores noisy features and randomized labels."""
 
 FEATURES, AT_ROUND, RELEASES, LABELS = "features", "round", "releases", "labels"
@@ -413,11 +413,11 @@ class ClientNoise:
         epsilon = self.plan.labels_epsilon
         if not epsilon:
             return labels
-        drawn = self._store.load(RANDOMISED_LABELS, _ANY_ROUND).get(LABELS)
+        drawn = self._store.load(RANDOMIZED_LABELS, _ANY_ROUND).get(LABELS)
         if drawn is None:
             self._refuse_second_draw()
-            drawn = randomised_labels(labels, num_classes, epsilon)
-            self._store.save(RANDOMISED_LABELS, server_round, {LABELS: drawn})
+            drawn = randomized_labels(labels, num_classes, epsilon)
+            self._store.save(RANDOMIZED_LABELS, server_round, {LABELS: drawn})
         self._refuse_change(np.array_equal(drawn != UNLABELED, labels != UNLABELED))
         return drawn
 

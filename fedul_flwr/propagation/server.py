@@ -16,7 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.propagation.neighbours import nearest_points
+from fedul_flwr.propagation.neighbors import nearest_points
 from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
@@ -36,7 +36,7 @@ from fedul_flwr.propagation.phases import (
     WITHHELD,
 )
 from fedul_flwr.propagation.privacy import privacy_plan
-from fedul_flwr.propagation.solve import normalised_graph
+from fedul_flwr.propagation.solve import normalized_graph
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.messages import checked_array, exclude
 from fedul_flwr.secure.rowsums import Words, check_holds, sum_shares, wrong_rows
@@ -241,7 +241,7 @@ class LabelPropagation(Generic[ClientT]):
                 labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
-        graph = normalised_graph(
+        graph = normalized_graph(
             nearest_points(server.compared(), self._options.k), self._options.power
         )
         joint = JointGraph(

@@ -22,14 +22,14 @@ from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.types import UNLABELED, Floats, Ints
 from fedul_flwr.errors import UserError
 
-NUM_NEIGHBOURS = 10
+NUM_NEIGHBORS = 10
 """k of the paper, appendix A.2."""
 
 POWER = 3.0
 """Exponent of similarities in edge weights in the authors' code; 1 in the text."""
 
 
-def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> sparse.csr_array:
+def normalized_graph(neighbors: sparse.csr_array, power: float = POWER) -> sparse.csr_array:
     """D^-1/2 W D^-1/2 with W = A + A^T and D = diag(W 1) (phase 2).
 
     Mutual neighbors have twice the weight of one-sided ones. Rows of isolated points are empty.
@@ -37,7 +37,7 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
 
     Parameters
     ----------
-    neighbours : A hat, ``(n, n)``, similarities of every point to its neighbors, not negative;
+    neighbors : A hat, ``(n, n)``, similarities of every point to its neighbors, not negative;
         its diagonal is left out.
     power : exponent of the similarities, positive; 3 in the authors' code, 1 in the paper's text.
 
@@ -53,22 +53,22 @@ def normalised_graph(neighbours: sparse.csr_array, power: float = POWER) -> spar
     Examples
     --------
     >>> chain = sparse.csr_array([[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]])
-    >>> normalised_graph(chain).toarray().round(4).tolist()
+    >>> normalized_graph(chain).toarray().round(4).tolist()
     [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.7071], [0.0, 0.7071, 0.0]]
     """
     if not 0 < power < np.inf:
         raise UserError(f"the power of edge weights is {power}; it must be positive")
-    chosen = sparse.coo_array(neighbours, dtype=np.float64)
+    chosen = sparse.coo_array(neighbors, dtype=np.float64)
     if not np.isfinite(chosen.data).all() or (chosen.data < 0).any():
-        raise UserError("similarities of neighbours must be finite and not negative")
+        raise UserError("similarities of neighbors must be finite and not negative")
     edge = (chosen.row != chosen.col) & (chosen.data > 0)
     rows, columns, weights = chosen.row[edge], chosen.col[edge], chosen.data[edge] ** power
     one_way = sparse.csr_array((weights, (rows, columns)), shape=chosen.shape)
     graph = sparse.coo_array(one_way + one_way.T)
     # A product of roots: the root of the product could underflow.
     root = np.sqrt(np.bincount(graph.row, graph.data, minlength=graph.shape[0]))
-    normalised = graph.data / (root[graph.row] * root[graph.col])
-    return sparse.csr_array((normalised, (graph.row, graph.col)), shape=graph.shape)
+    normalized = graph.data / (root[graph.row] * root[graph.col])
+    return sparse.csr_array((normalized, (graph.row, graph.col)), shape=graph.shape)
 
 
 SHARPNESS = 6.0
@@ -202,7 +202,7 @@ def propagate(
 
     Parameters
     ----------
-    graph : W, ``(n, n)``, symmetric, from :func:`~fedul_flwr.propagation.solve.normalised_graph`.
+    graph : W, ``(n, n)``, symmetric, from :func:`~fedul_flwr.propagation.solve.normalized_graph`.
     labels : Y, ``(n, K)``, one-hot rows of labeled points, zero rows of others.
     alpha : in [0, 1), how far labels spread.
     class_scaling : first divide each column by the number of its labels, as in the authors' code,

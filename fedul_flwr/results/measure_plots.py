@@ -24,9 +24,9 @@ from fedul_flwr.data.run_files.label_files import (
 )
 from fedul_flwr.data.run_files.records import Run
 from fedul_flwr.results.figure_style import (
-    COLOURS,
+    COLORS,
     DASHES,
-    GREY,
+    GRAY,
     INK,
     MARKERS,
     legend_below,
@@ -36,7 +36,7 @@ from fedul_flwr.results.figure_style import (
     style,
 )
 
-_SHADES = LinearSegmentedColormap.from_list("shares", ["#FFFFFF", "#9CC8E5", COLOURS[0], "#002B4A"])
+_SHADES = LinearSegmentedColormap.from_list("shares", ["#FFFFFF", "#9CC8E5", COLORS[0], "#002B4A"])
 _MOST_NUMBERS = 20
 """Largest number of classes whose cells have their numbers written in."""
 _MOST_NAMES = 40
@@ -114,8 +114,8 @@ def _write_numbers(axes: Axes, shares: Any) -> None:
             continue
         # Halves are rounded up, as readers do: Python would write 0 for 0.5 and 2 for 2.5.
         text = f"{math.floor(share + 0.5)}" if share >= 0.5 else "<1"
-        colour = "white" if share > 45 else INK
-        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=colour)
+        color = "white" if share > 45 else INK
+        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)
 
 
 def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
@@ -142,16 +142,16 @@ def reliability_figure(found: Mapping[str, Any]) -> Figure:
     figure = new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     entries: list[Line2D | Patch] = [
-        Line2D([], [], color=GREY, linewidth=1.2, linestyle="--", label="accuracy = confidence")
+        Line2D([], [], color=GRAY, linewidth=1.2, linestyle="--", label="accuracy = confidence")
     ]
-    style(above).plot([0, 100], [0, 100], color=GREY, linewidth=1.2, linestyle="--")
+    style(above).plot([0, 100], [0, 100], color=GRAY, linewidth=1.2, linestyle="--")
     style(below)
     shown = {key: found[key] for key in _WORDS if found.get(key, {}).get("reliability")}
     for index, (key, measured) in enumerate(shown.items()):
         bins = measured["reliability"]
         filled = [i for i, points in enumerate(bins["points"]) if points]
         look: dict[str, Any] = {
-            "color": COLOURS[index],
+            "color": COLORS[index],
             "linestyle": DASHES[index],
             "marker": MARKERS[index],
             "markersize": 5,
@@ -163,7 +163,7 @@ def reliability_figure(found: Mapping[str, Any]) -> Figure:
         entries.append(Line2D([], [], label=label, **look))
         points = 100 * np.asarray(bins["points"]) / sum(bins["points"])
         edges = np.linspace(0, 100, len(points) + 1)
-        below.stairs(points, edges, color=COLOURS[index], linestyle=DASHES[index], linewidth=1.4)
+        below.stairs(points, edges, color=COLORS[index], linestyle=DASHES[index], linewidth=1.4)
     above.set_xlim(0, 100)
     above.set_ylim(0, 100)
     above.set_ylabel("points that are right (%)")
@@ -205,7 +205,7 @@ def client_accuracy_figure(accuracies: Mapping[int, float], label: str) -> Figur
     figure = new_figure(7.2, 3.4)
     axes = style(figure.add_subplot())
     values = [accuracies[client] for client in clients]
-    axes.plot(range(len(clients)), values, "o", color=COLOURS[0])
+    axes.plot(range(len(clients)), values, "o", color=COLORS[0])
     _label_clients(axes, clients)
     axes.set_ylim(max(values[0] - 5, -1), min(values[-1] + 5, 101))
     axes.set_ylabel("accuracy (%)")
@@ -264,9 +264,9 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
         "mean over classes (balanced)": [found["balanced_accuracy"] for found in scored.values()],
     }
     height = 0.36
-    for index, (values, colour) in enumerate(zip(kinds.values(), COLOURS, strict=False)):
+    for index, (values, color) in enumerate(zip(kinds.values(), COLORS, strict=False)):
         places = np.arange(len(scored)) + (index - 0.5) * height
-        bars = axes.barh(places, values, height, color=colour)
+        bars = axes.barh(places, values, height, color=color)
         axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
     names = [source_in_words(name, scores["points"]) for name in scored]
     axes.set_yticks(range(len(scored)), names)
@@ -276,7 +276,7 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
     axes.grid(visible=False, axis="y")
     axes.set_xlabel("points labeled rightly (%)")
     set_title(figure, "Accuracy of labels", f"{scores['points']} points")
-    legend_below(figure, [Patch(color=c, label=n) for n, c in zip(kinds, COLOURS, strict=False)])
+    legend_below(figure, [Patch(color=c, label=n) for n, c in zip(kinds, COLORS, strict=False)])
     return figure
 
 
@@ -300,7 +300,7 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
         pairs = [place for place, client in enumerate(clients) if client in of_second]
         below = [of_second[clients[place]] for place in pairs]
         above = [of_first[clients[place]] for place in pairs]
-        axes.vlines(pairs, below, above, color=GREY, linewidth=1.2, alpha=0.6, zorder=2)
+        axes.vlines(pairs, below, above, color=GRAY, linewidth=1.2, alpha=0.6, zorder=2)
         entries.append(_dots(axes, pairs, below, LOCAL_LP, 1, size))
     values = [of_first[client] for client in clients]
     entries.insert(0, _dots(axes, range(len(clients)), values, first, 0, size))
@@ -321,7 +321,7 @@ def coverage_figure(scores: Mapping[str, Any]) -> Figure:
     for name, found in scored_sources(scores).items():
         index = SOURCES.index(name)
         look: dict[str, Any] = {
-            "color": COLOURS[index],
+            "color": COLORS[index],
             "linestyle": DASHES[index],
             "linewidth": 1.8,
         }
@@ -340,7 +340,7 @@ def coverage_figure(scores: Mapping[str, Any]) -> Figure:
 
 def _dots(axes: Axes, places: Any, values: Any, source: str, index: int, size: float) -> Line2D:
     look: dict[str, Any] = {
-        "color": COLOURS[SOURCES.index(source)],
+        "color": COLORS[SOURCES.index(source)],
         "marker": MARKERS[index],
         "markersize": size,
         "linestyle": "none",

@@ -17,10 +17,10 @@ from matplotlib.ticker import MaxNLocator
 from fedul_flwr.data.run_files.records import CRITERION, Run, distinct_labels
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import (
-    COLOURS,
+    COLORS,
     DASHES,
     FORMATS,
-    GREY,
+    GRAY,
     HIGHLIGHT,
     INK,
     MARKERS,
@@ -47,7 +47,7 @@ OTHER = "other"
 OF_NOTE = 0.02
 """Fraction of a direction's traffic above which a part is shown separately."""
 
-_PART_COLOURS = (COLOURS[3], COLOURS[2], COLOURS[1], COLOURS[5], COLOURS[0])
+_PART_COLORS = (COLORS[3], COLORS[2], COLORS[1], COLORS[5], COLORS[0])
 _Parts = dict[str, dict[int, float]]
 
 
@@ -80,7 +80,7 @@ def _draw_time(axes: Axes, run: Run) -> None:
     seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
     rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
     rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
-    _stack(axes, [(fit, "local fitting", COLOURS[0]), (rest, rest_name, COLOURS[4])])
+    _stack(axes, [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])])
     axes.set_ylabel("seconds per round")
 
 
@@ -93,8 +93,8 @@ def _draw_traffic(axes: Axes, run: Run) -> None:
     _stack(
         axes,
         [
-            (_divided(up, scale), up_name, COLOURS[2]),
-            (_divided(down, scale), down_name, COLOURS[3]),
+            (_divided(up, scale), up_name, COLORS[2]),
+            (_divided(down, scale), down_name, COLORS[3]),
         ],
     )
     axes.set_ylabel(f"{unit} per round")
@@ -103,7 +103,7 @@ def _draw_traffic(axes: Axes, run: Run) -> None:
 def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) -> None:
     """One panel per direction, with the same scale, split into parts."""
     names = dict.fromkeys(name for parts in ways.values() for name in parts if name != OTHER)
-    colours = dict(zip(names, cycle(_PART_COLOURS), strict=False)) | {OTHER: GREY}
+    colors = dict(zip(names, cycle(_PART_COLORS), strict=False)) | {OTHER: GRAY}
     totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
     scale, unit = byte_unit(max(totals, default=0.0))
     for axes, (way, parts) in zip(panels, ways.items(), strict=True):
@@ -111,9 +111,9 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
             (
                 _divided(parts[name], scale),
                 f"{name} ({format_bytes(sum(parts[name].values()))})",
-                colour,
+                color,
             )
-            for name, colour in colours.items()
+            for name, color in colors.items()
             if name in parts
         ]
         _stack(axes, shown, columns=4 if len(shown) <= 4 else 3)
@@ -167,12 +167,12 @@ def _stack(
     base = np.zeros(len(rounds))
     width = 0.8 if len(rounds) <= 60 else 1.0
     entries = []
-    for series, label, colour in parts:
+    for series, label, color in parts:
         if series:
             heights = np.array([series.get(step, 0.0) for step in rounds])
-            axes.bar(rounds, heights, width, bottom=base, color=colour, label=label)
+            axes.bar(rounds, heights, width, bottom=base, color=color, label=label)
             base += heights
-            entries.append(Patch(color=colour, label=label))
+            entries.append(Patch(color=color, label=label))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     axes.grid(visible=False, axis="x")
     axes.margins(x=0.01)
@@ -343,19 +343,19 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
     for position, run in enumerate(runs):
         if not run.trains:
             continue
-        marker = MARKERS[position // len(COLOURS) % len(MARKERS)]
+        marker = MARKERS[position // len(COLORS) % len(MARKERS)]
         for index, (key, name) in enumerate(names.items()):
             rounds, values = run.series(key)
             if not rounds:
                 continue
             look: dict[str, Any] = {
-                "color": COLOURS[(index if single else position) % len(COLOURS)],
+                "color": COLORS[(index if single else position) % len(COLORS)],
                 "linestyle": DASHES[index % len(DASHES)],
                 "linewidth": 1.8 if index == 0 else 1.3,
                 "markersize": 4,
             }
             # Many markers would hide the curve; keep some if colors repeat.
-            marked = marker if len(rounds) <= 30 or position >= len(COLOURS) else ""
+            marked = marker if len(rounds) <= 30 or position >= len(COLORS) else ""
             axes.plot(
                 rounds,
                 values,
@@ -370,10 +370,10 @@ def _curves(axes: Axes, runs: Sequence[Run], names: Mapping[str, str]) -> list[L
             else:
                 kinds[name] = Line2D([], [], label=name, **(look | {"color": "#666666"}))
         if not single:
-            colour = COLOURS[position % len(COLOURS)]
+            color = COLORS[position % len(COLORS)]
             label = one_line(labels[position], 70)
             entries.append(
-                Line2D([], [], label=label, color=colour, marker=marker, markersize=4, linewidth=2)
+                Line2D([], [], label=label, color=color, marker=marker, markersize=4, linewidth=2)
             )
     return entries + list(kinds.values())
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.data.run_files.records import Client, Run
-from fedul_flwr.results.figure_style import COLOURS, GREY, INK, new_figure, one_line, set_title
+from fedul_flwr.results.figure_style import COLORS, GRAY, INK, new_figure, one_line, set_title
 
 SETS_SHOWN = 12
 """Largest number of clients with one row per unlabeled set."""
@@ -135,11 +135,11 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     bar.outline.set_visible(False)
     if height / edges[-1] > 0.2 and num_classes <= CLASSES_WITH_NUMBERS and percent.count():
         _write_shares(left, edges[:-1][is_row], 100 * shares[is_row])
-    centres = edges[:-1][is_row] + 0.5
-    _mark_absent(left, rows, centres, num_classes)
-    _label_rows(left, rows, centres)
+    centers = edges[:-1][is_row] + 0.5
+    _mark_absent(left, rows, centers, num_classes)
+    _label_rows(left, rows, centers)
     _label_classes(left, _class_names(run, num_classes), cell)
-    _draw_sizes(right, rows, centres)
+    _draw_sizes(right, rows, centers)
     left.set_ylim(edges[-1], 0)
     set_title(figure, _title(run, title), run.label)
     return figure
@@ -171,7 +171,7 @@ def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
         for column, share in enumerate(row):
             if np.isfinite(share):
                 # Light numbers on dark cells.
-                colour = "white" if share > 0.55 * top else INK
+                color = "white" if share > 0.55 * top else INK
                 axes.text(
                     column + 0.5,
                     start + 0.5,
@@ -179,13 +179,13 @@ def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
                     ha="center",
                     va="center",
                     fontsize=7,
-                    color=colour,
+                    color=color,
                 )
 
 
-def _mark_absent(axes: Axes, rows: Sequence[_Rows], centres: Floats, num_classes: int) -> None:
+def _mark_absent(axes: Axes, rows: Sequence[_Rows], centers: Floats, num_classes: int) -> None:
     """Draw a gray background with a note if a client did not share its priors."""
-    for block, part in zip(rows, _parts(rows, centres), strict=True):
+    for block, part in zip(rows, _parts(rows, centers), strict=True):
         if np.isnan(block.shares).all():
             axes.axhspan(part[0] - 0.5, part[-1] + 0.5, color=_ABSENT, linewidth=0)
             axes.text(
@@ -199,20 +199,20 @@ def _mark_absent(axes: Axes, rows: Sequence[_Rows], centres: Floats, num_classes
             )
 
 
-def _parts(rows: Sequence[_Rows], centres: Floats) -> list[Floats]:
-    return np.split(centres, np.cumsum([len(block.sizes) for block in rows])[:-1])
+def _parts(rows: Sequence[_Rows], centers: Floats) -> list[Floats]:
+    return np.split(centers, np.cumsum([len(block.sizes) for block in rows])[:-1])
 
 
-def _label_rows(axes: Axes, rows: Sequence[_Rows], centres: Floats) -> None:
+def _label_rows(axes: Axes, rows: Sequence[_Rows], centers: Floats) -> None:
     """Label clients at the left, and sets between these labels and the cells, if they fit."""
-    middles = [float(part.mean()) for part in _parts(rows, centres)]
+    middles = [float(part.mean()) for part in _parts(rows, centers)]
     labels = [_client_name(block.client, "\n" if len(block.sizes) > 1 else " ") for block in rows]
     every = -(-len(rows) // 45)
     axes.set_yticks(middles[::every], labels[::every], fontsize=9)
-    if len(rows) < len(centres) <= 60:
+    if len(rows) < len(centers) <= 60:
         axes.tick_params(axis="y", which="major", pad=34)
         names = [f"set {number}" for block in rows for number in range(len(block.sizes))]
-        axes.set_yticks(list(centres), names, minor=True, fontsize=7)
+        axes.set_yticks(list(centers), names, minor=True, fontsize=7)
     axes.tick_params(axis="both", which="both", length=0, colors=INK)
     axes.spines[:].set_visible(False)
 
@@ -235,14 +235,14 @@ def _label_classes(axes: Axes, names: Sequence[str], cell: float) -> None:
     axes.set_xlabel("class" if every == 1 else f"class (one of {every} is named)")
 
 
-def _draw_sizes(axes: Axes, rows: Sequence[_Rows], centres: Floats) -> None:
-    colours = [
-        GREY if block.client.status != "dropped" else COLOURS[1]
+def _draw_sizes(axes: Axes, rows: Sequence[_Rows], centers: Floats) -> None:
+    colors = [
+        GRAY if block.client.status != "dropped" else COLORS[1]
         for block in rows
         for _ in block.sizes
     ]
     sizes = np.concatenate([block.sizes for block in rows])
-    axes.barh(centres, np.nan_to_num(sizes), height=0.8, color=colours)
+    axes.barh(centers, np.nan_to_num(sizes), height=0.8, color=colors)
     _style_sizes(axes)
 
 
@@ -263,9 +263,7 @@ def _sizes_figure(run: Run, clients: Sequence[Client]) -> Figure:
     axes = figure.add_subplot()
     for row, client in enumerate(clients):
         parts = client.set_sizes or tuple(int(size) for size in np.nan_to_num(_total(client)))
-        shades = (
-            (COLOURS[0], COLOURS[5]) if client.status != "dropped" else (COLOURS[1], COLOURS[4])
-        )
+        shades = (COLORS[0], COLORS[5]) if client.status != "dropped" else (COLORS[1], COLORS[4])
         axes.barh(
             [row] * len(parts),
             parts,

@@ -127,7 +127,7 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
     return Start(arrays, done, state)
 
 
-def is_summarised(directory: store.RunDirectory, done: int) -> bool:
+def is_summarized(directory: store.RunDirectory, done: int) -> bool:
     """Whether a run of ``done`` rounds has its summary and its pictures."""
     if not (directory.path / store.SUMMARY).exists() or not directory.plots.exists():
         return False
@@ -204,7 +204,7 @@ def train(
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     start = starting_point(directory, recorder, model)
     done = start.done
-    if done >= settings.num_rounds and is_summarised(directory, done):
+    if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.")
     setup = told(settings, data, directory)

@@ -294,7 +294,7 @@ def test_given_points_of_several_clients_then_their_labels_are_those_of_one_part
     np.testing.assert_array_equal(among.transduction_[GIVEN >= 0], GIVEN[GIVEN >= 0])
 
 
-def test_given_a_point_between_two_neighbours_then_votes_are_by_hand() -> None:
+def test_given_a_point_between_two_neighbors_then_votes_are_by_hand() -> None:
     """Points at 0, 60 and 180 degrees, all labeled; the new one at 30 degrees.
 
     Its cosines are cos 30, cos 30 and cos 150 < 0: equal votes for two, none for the last.

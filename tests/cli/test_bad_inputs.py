@@ -172,7 +172,7 @@ def test_given_an_error_of_a_client_then_it_is_said_once_and_flowers_log_is_sile
     ("terminal", "no_color", "colored"),
     [(True, "", True), (True, "1", False), (False, "", False)],
 )
-def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colours(
+def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colors(
     terminal: bool, no_color: str, colored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fedul_flwr.engine.flower_logs import plain_log

@@ -26,7 +26,7 @@ from fedul_flwr.propagation.privacy import (
     FEATURES,
     LABELS,
     NOISY_FEATURES,
-    RANDOMISED_LABELS,
+    RANDOMIZED_LABELS,
 )
 from fedul_flwr.secure.hamming.plaintext import CODES
 from tests.strategies.test_label_propagation import (
@@ -78,7 +78,7 @@ def test_without_noise_nothing_changes() -> None:
     client = built.client(0)
     assert client.noise.features(POINTS, 1) is POINTS
     np.testing.assert_array_equal(client.noise.labels(client.labels, 5, 1), client.labels)
-    assert not {NOISY_FEATURES, RANDOMISED_LABELS} & set(built.states[0])
+    assert not {NOISY_FEATURES, RANDOMIZED_LABELS} & set(built.states[0])
 
 
 # Codes
@@ -155,36 +155,36 @@ def test_points_without_a_direction_hide_among_others() -> None:
 
 
 @pytest.mark.parametrize("withheld", [None, 1])
-def test_sums_and_counts_are_of_randomised_labels(withheld: int | None) -> None:
+def test_sums_and_counts_are_of_randomized_labels(withheld: int | None) -> None:
     built = parties(**LABELS_OF_2)
     found = built.propagate(withheld=withheld)
-    labels = remembered(built, RANDOMISED_LABELS, LABELS)
+    labels = remembered(built, RANDOMIZED_LABELS, LABELS)
     assert ((labels < 0) == (GIVEN < 0)).all()
     assert (labels != GIVEN).any()
     mine = np.repeat([0, 1, 2], SIZES) == withheld
     assert_agree(together(found), central(np.where(mine, -1, labels)), (GIVEN < 0) | mine)
 
 
-def test_labels_are_randomised_once() -> None:
+def test_labels_are_randomized_once() -> None:
     built = parties(**LABELS_OF_2)
     propagation = built.propagation(1)
     left, joint = propagation.join(built.members, {})
     propagation.sum_labels(left, joint)
-    first = remembered(built, RANDOMISED_LABELS, LABELS)
+    first = remembered(built, RANDOMIZED_LABELS, LABELS)
     for withheld in (0, 2):
         propagation.sum_labels(left, joint, withheld=withheld)
     propagation.sum_labels(left[:2], joint)
     built.propagation(7).sum_labels(left, joint)
-    np.testing.assert_array_equal(remembered(built, RANDOMISED_LABELS, LABELS), first)
+    np.testing.assert_array_equal(remembered(built, RANDOMIZED_LABELS, LABELS), first)
     sums = answers(built, SUM)
     assert sums[:3] == sums[-3:]  # what all three sent in rounds 1 and 7, over the same graph
     for client, labels in enumerate(np.split(first, np.cumsum(SIZES)[:-1])):
-        np.testing.assert_array_equal(built.client(client).randomised(9), labels)
+        np.testing.assert_array_equal(built.client(client).randomized(9), labels)
     np.testing.assert_array_equal(built.client(0).labels, GIVEN[:90])  # it knows them still
 
 
 def test_another_run_draws_others() -> None:
-    drawn = [parties(**{"xclp.labels-epsilon": 0.1}).client(2).randomised(1) for _ in range(2)]
+    drawn = [parties(**{"xclp.labels-epsilon": 0.1}).client(2).randomized(1) for _ in range(2)]
     assert (drawn[0] != drawn[1]).any()
 
 
@@ -265,14 +265,14 @@ def test_labels_stay_in_a_resumed_run_and_codes_in_a_round(settings: Settings) -
 
     def kept(client: int) -> dict[str, bytes]:
         folder = directory / "clients" / str(client)
-        files = (*folder.glob("noisy-*"), *folder.glob("randomised-*"))
+        files = (*folder.glob("noisy-*"), *folder.glob("randomized-*"))
         return {file.name: file.read_bytes() for file in files}
 
     # Hello, prepare, round 1, three calls of round 2, compare; labels are summed.
     directory = cut_off(settings(**options), 3, call=7)
     before = [kept(client) for client in range(3)]
     names = {f"{NOISY_FEATURES}-{number}.safetensors" for number in (2, 3)}
-    assert set(before[0]) == names | {f"{RANDOMISED_LABELS}-2.safetensors"}
+    assert set(before[0]) == names | {f"{RANDOMIZED_LABELS}-2.safetensors"}
 
     resume(directory, 3)
     assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
@@ -280,9 +280,9 @@ def test_labels_stay_in_a_resumed_run_and_codes_in_a_round(settings: Settings) -
         after = kept(client)
         assert set(after) <= set(before[client])
         assert all(after[name] == before[client][name] for name in after)
-        assert f"{RANDOMISED_LABELS}-2.safetensors" in after
+        assert f"{RANDOMIZED_LABELS}-2.safetensors" in after
         assert f"{NOISY_FEATURES}-3.safetensors" in after
-    labels = load_file(directory / "clients" / "0" / f"{RANDOMISED_LABELS}-2.safetensors")[LABELS]
+    labels = load_file(directory / "clients" / "0" / f"{RANDOMIZED_LABELS}-2.safetensors")[LABELS]
     assert (labels >= 0).sum() == 20
 
     with pytest.raises(UserError, match="num-rounds has changed, and the noise of"):
@@ -298,7 +298,7 @@ def test_a_prediction_is_propagation_of_what_noise_left(settings: Settings) -> N
         files = [directory / "clients" / str(c) / f"{name}-1.safetensors" for c in range(2)]
         return np.concatenate([load_file(file)[key] for file in files])
 
-    labels = kept(RANDOMISED_LABELS, LABELS)
+    labels = kept(RANDOMIZED_LABELS, LABELS)
     expected = label_propagation(
         kept(NOISY_FEATURES, FEATURES),
         labels,
@@ -327,17 +327,17 @@ CHANGED = "Client 1: its points have changed during the run, and noise was drawn
 def test_other_points_than_noise_was_drawn_for() -> None:
     built = parties(**CODES_OF_200, **LABELS_OF_2)
     built.client(1).noise.features(POINTS[:110], 1)
-    built.client(1).randomised(1)
+    built.client(1).randomized(1)
     refused(lambda: built.client(1).noise.features(POINTS[:109], 1), CHANGED)
     assert len(built.client(1).noise.features(POINTS[:109], 2)) == 109
     own = GIVEN[90:200]
     at = np.flatnonzero(own >= 0)[0]
     for other in (np.delete(own, 0), np.delete(own, -1), np.where(np.arange(110) == at, -1, own)):
         built.labels = [GIVEN[:90], other, GIVEN[200:]]
-        refused(lambda: built.client(1).randomised(2), CHANGED)
+        refused(lambda: built.client(1).randomized(2), CHANGED)
     # A label that was corrected has no part in what was drawn.
     built.labels = [GIVEN[:90], np.where(np.arange(110) == at, own[at] ^ 1, own), GIVEN[200:]]
-    built.client(1).randomised(2)
+    built.client(1).randomized(2)
 
 
 def test_other_rounds_than_noise_was_made_for() -> None:
@@ -356,11 +356,11 @@ def test_memory_lies_in_files_in_a_simulation(tmp_path: Path) -> None:
     built = parties(**CODES_OF_200, **LABELS_OF_2)
     client = built.client(0)
     client.state = ClientState(built.states[0], tmp_path)
-    drawn = client.noise.features(POINTS[:90], 3), client.randomised(3)
+    drawn = client.noise.features(POINTS[:90], 3), client.randomized(3)
     assert len(built.states[0]) == 0
     again = built.client(0)
     again.state = ClientState(built.states[0], tmp_path)
     for one, other in zip(
-        drawn, (again.noise.features(POINTS[:90], 3), again.randomised(5)), strict=True
+        drawn, (again.noise.features(POINTS[:90], 3), again.randomized(5)), strict=True
     ):
         np.testing.assert_array_equal(one, other)

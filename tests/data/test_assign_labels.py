@@ -74,7 +74,7 @@ def test_random_labels_have_the_clients_proportions() -> None:
     assert len(set(found)) > 3
 
 
-def test_remainders_favour_no_class() -> None:
+def test_remainders_favor_no_class() -> None:
     clients = [np.repeat(np.arange(4), 10)] * 300
     given_labels, _ = assign_labels_to_clients(clients, options(total=300 * 6), seed=0)
     assert {tuple(sorted(counts(labels, 4))) for labels in given_labels} == {(1, 1, 2, 2)}

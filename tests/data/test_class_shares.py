@@ -140,7 +140,7 @@ def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) 
 
 def test_balanced_data_fit_over_whole_circles_of_clients() -> None:
     # 5,000 / 20 = 250 points each: 125, twice 37.5 and seven times 250·.2/7 = 7.14. The two points
-    # that are left after rounding down go to the largest remainders, the neighbours.
+    # that are left after rounding down go to the largest remainders, the neighbors.
     table = imbalanced([500] * 10, 20)
     for client in range(20):
         expected = np.roll([125, 38, 7, 7, 7, 7, 7, 7, 7, 38], client)

@@ -22,7 +22,7 @@ PRIORS = "set,dog,cat\nyoung,0.25,0.75\nold,1,0\nother,0.5,0.5\n"
 
 @pytest.fixture
 def owned(tmp_path: Path) -> Path:
-    """Return a folder with a set of each form, 2 + 3 + 1 grey images of 4x4."""
+    """Return a folder with a set of each form, 2 + 3 + 1 gray images of 4x4."""
     root = tmp_path / "clinic"
     root.mkdir()
     images = pixels(6, 4, 4)
@@ -86,9 +86,9 @@ def test_images_are_brought_to_the_models_shape(owned: Path) -> None:
         expected = image.resize((5, 6), Image.Resampling.BILINEAR)
         np.testing.assert_array_equal(rgb[row], np.asarray(expected))
     write_png(owned / "young" / "a.png", pixels(1, 4, 4, 3)[0])
-    grey = load_unlabeled_sets(owned, NAMES, 2, SHAPE).inputs
+    gray = load_unlabeled_sets(owned, NAMES, 2, SHAPE).inputs
     expected = Image.fromarray(pixels(1, 4, 4, 3)[0]).convert("L")
-    np.testing.assert_array_equal(grey[0, ..., 0], np.asarray(expected))
+    np.testing.assert_array_equal(gray[0, ..., 0], np.asarray(expected))
 
 
 def test_labels_in_the_files_are_never_read(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -213,6 +213,6 @@ def test_shares_of_classes_need_every_label(partition: str) -> None:
 
 def test_half_a_clients_points_are_of_its_own_class() -> None:
     for client, part in enumerate(split("imbalanced", 6, **{"points-per-client": 20})):
-        # 10 of its own, 3 of each neighbour; the rest, 4 of 7 classes, at most one of each
+        # 10 of its own, 3 of each neighbor; the rest, 4 of 7 classes, at most one of each
         expected = np.roll([10, 3, 1, 1, 1, 1, 0, 0, 0, 3], client)
         np.testing.assert_array_equal(mix(LABELS, part), expected)

@@ -20,7 +20,7 @@ from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import UserError
 from tests.data.conftest import pixels, png, write_png
 
-GREY = pixels(1, 4, 5)[0]
+GRAY = pixels(1, 4, 5)[0]
 SIZE = (4, 5, 1)
 
 
@@ -115,7 +115,7 @@ def test_a_picture_has_one_value_alone_or_among_others(tmp_path: Path) -> None:
 
 
 def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path) -> None:
-    deep = png(GREY.astype(np.uint16) * 16)
+    deep = png(GRAY.astype(np.uint16) * 16)
     with pytest.raises(UserError, match="set image-bits, as in image-bits = 12"):
         decode_image("x.png", deep, SIZE)
     (tmp_path / "own" / "a").mkdir(parents=True)
@@ -123,46 +123,46 @@ def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path)
     with pytest.raises(UserError, match="image-bits"):
         load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE)
     found = load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE, table=TableOptions(bits=12))
-    np.testing.assert_array_equal(found.inputs[0, ..., 0], GREY)
+    np.testing.assert_array_equal(found.inputs[0, ..., 0], GRAY)
 
 
 @pytest.mark.parametrize(
     ("image", "form"),
     [
-        (Image.fromarray(GREY.astype(np.uint16) * 16), "TIFF"),
-        (Image.fromarray(GREY.astype(np.int32) * 16), "TIFF"),
-        (Image.fromarray((GREY / np.float32(255)).astype(np.float32)), "TIFF"),
-        (Image.fromarray(GREY), "BMP"),
+        (Image.fromarray(GRAY.astype(np.uint16) * 16), "TIFF"),
+        (Image.fromarray(GRAY.astype(np.int32) * 16), "TIFF"),
+        (Image.fromarray((GRAY / np.float32(255)).astype(np.float32)), "TIFF"),
+        (Image.fromarray(GRAY), "BMP"),
     ],
     ids=["16 bit", "32 bit", "floats", "8 bit"],
 )
 def test_modes_of_gray_have_the_same_values(image: Image.Image, form: str) -> None:
     content = encoded(image, form)
-    assert not inspect_image("x", content).colour
-    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GREY)
+    assert not inspect_image("x", content).color
+    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
 
 
 def test_a_tiff_whose_white_is_zero_is_turned_around() -> None:
     content = encoded(
-        Image.fromarray(4095 - GREY.astype(np.uint16) * 16), "TIFF", tiffinfo={262: 0}
+        Image.fromarray(4095 - GRAY.astype(np.uint16) * 16), "TIFF", tiffinfo={262: 0}
     )
-    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GREY)
+    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
 
 
 def test_a_16_bit_picture_is_turned_by_the_orientation_of_the_camera() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    content = encoded(Image.fromarray(GREY.astype(np.uint16) * 16), "PNG", exif=exif)
+    content = encoded(Image.fromarray(GRAY.astype(np.uint16) * 16), "PNG", exif=exif)
     found = decode_image("x", content, (5, 4, 1), 12)
-    np.testing.assert_array_equal(found[..., 0], np.rot90(GREY, -1))
+    np.testing.assert_array_equal(found[..., 0], np.rot90(GRAY, -1))
 
 
 @pytest.mark.parametrize(
     ("values", "bits", "why"),
     [
-        (GREY.astype(np.int32) - 300, 12, "holds the value -[0-9]+, and those of 12 bits"),
-        (GREY.astype(np.int32) + 70000, 16, "those of 16 bits are 0 to 65535"),
-        (GREY.astype(np.float32), 12, "floats and not all in"),
+        (GRAY.astype(np.int32) - 300, 12, "holds the value -[0-9]+, and those of 12 bits"),
+        (GRAY.astype(np.int32) + 70000, 16, "those of 16 bits are 0 to 65535"),
+        (GRAY.astype(np.float32), 12, "floats and not all in"),
     ],
 )
 def test_values_without_a_range_are_refused(values: NDArray[Any], bits: int, why: str) -> None:
@@ -170,7 +170,7 @@ def test_values_without_a_range_are_refused(values: NDArray[Any], bits: int, why
         decode_image("x", encoded(Image.fromarray(values), "TIFF"), SIZE, bits)
 
 
-def deep_colour_png(high: NDArray[np.uint8]) -> bytes:
+def deep_color_png(high: NDArray[np.uint8]) -> bytes:
     """A PNG with 16 bits for each of three colors, whose upper 8 bits are ``high``."""
     import struct
     import zlib
@@ -188,13 +188,13 @@ def deep_colour_png(high: NDArray[np.uint8]) -> bytes:
 
 
 def test_16_bit_colors_are_read_where_they_use_all_bits_and_refused_else(tmp_path: Path) -> None:
-    colours = pixels(1, 4, 5, 3)[0]
-    colours[0, 0] = 255
+    colors = pixels(1, 4, 5, 3)[0]
+    colors[0, 0] = 255
     shape = (4, 5, 3)
-    np.testing.assert_array_equal(decode_image("x", deep_colour_png(colours), shape, 16), colours)
+    np.testing.assert_array_equal(decode_image("x", deep_color_png(colors), shape, 16), colors)
     for split in ("train", "test"):
         (tmp_path / split / "a").mkdir(parents=True)
-        (tmp_path / split / "a" / "1.png").write_bytes(deep_colour_png(colours // 16))
+        (tmp_path / split / "a" / "1.png").write_bytes(deep_color_png(colors // 16))
     with pytest.raises(UserError, match="its colors have 12 bits in 16, of which the lower 8 cann"):
         load_source(str(tmp_path))
 
@@ -204,28 +204,28 @@ def test_16_bit_colors_are_read_where_they_use_all_bits_and_refused_else(tmp_pat
 
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_one_color_picture_in_any_split_makes_all_have_color(tmp_path: Path, split: str) -> None:
-    grey, colour = pixels(3, 4, 5), pixels(1, 4, 5, 3)[0]
-    write_set(tmp_path, grey, grey)
-    write_png(tmp_path / split / "a" / "9.png", colour)
+    gray, color = pixels(3, 4, 5), pixels(1, 4, 5, 3)[0]
+    write_set(tmp_path, gray, gray)
+    write_png(tmp_path / split / "a" / "9.png", color)
     source = load_source(str(tmp_path))
     assert source.input_shape == (4, 5, 3)
     both = {"train": source.train.inputs, "test": source.test.inputs}
-    np.testing.assert_array_equal(both[split][2], colour)
-    np.testing.assert_array_equal(both[split][0], np.repeat(grey[0][..., None], 3, axis=2))
+    np.testing.assert_array_equal(both[split][2], color)
+    np.testing.assert_array_equal(both[split][0], np.repeat(gray[0][..., None], 3, axis=2))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "LA", "P", "CMYK"])
 def test_gray_in_a_mode_of_color_keeps_its_values(mode: str) -> None:
-    image = Image.fromarray(GREY).convert("RGB" if mode == "CMYK" else "L").convert(mode)
+    image = Image.fromarray(GRAY).convert("RGB" if mode == "CMYK" else "L").convert(mode)
     content = encoded(image, "TIFF")
-    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GREY)
-    colour = decode_image("x", content, (4, 5, 3))
-    np.testing.assert_array_equal(colour, np.repeat(GREY[..., None], 3, axis=2))
+    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GRAY)
+    color = decode_image("x", content, (4, 5, 3))
+    np.testing.assert_array_equal(color, np.repeat(GRAY[..., None], 3, axis=2))
 
 
 def test_one_bit_is_black_and_white() -> None:
-    content = encoded(Image.fromarray(GREY > 127), "PNG")
-    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], (GREY > 127) * 255)
+    content = encoded(Image.fromarray(GRAY > 127), "PNG")
+    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], (GRAY > 127) * 255)
 
 
 # Files that are no picture of a point
@@ -240,10 +240,10 @@ def test_a_file_of_several_pictures_is_refused(form: str, suffix: str) -> None:
 
 
 def test_a_tiff_with_a_smaller_copy_of_its_picture_is_read() -> None:
-    small = Image.fromarray(GREY[:2, :2])
+    small = Image.fromarray(GRAY[:2, :2])
     small.encoderinfo = {"tiffinfo": {254: 1}}
-    content = encoded(Image.fromarray(GREY), "TIFF", save_all=True, append_images=[small])
-    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GREY)
+    content = encoded(Image.fromarray(GRAY), "TIFF", save_all=True, append_images=[small])
+    np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GRAY)
 
 
 @pytest.mark.parametrize(
@@ -332,8 +332,8 @@ def test_two_names_that_differ_in_their_form_alone_are_one_class_each_split(
 ) -> None:
     for split, kind in (("train", "NFD"), ("test", "NFC")):
         folder = unicodedata.normalize(kind, "Bär")  # type: ignore[arg-type]
-        write_png(tmp_path / split / folder / "0.png", GREY)
-        write_png(tmp_path / split / "Elch" / "0.png", GREY)
+        write_png(tmp_path / split / folder / "0.png", GRAY)
+        write_png(tmp_path / split / "Elch" / "0.png", GRAY)
     source = load_source(str(tmp_path))
     assert source.class_names == ("Bär", "Elch")
     assert source.test.labels.tolist() == source.train.labels.tolist() == [0, 1]
@@ -341,6 +341,6 @@ def test_two_names_that_differ_in_their_form_alone_are_one_class_each_split(
 
 @pytest.mark.parametrize("suffix", [".PNG", ".Jpeg", ".TIF", ".Bmp"])
 def test_a_suffix_of_pictures_may_be_in_capitals(tmp_path: Path, suffix: str) -> None:
-    Image.fromarray(GREY).save(tmp_path / f"0{suffix}")
+    Image.fromarray(GRAY).save(tmp_path / f"0{suffix}")
     assert open_points(tmp_path, SIZE)[0] == [f"0{suffix}"]
     assert open_points(tmp_path / f"0{suffix}", SIZE)[0] == [f"0{suffix}"]

@@ -1,4 +1,4 @@
-"""A client's judgement of its own sets: every refusal and warning, and what they do not tell."""
+"""A client's judgment of its own sets: every refusal and warning, and what they do not tell."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_empty_set_is_named() -> None:
     assert checked(GOOD, np.array([10, 20, 0, 40])).reason == "set 'ward C' is empty"
 
 
-def test_an_empty_sets_realised_priors_of_zero_are_not_the_reason() -> None:
+def test_an_empty_sets_realized_priors_of_zero_are_not_the_reason() -> None:
     # What the generator of sets gives for a set without points.
     found = checked(with_row([0, 0, 0]), np.array([10, 20, 0, 40]))
     assert found.reason == "set 'ward C' is empty"

@@ -56,7 +56,7 @@ def counts(made: GeneratedSets, labels: Ints = LABELS, num_classes: int = NUM_CL
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
 @pytest.mark.parametrize("priors", ["dominant", "uniform"])
-def test_priors_are_the_realised_proportions(overlap: str, priors: str) -> None:
+def test_priors_are_the_realized_proportions(overlap: str, priors: str) -> None:
     made = deal(overlap=overlap, priors=priors)
     table = counts(made)
     np.testing.assert_array_equal(made.true_priors, table / table.sum(axis=1, keepdims=True))
@@ -261,7 +261,7 @@ def test_clients_of_fewer_sets_take_the_first_rows_of_the_same_draws() -> None:
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_drawn_priors_lead_in_class_m_where_the_realised_ones_may_not(overlap: str) -> None:
+def test_drawn_priors_lead_in_class_m_where_the_realized_ones_may_not(overlap: str) -> None:
     # Only 5 points of class 3: no set has it in front, also not set 3 that was drawn so.
     mine = np.flatnonzero((LABELS != 3) | (np.cumsum(LABELS == 3) <= 5))
     made = deal(points=mine, overlap=overlap)
@@ -285,7 +285,7 @@ def test_disjoint_sets_take_points_from_all_over_a_class() -> None:
 
 
 def test_dominant_priors_as_in_the_authors_code() -> None:
-    # U[0.1, 1] with entry m mod K times 10, rows normalised.
+    # U[0.1, 1] with entry m mod K times 10, rows normalized.
     draw = np.random.default_rng(5).uniform(0.1, 1.0, (7, 3))
     for m in range(7):
         draw[m, m % 3] *= 10

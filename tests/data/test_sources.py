@@ -75,7 +75,7 @@ def test_digits_differ_from_a_folder_called_digits(
     assert load_source("./digits").num_classes == 3
 
 
-@pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=["grey", "rgb"])
+@pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=["gray", "rgb"])
 @pytest.mark.parametrize("column", ["image", "img", "picture"])
 def test_parquet_gives_the_exact_pixels(
     tmp_path: Path, shape: tuple[int, ...], column: str
@@ -220,42 +220,42 @@ def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 # Modes and sizes
 
 
-def test_grey_and_colour_become_rgb(tmp_path: Path) -> None:
-    grey, rgb, rgba = pixels(1, 4, 4)[0], pixels(1, 4, 4, 3)[0], pixels(1, 4, 4, 4)[0]
+def test_gray_and_color_become_rgb(tmp_path: Path) -> None:
+    gray, rgb, rgba = pixels(1, 4, 4)[0], pixels(1, 4, 4, 3)[0], pixels(1, 4, 4, 4)[0]
     for split in ("train", "test"):
-        content = [png(grey), png(rgb), png(rgba)]
+        content = [png(gray), png(rgb), png(rgba)]
         write_parquet(tmp_path / f"{split}.parquet", content, {"label": [0, 1, 1]})
     images = load_source(str(tmp_path)).train.inputs
-    np.testing.assert_array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
+    np.testing.assert_array_equal(images[0], np.repeat(gray[..., None], 3, axis=2))
     np.testing.assert_array_equal(images[1], rgb)
     np.testing.assert_array_equal(images[2], rgba[..., :3])
 
 
-def test_grey_palettes_transparency_and_16_bit_stay_grey(tmp_path: Path) -> None:
-    grey = pixels(1, 4, 4)[0]
-    palette = Image.fromarray(grey).convert("P")
+def test_gray_palettes_transparency_and_16_bit_stay_gray(tmp_path: Path) -> None:
+    gray = pixels(1, 4, 4)[0]
+    palette = Image.fromarray(gray).convert("P")
     palette.putpalette([value for value in range(256) for _ in range(3)])
-    transparent = np.stack([grey, 255 - grey], axis=2)
-    deep = grey.astype(np.uint16) * 256 + 77
+    transparent = np.stack([gray, 255 - gray], axis=2)
+    deep = gray.astype(np.uint16) * 256 + 77
     directory = tmp_path / "train" / "a"
     directory.mkdir(parents=True)
     palette.save(directory / "1.png")
     write_png(directory / "2.png", transparent)
     write_png(directory / "3.png", deep)
-    write_png(tmp_path / "test" / "a" / "1.png", grey)
+    write_png(tmp_path / "test" / "a" / "1.png", gray)
     source = load_source(str(tmp_path))
     assert source.input_shape == (4, 4, 1)
     for image in source.train.inputs:
-        np.testing.assert_array_equal(image[..., 0], grey)
+        np.testing.assert_array_equal(image[..., 0], gray)
 
 
 def test_camera_orientation_is_applied(tmp_path: Path) -> None:
-    grey = np.repeat([[10, 250], [10, 250], [10, 250]], 8, axis=0).repeat(8, axis=1)
+    gray = np.repeat([[10, 250], [10, 250], [10, 250]], 8, axis=0).repeat(8, axis=1)
     exif = Image.Exif()
     exif[0x0112] = 6  # to be shown turned by a quarter to the right
     for split in ("train", "test"):
         (tmp_path / split / "a").mkdir(parents=True)
-        image = Image.fromarray(grey.astype(np.uint8))
+        image = Image.fromarray(gray.astype(np.uint8))
         image.save(tmp_path / split / "a" / "1.jpg", exif=exif, quality=95)
     images = load_source(str(tmp_path)).train.inputs
     assert images.shape == (1, 16, 24, 1)

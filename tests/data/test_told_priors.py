@@ -96,7 +96,7 @@ def test_counts_give_the_posterior_mean_under_jeffreys_prior(tmp_path: Path) -> 
     )
 
 
-def test_intervals_give_normalised_midpoints_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
+def test_intervals_give_normalized_midpoints_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
     told = read(tmp_path, "a,0.2-0.4,0.1 - 0.3,0.5-.7\nb,0.5,0.3,0.2\n")
     # Midpoints 0.3, 0.2, 0.6 sum to 1.1. Variances 0.2² / 12 = 1/300 each; Σ 1/t =
     # 1.1 · (1/0.3 + 1/0.2 + 1/0.6) = 11; 2 / (11/300) − 1 = 53.545455.

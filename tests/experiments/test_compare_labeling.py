@@ -22,10 +22,10 @@ from tests.support.runs import summary
 from tests.support.synthetic_results import write_label_run
 
 RUNS = """
-["3 neighbours"]
+["3 neighbors"]
 method = "xclp-predict"
 xclp.k = 3
-["10 neighbours"]
+["10 neighbors"]
 method = "xclp-predict"
 """
 OPTIONS = (
@@ -77,9 +77,9 @@ def test_given_two_settings_and_seeds_then_their_labels_are_compared(
 ) -> None:
     done = compare()
     assert done.exit_code == 0, done.output
-    trials = [f"{run}-neighbours/seed-{seed}" for seed in (0, 1) for run in (3, 10)]
+    trials = [f"{run}-neighbors/seed-{seed}" for seed in (0, 1) for run in (3, 10)]
     assert ran == trials
-    assert "3 neighbours, seed 0: error of labels " in done.output
+    assert "3 neighbors, seed 0: error of labels " in done.output
     assert "rounds" not in done.output
     with (here / "out" / "trials.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -100,7 +100,7 @@ def test_given_two_settings_and_seeds_then_their_labels_are_compared(
 
 def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: list[str]) -> None:
     assert compare().exit_code == 0
-    trial = here / "out" / "3-neighbours" / "seed-1"
+    trial = here / "out" / "3-neighbors" / "seed-1"
     before = (trial / "labels.json").read_bytes()
     error = summary(trial)["test_error"]
     (trial / "summary.json").unlink()
@@ -108,7 +108,7 @@ def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: lis
     ran.clear()
     done = compare()
     assert done.exit_code == 0, done.output
-    assert ran == ["3-neighbours/seed-1"]
+    assert ran == ["3-neighbors/seed-1"]
     assert (trial / "labels.json").read_bytes() == before
     assert summary(trial)["test_error"] == error
 

@@ -92,7 +92,7 @@ def test_five_systems_of_twelve_hospitals_learn_six_classes(
     assert summary(directory)["selection"] == "validation"
     # Each owner's sets say which shares its points have, and so does `test-prior` by default.
     assert summary(directory)["test_prior_source"] == "sets"
-    # Chance is 83 %; one class never recognised would be 17 %. Measured with seeds 0 and 1: 0.0 %.
+    # Chance is 83 %; one class never recognized would be 17 %. Measured with seeds 0 and 1: 0.0 %.
     assert summary(directory)["test_error"] < 15
     clients = told(directory)
     assert [client["num_points"] for client in clients] == [12 * 40] * 5

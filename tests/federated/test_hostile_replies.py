@@ -54,7 +54,7 @@ def test_given_forged_messages_then_the_liar_leaves_alone_and_all_others_are_in_
 
 
 def test_given_an_honest_reply_then_it_counts_as_accepted_and_nobody_is_named() -> None:
-    """The judgement can fail: an attack that changes nothing is not met."""
+    """The judgment can fail: an attack that changes nothing is not met."""
     honest = Attack("train", "nothing", lambda content: content)
     (result,) = attacked(FAMILIES["fedavg"], [(honest, 0)])
     assert (result.alive, result.named, result.accepted, result.sound) == (True, False, True, False)

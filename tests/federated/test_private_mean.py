@@ -162,7 +162,7 @@ def test_epsilon_is_that_of_the_rounds_released(clipping: str) -> None:
 
 
 def test_sampling_some_clients_costs_as_much() -> None:
-    """Nothing is counted in favour of those who were not sampled; the noise is that of two."""
+    """Nothing is counted in favor of those who were not sampled; the noise is that of two."""
     some, both = private_mean(50), private_mean(2)
     a_round(some, START, [FAR, NEAR])
     a_round(both, START, [FAR, NEAR])

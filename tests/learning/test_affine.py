@@ -39,7 +39,7 @@ def test_values_between_pixels_are_interpolated_or_of_the_nearest() -> None:
 
 
 def test_shears_by_hand() -> None:
-    # Centre (1, 1). Row 0 lies one above it, so its places move by -1 to the right: the value
+    # Center (1, 1). Row 0 lies one above it, so its places move by -1 to the right: the value
     # comes from the pixel to the left; row 2's from the one to the right.
     image = torch.arange(1.0, 10).view(1, 1, 3, 3)
     across = warp(image, shears(torch.ones(1), torch.zeros(1)), NONE)
@@ -52,7 +52,7 @@ def test_shears_by_hand() -> None:
 
 @pytest.mark.parametrize("shape", [(31, 61), (61, 31)])
 def test_shears_of_oblong_images_are_in_pixels(shape: tuple[int, int]) -> None:
-    # The disc lies 10 above the centre, where places move by .5·(-10): it is found 5 to the right.
+    # The disc lies 10 above the center, where places move by .5·(-10): it is found 5 to the right.
     right, up, *_ = moments(
         warp(blob(*shape, 0, 10) + 1, shears(*torch.tensor([[0.5], [0]])), NONE) - 1
     )

@@ -20,7 +20,7 @@ def noise(*shape: int) -> Tensor:
 
 
 def blob(height: int, width: int, right: float, up: float, radius: float = 3.0) -> Tensor:
-    """``(1, 1, h, w)``: a soft white disc so far from the centre, on black."""
+    """``(1, 1, h, w)``: a soft white disc so far from the center, on black."""
     rows = torch.arange(height)[:, None] - (height - 1) / 2
     columns = torch.arange(width)[None, :] - (width - 1) / 2
     squared = (columns - right) ** 2 + (rows + up) ** 2
@@ -28,7 +28,7 @@ def blob(height: int, width: int, right: float, up: float, radius: float = 3.0) 
 
 
 def moments(image: Tensor) -> tuple[float, float, float, float]:
-    """Centre (right, up) and spread along both axes of what is not black."""
+    """Center (right, up) and spread along both axes of what is not black."""
     mass = (image[0, 0].double() + 1).clamp(min=0)
     mass = mass / mass.sum()
     height, width = mass.shape
@@ -218,7 +218,7 @@ def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
     x0, y0, wide0, high0 = moments(image)
     found = augment_batch(image.repeat(300, 1, 1, 1), "affine", np.random.default_rng(0))
     places = np.array([moments(one[None]) for one in found])
-    # The centre lies 6 to the right: turned by at most 15 degrees, times 0.9 to 1.1, moved by at
+    # The center lies 6 to the right: turned by at most 15 degrees, times 0.9 to 1.1, moved by at
     # most 2; a quarter of a pixel for reading the nearest one.
     up, right = 6 * 1.1 * math.sin(math.radians(15)) + 2, 6 * 1.1 + 2
     least = 6 * 0.9 * math.cos(math.radians(15)) - 2

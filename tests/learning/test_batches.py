@@ -107,9 +107,9 @@ def test_targets_stay_with_their_points(augment: str) -> None:
     assert [tuple(inputs.shape) for inputs, _ in batches] == [(3, 1, 9, 9)] * 2
     for inputs, targets in batches:
         assert targets.dtype == torch.int64
-        centre = inputs[:, :, 4:5, 4:5]  # rotation leaves it where it is
-        assert [1000 + index for index in index_of(centre)] == targets.tolist()
-        assert set(index_of(centre)) <= set(points.tolist())
+        center = inputs[:, :, 4:5, 4:5]  # rotation leaves it where it is
+        assert [1000 + index for index in index_of(center)] == targets.tolist()
+        assert set(index_of(center)) <= set(points.tolist())
 
 
 def test_evaluation_takes_all_points_in_order() -> None:

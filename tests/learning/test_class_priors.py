@@ -1,4 +1,4 @@
-"""Class priors: Bayes' rule, expectation maximisation and the mean over clients, by other means."""
+"""Class priors: Bayes' rule, expectation maximization and the mean over clients, by other means."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from fedul_flwr.data.class_priors import (
 )
 
 Floats = NDArray[np.float64]
-CENTRES = np.array([-2.0, 0.0, 2.5])
+CENTERS = np.array([-2.0, 0.0, 2.5])
 TRAINED, SHIFTED = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7])
 
 
 def densities(x: Floats) -> Floats:
     """p(x | k) of three Gaussians on a line, ``(n, 3)``, without the common factor."""
-    return np.exp(-0.5 * (x[:, None] - CENTRES) ** 2)
+    return np.exp(-0.5 * (x[:, None] - CENTERS) ** 2)
 
 
 def bayes(x: Floats, prior: Floats) -> Floats:
@@ -38,7 +38,7 @@ def draw(prior: Floats, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64
     """Points of the mixture with exactly these shares of the classes, and the classes."""
     rng = np.random.default_rng(seed)
     classes = np.repeat(np.arange(3), np.round(prior * n).astype(int))
-    return CENTRES[classes] + rng.standard_normal(len(classes)), classes
+    return CENTERS[classes] + rng.standard_normal(len(classes)), classes
 
 
 @st.composite

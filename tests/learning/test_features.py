@@ -85,7 +85,7 @@ def test_no_points_have_no_features_but_a_width() -> None:
     assert pixel_features(IMAGES, NONE).shape == (0, 60)
 
 
-def test_a_weight_normalised_layer_is_a_linear_layer() -> None:
+def test_a_weight_normalized_layer_is_a_linear_layer() -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(60, 4), weight_norm(nn.Linear(4, 3)))
     assert feature_layer(model) is model[2]
     assert extract_features(model, IMAGES, POINTS[:5]).shape == (5, 4)

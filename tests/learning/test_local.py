@@ -207,7 +207,7 @@ def test_every_penalty_has_an_effect_and_zero_has_none(option: str) -> None:
     assert not same(plain, set_to)
 
 
-def test_a_round_starts_with_a_new_optimiser() -> None:
+def test_a_round_starts_with_a_new_optimizer() -> None:
     # With momentum carried over, two rounds of one epoch would equal one round of two.
     plan = replace(WIDE, momentum=0.9, batch_size=0)
     twice, once = network(), network()
@@ -419,7 +419,7 @@ def test_every_step_of_a_round_is_shifted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
-def test_local_optimisers_are_torchs(kind: str) -> None:
+def test_local_optimizers_are_torchs(kind: str) -> None:
     one_model, other_model = network().double(), network().double()
     plan = LocalPlan(optimizer=kind, learning_rate=0.01, weight_decay=0.1)
     if kind == "adam":

@@ -93,6 +93,6 @@ def test_views_show_the_same_points_each_augmented_anew() -> None:
     for inputs, _ in make(np.random.default_rng(0)):
         one, two = inputs.chunk(2)
         differ += ((one - two).abs().amax(dim=(1, 2, 3)) > 0).tolist()
-        # Rotation leaves the centre where it is.
+        # Rotation leaves the center where it is.
         torch.testing.assert_close(one[:, :, 4, 4], two[:, :, 4, 4], rtol=0, atol=1e-5)
     assert 0.4 < np.mean(differ) < 1  # quarter turns: 3 of 4 pairs differ, of 24 in all

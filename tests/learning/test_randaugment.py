@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.learning import randaugment as module
-from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning import strong as colors
 from fedul_flwr.learning.augment import rotations, shears, warp
 from fedul_flwr.learning.randaugment import OPERATIONS, randaugment
 from tests.learning.test_augment import noise
 
-COLOURS, GEOMETRY = OPERATIONS[:8], OPERATIONS[8:]
+COLORS, GEOMETRY = OPERATIONS[:8], OPERATIONS[8:]
 SHAPES = [(5, 1, 8, 8), (4, 3, 32, 32), (3, 3, 20, 31), (1, 3, 9, 7), (1, 1, 1, 1)]
 
 
@@ -145,28 +145,28 @@ def test_precision_of_the_strengths_is_that_of_the_images() -> None:
 def test_the_operations_are_the_papers_but_for_the_identity() -> None:
     assert (
         *("autocontrast", "equalize", "posterize", "solarize"),
-        *("colour", "contrast", "brightness", "sharpness"),
+        *("color", "contrast", "brightness", "sharpness"),
         *("rotate", "shear-x", "shear-y", "translate-x", "translate-y"),
     ) == OPERATIONS
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-@pytest.mark.parametrize("name", COLOURS)
-def test_strengths_of_colour_operations(only: Any, name: str, sign: int) -> None:
+@pytest.mark.parametrize("name", COLORS)
+def test_strengths_of_color_operations(only: Any, name: str, sign: int) -> None:
     images = eight_bit(2, 3, 12, 10)
     levels = (images + 1) * 127.5
     # At magnitude 3 of 10: 8 - round(1.2) = 7 bits, a threshold of 256·.7 = 179.2, and factors
     # of 1 ± .27.
     factors = torch.full((2,), 1 + sign * 0.27)
     expected = {
-        "autocontrast": lambda: colours.autocontrast(levels),
-        "equalize": lambda: colours.equalize(levels),
-        "posterize": lambda: colours.posterize(levels, torch.tensor([7, 7])),
-        "solarize": lambda: colours.solarize(levels, torch.tensor([179.2, 179.2])),
-        "colour": lambda: colours.saturate(levels, factors),
-        "contrast": lambda: colours.contrast(levels, factors),
-        "brightness": lambda: colours.brighten(levels, factors),
-        "sharpness": lambda: colours.sharpen(levels, factors),
+        "autocontrast": lambda: colors.autocontrast(levels),
+        "equalize": lambda: colors.equalize(levels),
+        "posterize": lambda: colors.posterize(levels, torch.tensor([7, 7])),
+        "solarize": lambda: colors.solarize(levels, torch.tensor([179.2, 179.2])),
+        "color": lambda: colors.saturate(levels, factors),
+        "contrast": lambda: colors.contrast(levels, factors),
+        "brightness": lambda: colors.brighten(levels, factors),
+        "sharpness": lambda: colors.sharpen(levels, factors),
     }[name]()
     only(name, sign * 0.3)
     found = (randaugment(images) + 1) * 127.5
@@ -224,7 +224,7 @@ def test_two_operations_are_made_one_after_the_other(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_magnitude_zero_is_the_identity(channels: int) -> None:
-    # Every level once in every channel: nothing for autocontrast and equalisation to do.
+    # Every level once in every channel: nothing for autocontrast and equalization to do.
     torch.manual_seed(0)
     levels = torch.stack([torch.randperm(256) for _ in range(4 * channels)])
     images = levels.view(4, channels, 16, 16) / 127.5 - 1
@@ -238,7 +238,7 @@ def test_black_stays_black() -> None:
         assert randaugment(black, 13, (0, 9)).equal(black)  # at 10 solarising inverts it
 
 
-def test_grey_images_are_as_three_equal_channels() -> None:
+def test_gray_images_are_as_three_equal_channels() -> None:
     images = eight_bit(60, 1, 9, 12)
     found = []
     for channels in (1, 3):

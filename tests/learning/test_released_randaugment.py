@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from fedul_flwr.learning import released_randaugment as module
-from fedul_flwr.learning import strong as colours
+from fedul_flwr.learning import strong as colors
 from fedul_flwr.learning.released_randaugment import OPERATIONS, released_randaugment
 from tests.learning.test_augment import noise
 from tests.learning.test_randaugment import SHAPES, eight_bit
@@ -21,7 +21,7 @@ from tests.learning.test_randaugment import SHAPES, eight_bit
 
 @pytest.fixture
 def draw(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """``draw(("rotate", 4), ("colour", -2))``: every image gets these, of these numbers of 9."""
+    """``draw(("rotate", 4), ("color", -2))``: every image gets these, of these numbers of 9."""
 
     def set_drawn(*operations: tuple[str, int]) -> None:
         def drawn(inputs: Tensor, *_: int) -> tuple[Tensor, Tensor]:
@@ -150,7 +150,7 @@ def test_unless_told_otherwise_six_operations_have_bounds_of_two_to_five() -> No
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_strengths_of_colour_operations_by_hand(draw: Any, sign: int) -> None:
+def test_strengths_of_color_operations_by_hand(draw: Any, sign: int) -> None:
     # Number 4 of 9: 8 − round(16/9) = 6 bits, a threshold of 256 − 100/9 = 244.89, and factors of
     # 1 ± .4, ± .2222, ± .1333 and ± .4.
     images = eight_bit(2, 3, 12, 10)
@@ -165,14 +165,14 @@ def test_strengths_of_colour_operations_by_hand(draw: Any, sign: int) -> None:
         return torch.full((2,), 1 + sign * change)
 
     expected = {
-        "autocontrast": colours.autocontrast(before),
+        "autocontrast": colors.autocontrast(before),
         "equalize": before,
         "posterize": (before.round() / 4).floor() * 4,
         "solarize": torch.where(before.round() < 245, before.round(), 255 - before.round()),
-        "colour": colours.saturate(before, factor(0.4)),
-        "contrast": colours.contrast(before, factor(2 / 9)),
-        "brightness": colours.brighten(before, factor(0.4 / 3)),
-        "sharpness": colours.sharpen(before, factor(0.4)),
+        "color": colors.saturate(before, factor(0.4)),
+        "contrast": colors.contrast(before, factor(2 / 9)),
+        "brightness": colors.brighten(before, factor(0.4 / 3)),
+        "sharpness": colors.sharpen(before, factor(0.4)),
     }
     for name, images_after in expected.items():
         torch.testing.assert_close(found[name], images_after, atol=2e-3, rtol=0)
@@ -210,7 +210,7 @@ def test_geometric_operations_are_pillows(draw: Any, name: str, number: int) -> 
     close = np.abs(found - expected) <= 2
     assert close.mean() > 0.88
     assert np.abs(found - np.asarray(picture)).max() > 20
-    assert (found.min() > 5) == (name == "rotate")  # grey from outside, else black
+    assert (found.min() > 5) == (name == "rotate")  # gray from outside, else black
 
 
 def transformed(picture: Image.Image, data: tuple[float, ...]) -> Any:

@@ -70,7 +70,7 @@ def test_nothing_on_is_the_identity(only: object) -> None:
 
 
 def test_it_never_mirrors(only: object) -> None:
-    # The signed area of (centre, mark right, mark up) is positive, and stays so in every map.
+    # The signed area of (center, mark right, mark up) is positive, and stays so in every map.
     only(ROTATION=30.0, SHIFT=0.125, SCALE=0.2, SHEAR=0.2)  # type: ignore[operator]
     torch.manual_seed(0)
     matrices, _ = strong._affine_maps(torch.zeros(500, 1, 8, 8))
@@ -104,7 +104,7 @@ def test_contrast_is_about_each_images_mean_before_brightness_by_hand(
     # Means 0.4 and 0.8; half the contrast, then 1.5 times as bright, and no more than 1.
     factors = iter([0.5, 1.5])
     monkeypatch.setattr(strong, "_uniform", lambda values, *_: values.new_tensor(next(factors)))
-    found = strong._recolour(torch.tensor([[0.2, 0.6], [0.7, 0.9]])[:, None, None])
+    found = strong._recolor(torch.tensor([[0.2, 0.6], [0.7, 0.9]])[:, None, None])
     expected = torch.tensor([[0.45, 0.75], [1.0, 1.0]])[:, None, None]
     torch.testing.assert_close(found, expected)
 
@@ -164,8 +164,8 @@ def test_brightness_and_contrast_act_on_each_image(only: object) -> None:
     only(CONTRAST=0.4)  # type: ignore[operator]
     torch.manual_seed(0)
     # Without contrast within the image only brightness is left: .5·f for f in [.6, 1.4].
-    grey = (strong_augment(torch.zeros(400, 1, 3, 3)) + 1) / 2
-    factors = grey[:, 0, 0, 0] / 0.5
+    gray = (strong_augment(torch.zeros(400, 1, 3, 3)) + 1) / 2
+    factors = gray[:, 0, 0, 0] / 0.5
     assert 0.6 <= float(factors.min()) < 0.62
     assert 1.38 < float(factors.max()) <= 1.4
-    np.testing.assert_allclose(grey, grey[:, :, :1, :1].expand_as(grey), atol=1e-6)
+    np.testing.assert_allclose(gray, gray[:, :, :1, :1].expand_as(gray), atol=1e-6)

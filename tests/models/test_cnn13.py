@@ -1,4 +1,4 @@
-"""The 13-layer network: its layers in order, what feeds its last one, and weight normalisation."""
+"""The 13-layer network: its layers in order, what feeds its last one, and weight normalization."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def test_the_papers_cnn_weight_by_weight() -> None:
     norms = 2 * (64 + 64 + 128 + 2048 + 512)
     assert convolutions + linear + norms == 14_216_010
     assert weights("cnn6", (28, 28, 1)) == 14_216_010
-    # The release's three grey channels add 25 · 2 · 64 weights.
+    # The release's three gray channels add 25 · 2 · 64 weights.
     assert weights("cnn6", (28, 28, 3)) == 14_216_010 + 3200
     layers = [type(layer).__name__ for layer in build_model("cnn6", (28, 28, 1), 10)]
     block = ["Conv2d", "BatchNorm2d"]

@@ -16,7 +16,7 @@ from fedul_flwr.models.torchvision_model import TorchvisionModel
 SMALL = "mobilenet_v3_small"
 
 
-def test_logits_are_torchvisions_own_on_normalised_images() -> None:
+def test_logits_are_torchvisions_own_on_normalized_images() -> None:
     from torchvision import models
     from torchvision.transforms.functional import normalize
 
@@ -29,13 +29,13 @@ def test_logits_are_torchvisions_own_on_normalised_images() -> None:
     torch.testing.assert_close(model(to_input(torch.from_numpy(images))), expected)
 
 
-def test_grey_is_three_equal_channels() -> None:
+def test_gray_is_three_equal_channels() -> None:
     model = build_model(f"torchvision:{SMALL}", (32, 32, 1), 7).eval()
-    grey = torch.rand(2, 1, 32, 32) * 2 - 1
-    torch.testing.assert_close(model(grey), model(grey.repeat(1, 3, 1, 1)))
+    gray = torch.rand(2, 1, 32, 32) * 2 - 1
+    torch.testing.assert_close(model(gray), model(gray.repeat(1, 3, 1, 1)))
 
 
-def test_a_model_with_another_normalisation_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_with_another_normalization_gets_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import models
 
     # efficientnet_v2_l was trained on (x − 0.5)/0.5 of [0, 1], which is what our inputs are.
@@ -43,10 +43,10 @@ def test_a_model_with_another_normalisation_gets_its_own(monkeypatch: pytest.Mon
     monkeypatch.setattr(models, "get_model", lambda name, **options: models.resnet18(**options))
     model = TorchvisionModel("efficientnet_v2_l", (8, 8, 3), 2)
     inputs = torch.rand(2, 3, 8, 8) * 2 - 1
-    torch.testing.assert_close(model.normalised(inputs), inputs)
+    torch.testing.assert_close(model.normalized(inputs), inputs)
 
 
-def test_the_normalisation_is_no_part_of_what_clients_send() -> None:
+def test_the_normalization_is_no_part_of_what_clients_send() -> None:
     model: Any = build_model("torchvision:resnet18", (8, 8, 3), 2)
     assert {name.partition(".")[0] for name in model.state_dict()} == {"net"}
     assert model.training

@@ -74,7 +74,7 @@ def test_loops_run_as_python_where_numba_is_left_out() -> None:
     exec(snapshot.undecorated(source, numba=False), names)
     nearest = np.full((3, 2), 100)
     names["offer"](nearest, np.array([[5, 1, 2], [1, 7, 9]]), 0, 0)
-    # Keys are distance · 3 + index, the larger one first; a point is no neighbour of itself.
+    # Keys are distance · 3 + index, the larger one first; a point is no neighbor of itself.
     assert nearest.tolist() == [[8, 4], [29, 3], [100, 100]]
 
 

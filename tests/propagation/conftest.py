@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.datasets import load_digits
 
-from fedul_flwr.propagation.neighbours import neighbours_by_cosine
-from fedul_flwr.propagation.solve import normalised_graph
+from fedul_flwr.propagation.neighbors import neighbors_by_cosine
+from fedul_flwr.propagation.solve import normalized_graph
 
 SEED = bytes(range(32))
 
@@ -19,13 +19,13 @@ Floats = NDArray[np.float64]
 def clusters(num_points: int, num_clusters: int = 5, seed: int = 0) -> tuple[Floats, Floats]:
     """Gaussian clusters in 20 dimensions, and the cluster of each point."""
     rng = np.random.default_rng(seed)
-    centres = rng.normal(size=(num_clusters, 20))
+    centers = rng.normal(size=(num_clusters, 20))
     classes = rng.integers(0, num_clusters, num_points)
-    return centres[classes] + 0.7 * rng.normal(size=(num_points, 20)), classes
+    return centers[classes] + 0.7 * rng.normal(size=(num_points, 20)), classes
 
 
 def cluster_graph(num_points: int, seed: int = 0, power: float = 3) -> sparse.csr_array:
-    return normalised_graph(neighbours_by_cosine(clusters(num_points, seed=seed)[0], 10), power)
+    return normalized_graph(neighbors_by_cosine(clusters(num_points, seed=seed)[0], 10), power)
 
 
 def dense_inverse(graph: sparse.csr_array, alpha: float = 0.99) -> Floats:
@@ -35,7 +35,7 @@ def dense_inverse(graph: sparse.csr_array, alpha: float = 0.99) -> Floats:
 
 @pytest.fixture(scope="session")
 def digits() -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
-    """Centred features, classes, and labels of every twentieth point."""
+    """Centered features, classes, and labels of every twentieth point."""
     data = load_digits()
     classes = data.target.astype(np.int64)
     labels = np.where(np.arange(len(classes)) % 20 == 0, classes, -1)

@@ -14,8 +14,8 @@ from scipy.special import entr
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import label_propagation, propagated_scores
-from fedul_flwr.propagation.neighbours import neighbours_by_cosine
-from fedul_flwr.propagation.solve import normalised_graph, one_hot, propagate, reweigh_by_prior
+from fedul_flwr.propagation.neighbors import neighbors_by_cosine
+from fedul_flwr.propagation.solve import normalized_graph, one_hot, propagate, reweigh_by_prior
 from tests.propagation.conftest import SEED, Floats, clusters
 
 Digits = tuple[Floats, np.ndarray, np.ndarray]
@@ -95,7 +95,7 @@ def test_reweighing_is_of_unlabeled_points_alone() -> None:
     features, labels = features[rows], np.where(rows % 8 == 0, classes[rows], -1)
     plain = label_propagation(features, labels, similarity="cosine")
     found = label_propagation(features, labels, similarity="cosine", reweigh=True)
-    graph = normalised_graph(neighbours_by_cosine(features, 10))
+    graph = normalized_graph(neighbors_by_cosine(features, 10))
     scores = propagate(graph, one_hot(labels, 5))[labels == -1]
     expected = labels_from_scores(reweigh_by_prior(scores))
     np.testing.assert_array_equal(found.labels[labels == -1], expected.labels)
@@ -104,7 +104,7 @@ def test_reweighing_is_of_unlabeled_points_alone() -> None:
 
 
 @pytest.mark.parametrize("similarity", ["codes", "cosine"])
-def test_no_labels_one_class_isolated_points_and_many_neighbours(similarity: str) -> None:
+def test_no_labels_one_class_isolated_points_and_many_neighbors(similarity: str) -> None:
     features = clusters(60)[0]
     features[:3] = 0
 
@@ -121,8 +121,8 @@ def test_no_labels_one_class_isolated_points_and_many_neighbours(similarity: str
     assert one.labels[:3].tolist() == [0, -1, -1]
     assert set(one.labels) == {0, -1}
     assert (one.confidence == (one.labels == 0)).all()
-    all_neighbours = run(labels, k=1000)
-    assert (all_neighbours.labels == run(labels, k=59).labels).all()
+    all_neighbors = run(labels, k=1000)
+    assert (all_neighbors.labels == run(labels, k=59).labels).all()
 
 
 def test_a_permutation_of_points_permutes_labels(digits: Digits) -> None:

@@ -1,4 +1,4 @@
-"""The normalised graph against its definition."""
+"""The normalized graph against its definition."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from scipy import sparse
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import encode, hamming
-from fedul_flwr.propagation.neighbours import (
-    neighbours_by_code,
-    neighbours_by_cosine,
-    neighbours_by_distance,
+from fedul_flwr.propagation.neighbors import (
+    neighbors_by_code,
+    neighbors_by_cosine,
+    neighbors_by_distance,
 )
-from fedul_flwr.propagation.solve import normalised_graph
+from fedul_flwr.propagation.solve import normalized_graph
 from tests.propagation.conftest import SEED, clusters
 
 
 def test_by_hand() -> None:
     # A hat: 0 chose 1 (.5), 1 chose 0 (.5) and 2 (.25), 3 is isolated. Cubes .125 and .015625.
     # W_01 = .25, W_12 = .015625; D = (.25, .265625, .015625).
-    neighbours = sparse.csr_array(
+    neighbors = sparse.csr_array(
         np.array([[0, 0.5, 0, 0], [0.5, 0, 0.25, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
     )
-    graph = normalised_graph(neighbours, 3).toarray()
+    graph = normalized_graph(neighbors, 3).toarray()
     expected = np.zeros((4, 4))
     expected[0, 1] = expected[1, 0] = 0.25 / np.sqrt(0.25 * 0.265625)
     expected[1, 2] = expected[2, 1] = 0.015625 / np.sqrt(0.015625 * 0.265625)
@@ -32,9 +32,9 @@ def test_by_hand() -> None:
 
 @pytest.mark.parametrize("power", [1, 3, 0.5])
 def test_equals_the_definition(power: float) -> None:
-    neighbours = neighbours_by_cosine(clusters(300)[0], 10)
-    graph = normalised_graph(neighbours, power).toarray()
-    weights = neighbours.toarray() ** power
+    neighbors = neighbors_by_cosine(clusters(300)[0], 10)
+    graph = normalized_graph(neighbors, power).toarray()
+    weights = neighbors.toarray() ** power
     weights += weights.T
     root = np.sqrt(weights.sum(axis=1))
     np.testing.assert_allclose(graph, weights / np.outer(root, root), rtol=1e-13)
@@ -47,35 +47,35 @@ def test_equals_the_definition(power: float) -> None:
 
 def test_codes_and_their_distances_give_one_graph() -> None:
     codes = encode(clusters(300)[0], SEED, 512)
-    from_codes = normalised_graph(neighbours_by_code(codes, 7), 2)
-    from_distances = normalised_graph(neighbours_by_distance(hamming(codes, codes), 512, 7), 2)
+    from_codes = normalized_graph(neighbors_by_code(codes, 7), 2)
+    from_distances = normalized_graph(neighbors_by_distance(hamming(codes, codes), 512, 7), 2)
     assert (from_codes != from_distances).nnz == 0
 
 
 def test_a_diagonal_and_stored_zeros_do_not_count() -> None:
     plain = sparse.csr_array(np.array([[0, 0.5], [0.5, 0]]))
     odd = sparse.csr_array(([0.9, 0.5, 0.5, 0.0], ([0, 0, 1, 1], [0, 1, 0, 1])), shape=(2, 2))
-    assert (normalised_graph(odd) != normalised_graph(plain)).nnz == 0
+    assert (normalized_graph(odd) != normalized_graph(plain)).nnz == 0
 
 
 def test_weights_that_underflow_are_no_edges() -> None:
     weak = sparse.csr_array(np.array([[0, 1e-3], [1e-3, 0]]))
-    assert normalised_graph(weak, 200).nnz == 0
-    assert np.isfinite(normalised_graph(weak, 100).data).all()
+    assert normalized_graph(weak, 200).nnz == 0
+    assert np.isfinite(normalized_graph(weak, 100).data).all()
 
 
 def test_no_edges_and_no_points() -> None:
-    assert normalised_graph(sparse.csr_array((3, 3))).nnz == 0
-    assert normalised_graph(sparse.csr_array((0, 0))).shape == (0, 0)
+    assert normalized_graph(sparse.csr_array((3, 3))).nnz == 0
+    assert normalized_graph(sparse.csr_array((0, 0))).shape == (0, 0)
 
 
 @pytest.mark.parametrize("power", [0, -1, np.nan, np.inf])
 def test_refuses_powers(power: float) -> None:
     with pytest.raises(UserError, match="must be positive"):
-        normalised_graph(sparse.csr_array((3, 3)), power)
+        normalized_graph(sparse.csr_array((3, 3)), power)
 
 
 @pytest.mark.parametrize("similarity", [-0.5, np.nan])
 def test_refuses_similarities(similarity: float) -> None:
     with pytest.raises(UserError, match="finite and not negative"):
-        normalised_graph(sparse.csr_array(np.array([[0, similarity], [0, 0]])))
+        normalized_graph(sparse.csr_array(np.array([[0, similarity], [0, 0]])))

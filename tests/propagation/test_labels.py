@@ -94,7 +94,7 @@ def test_refuses_labels_of_other_points() -> None:
 
 
 def even_scores(classes: np.ndarray, num_classes: int = 10, seed: int = 0) -> Floats:
-    """Scores that favour the class a little, as propagated ones do."""
+    """Scores that favor the class a little, as propagated ones do."""
     rng = np.random.default_rng(seed)
     logits = 0.5 * rng.normal(size=(len(classes), num_classes))
     logits[np.arange(len(classes)), classes] += 0.9

@@ -10,10 +10,10 @@ import pytest
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.neighbours import neighbours_by_code
+from fedul_flwr.propagation.neighbors import neighbors_by_code
 from fedul_flwr.propagation.solve import (
-    NUM_NEIGHBOURS,
-    normalised_graph,
+    NUM_NEIGHBORS,
+    normalized_graph,
     one_hot,
     propagate,
     reweigh_by_prior,
@@ -43,9 +43,9 @@ def accuracies(images: Floats, classes: np.ndarray, num_classes: int, seed: int)
     labels[chosen] = truth[chosen]
     unlabeled = labels == -1
     given = one_hot(labels, 10)
-    neighbours = neighbours_by_code(encode(features, SEED, 2048), NUM_NEIGHBOURS)
-    text = propagate(normalised_graph(neighbours, power=1), given, class_scaling=False)
-    scores = propagate(normalised_graph(neighbours), given)
+    neighbors = neighbors_by_code(encode(features, SEED, 2048), NUM_NEIGHBORS)
+    text = propagate(normalized_graph(neighbors, power=1), given, class_scaling=False)
+    scores = propagate(normalized_graph(neighbors), given)
     own_priors = scores.copy()
     for client in range(NUM_CLIENTS):
         mine = np.flatnonzero(unlabeled & (np.arange(len(points)) // POINTS == client))

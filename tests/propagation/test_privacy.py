@@ -19,7 +19,7 @@ from fedul_flwr.propagation.privacy import (
     SENSITIVITY,
     gaussian_sigma,
     noisy_directions,
-    randomised_labels,
+    randomized_labels,
 )
 from fedul_flwr.secure.session import keystream
 
@@ -198,7 +198,7 @@ def outcomes(label: int, num_classes: int, epsilon: float, monkeypatch: Any) -> 
     picks = np.arange(num_classes - 1, dtype=np.uint64)
     raw = np.array([np.repeat(chances, len(picks)), np.tile(picks, 8)])
     monkeypatch.setattr(module, "_raw", lambda count, entropy: raw.ravel())
-    found = randomised_labels(np.full(raw.shape[1], label), num_classes, epsilon)
+    found = randomized_labels(np.full(raw.shape[1], label), num_classes, epsilon)
     return np.bincount(found, minlength=num_classes).tolist()
 
 
@@ -229,7 +229,7 @@ def test_no_outcome_tells_two_labels_apart_by_more_than_the_bound(
 @pytest.mark.parametrize(("num_classes", "epsilon"), [(2, 0.5), (4, 1.0), (10, 3.0)])
 def test_frequencies(num_classes: int, epsilon: float) -> None:
     size = 4000 * num_classes
-    found = randomised_labels(np.full(size, 1), num_classes, epsilon, known)
+    found = randomized_labels(np.full(size, 1), num_classes, epsilon, known)
     expected = np.ones(num_classes)
     expected[1] = math.exp(epsilon)
     seen = np.bincount(found, minlength=num_classes)
@@ -238,7 +238,7 @@ def test_frequencies(num_classes: int, epsilon: float) -> None:
 
 def test_unlabeled_points_stay_so() -> None:
     given_labels = np.tile([-1, 0, 1, 2, -1], 200)
-    found = randomised_labels(given_labels, 3, 0.1, known)
+    found = randomized_labels(given_labels, 3, 0.1, known)
     assert ((found == -1) == (given_labels == -1)).all()
     assert (found != given_labels).any()
     assert found.dtype == np.int64
@@ -246,25 +246,25 @@ def test_unlabeled_points_stay_so() -> None:
 
 def test_edges() -> None:
     labels = np.tile([0, 1, 2], 100)
-    assert randomised_labels([], 3, 1.0).shape == (0,)
-    assert randomised_labels([0, -1, 0], 1, 0.1).tolist() == [0, -1, 0]  # there is no other class
-    assert (randomised_labels(labels, 3, 600.0, known) == labels).all()
-    assert (randomised_labels(labels, 3, 1e300, known) == labels).all()
-    assert (randomised_labels(labels, 3, 0.01) != randomised_labels(labels, 3, 0.01)).any()
+    assert randomized_labels([], 3, 1.0).shape == (0,)
+    assert randomized_labels([0, -1, 0], 1, 0.1).tolist() == [0, -1, 0]  # there is no other class
+    assert (randomized_labels(labels, 3, 600.0, known) == labels).all()
+    assert (randomized_labels(labels, 3, 1e300, known) == labels).all()
+    assert (randomized_labels(labels, 3, 0.01) != randomized_labels(labels, 3, 0.01)).any()
 
 
 def test_rounding_changes_more_labels_and_not_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     # At ε = 60 a share of 10^-26 changes; the smallest that a number of 53 bits can say is 10^-16.
     monkeypatch.setattr(module, "_raw", lambda count, entropy: np.zeros(count, dtype=np.uint64))
-    assert randomised_labels([0, 1], 2, 60.0).tolist() == [1, 0]
+    assert randomized_labels([0, 1], 2, 60.0).tolist() == [1, 0]
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
-    "no epsilon": (lambda: randomised_labels([0], 2, 0.0), "epsilon is 0.0; it must be positive"),
-    "infinite": (lambda: randomised_labels([0], 2, math.inf), "epsilon is inf; it must be"),
-    "no class": (lambda: randomised_labels([2], 2, 1.0), "none of the classes 0 to 1"),
-    "no classes": (lambda: randomised_labels([0], 0, 1.0), "there are 0 classes"),
-    "no labels": (lambda: randomised_labels([0.5], 2, 1.0), "must be integers"),
+    "no epsilon": (lambda: randomized_labels([0], 2, 0.0), "epsilon is 0.0; it must be positive"),
+    "infinite": (lambda: randomized_labels([0], 2, math.inf), "epsilon is inf; it must be"),
+    "no class": (lambda: randomized_labels([2], 2, 1.0), "none of the classes 0 to 1"),
+    "no classes": (lambda: randomized_labels([0], 0, 1.0), "there are 0 classes"),
+    "no labels": (lambda: randomized_labels([0.5], 2, 1.0), "must be integers"),
 }
 
 

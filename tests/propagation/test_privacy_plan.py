@@ -56,7 +56,7 @@ CODES = (
 )
 GIVEN = (
     "xclp.labels-epsilon = 2: every label is (2, 0)-differentially private in all propagations of "
-    "the run together: randomised response, once. Which points have labels is not hidden."
+    "the run together: randomized response, once. Which points have labels is not hidden."
 )
 NOT_COVERED = (
     "Not covered: numbers of points and labels, which points have labels, and a model that "

@@ -12,9 +12,9 @@ from sklearn.semi_supervised import LabelSpreading
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import solve as module
-from fedul_flwr.propagation.neighbours import neighbours_by_cosine
+from fedul_flwr.propagation.neighbors import neighbors_by_cosine
 from fedul_flwr.propagation.solve import (
-    normalised_graph,
+    normalized_graph,
     one_hot,
     propagate,
     propagation_columns,
@@ -131,7 +131,7 @@ def test_a_permutation_of_points_permutes_the_result() -> None:
     features = clusters(300)[0]
     order = np.random.default_rng(0).permutation(300)
     graph = cluster_graph(300)
-    permuted = normalised_graph(neighbours_by_cosine(features[order], 10))
+    permuted = normalized_graph(neighbors_by_cosine(features[order], 10))
     np.testing.assert_allclose(
         permuted.toarray(), graph.toarray()[np.ix_(order, order)], rtol=0, atol=1e-8
     )
@@ -222,7 +222,7 @@ def test_class_scaling_by_hand() -> None:
 def test_any_small_graph(size: int, density: float, alpha: float, seed: int) -> None:
     rng = np.random.default_rng(seed)
     chosen = rng.random((size, size)) * (rng.random((size, size)) < density)
-    graph = normalised_graph(sparse.csr_array(chosen), 1)
+    graph = normalized_graph(sparse.csr_array(chosen), 1)
     found = propagation_columns(graph, np.arange(size), alpha)
     np.testing.assert_allclose(found, dense_inverse(graph, alpha), 0, 1e-8 / (1 - alpha))
 

@@ -106,7 +106,7 @@ def test_loss_of_another_method_is_drawn(tmp_path: Path) -> None:
 
 
 def test_several_runs_share_one_figure(tmp_path: Path) -> None:
-    # More runs than colours; two have the same method, data and seed.
+    # More runs than colors; two have the same method, data and seed.
     runs = [read_run(write_run(tmp_path / f"r{i}", seed=i % 8, rounds=5)) for i in range(9)]
     figure = error_figure(runs)
     lines = figure.axes[0].get_lines()
@@ -223,7 +223,7 @@ def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
     _, to_clients, to_server = figure.axes
     assert to_clients.get_ylabel() == "server to clients\nMB per round"
     assert to_server.get_ylabel() == "clients to server\nMB per round"
-    colours = {}
+    colors = {}
     for axes, expected in ((to_clients, ["sigma", "psi", "$helpers"]), (to_server, ["psi"])):
         counts = down if axes is to_clients else up
         labels = [f"{name} ({format_bytes(6 * counts[name])})" for name in [*expected, "other"]]
@@ -232,14 +232,14 @@ def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
         for name, bars in zip([*expected, "other"], axes.containers, strict=True):
             assert bars[-1].get_height() == pytest.approx(counts[name] / 1e6)
             assert bars[-1].get_y() == pytest.approx(bottom)
-            assert colours.setdefault(name, bars[-1].get_facecolor()) == bars[-1].get_facecolor()
+            assert colors.setdefault(name, bars[-1].get_facecolor()) == bars[-1].get_facecolor()
             bottom += counts[name] / 1e6
         # 5 clients with 1 MB each: 5 MB are 100 %.
         (percents,) = axes.child_axes
         assert percents.get_ylabel() == "% of a dense model"
         figure.draw_without_rendering()
         assert percents.get_ylim()[1] == pytest.approx(20 * axes.get_ylim()[1])
-    assert len(set(colours.values())) == 4
+    assert len(set(colors.values())) == 4
     assert to_clients.get_ylim() == to_server.get_ylim() == (0, pytest.approx(1.05 * 16.001))
 
 
@@ -276,7 +276,7 @@ def test_draw_plots_writes_pictures_and_does_not_touch_pyplot(run: Run, tmp_path
     ]
     for path in paths:
         with Image.open(path) as picture:
-            # Not one colour: something was drawn.
+            # Not one color: something was drawn.
             assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10
     assert helpers.Gcf.figs == {}
 

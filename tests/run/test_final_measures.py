@@ -54,11 +54,11 @@ def logits_of(directory: Path, file: str, inputs: NDArray[Any]) -> NDArray[np.fl
 def lesions(folder: Path) -> str:
     """Seven classes of six pixels, of which one has 67 % of the points."""
     rng = np.random.default_rng(0)
-    centres = rng.integers(60, 196, (7, 6))
+    centers = rng.integers(60, 196, (7, 6))
     folder.mkdir()
     for split, count in (("train", 900), ("test", 400)):
         labels = np.repeat(np.arange(7), np.round(count * np.array(SHARES)).astype(int))
-        pixels = centres[labels] + 40 * rng.standard_normal((len(labels), 6))
+        pixels = centers[labels] + 40 * rng.standard_normal((len(labels), 6))
         images = pixels.round().clip(0, 255).astype(np.uint8).reshape(-1, 2, 3, 1)
         np.savez(folder / f"{split}.npz", images=images, labels=labels)
     return str(folder)

@@ -30,7 +30,7 @@ KEYS = {"pseudo_label_error", "pseudo_labeled"}
 
 
 def test_figures_follow_from_the_files(settings: Settings) -> None:
-    # Neighbours are few, so that labels do not reach every point.
+    # Neighbors are few, so that labels do not reach every point.
     directory = train(settings(**QUICK, method="xclp", **{"xclp.k": 1, "labels.total": 20}), 4)
     first, second = metrics(directory)
     assert not KEYS & first.keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fedul_flwr.propagation.neighbours import nearest_points
+from fedul_flwr.propagation.neighbors import nearest_points
 from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.propagation.codes import encode, hamming
-from fedul_flwr.propagation.neighbours import nearest_points, neighbours_by_code
+from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
@@ -57,7 +57,7 @@ def test_with_a_public_seed_the_graph_is_that_of_its_codes() -> None:
     points = np.concatenate([*played.features.values()])
     server = played.play()
     for k in (1, 4):
-        expected = neighbours_by_code(encode(points, PUBLIC_SEED, BITS), k)
+        expected = neighbors_by_code(encode(points, PUBLIC_SEED, BITS), k)
         assert (nearest_points(server.compared(), k) != expected).nnz == 0
         assert expected.nnz > 0
 

@@ -24,7 +24,7 @@ STEP = 2.0**-40
 
 
 def test_fixed_point_by_hand() -> None:
-    # Halves of a step go to the even neighbour; a negative number is 2^64 minus its size.
+    # Halves of a step go to the even neighbor; a negative number is 2^64 minus its size.
     numbers = np.array([0, 1, -1, STEP, -STEP, 0.5 * STEP, 1.5 * STEP, 2.6 * STEP, 4_000_000])
     words = to_words(numbers)
     assert words.dtype == np.uint64

@@ -29,14 +29,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fedul_flwr.propagation.neighbours import neighbours_by_cosine
+from fedul_flwr.propagation.neighbors import neighbors_by_cosine
 from fedul_flwr.propagation.partial_sums import (
     JointGraph,
     label_part,
     own_rows,
     propagation_weights,
 )
-from fedul_flwr.propagation.solve import normalised_graph, one_hot, propagate, propagation_columns
+from fedul_flwr.propagation.solve import normalized_graph, one_hot, propagate, propagation_columns
 from fedul_flwr.secure.rowsums import from_words, open_rows, split_share, sum_shares, to_words
 from tests.propagation.conftest import Floats, clusters
 
@@ -56,7 +56,7 @@ class World:
 
     @property
     def joint(self) -> JointGraph:
-        graph = normalised_graph(neighbours_by_cosine(self.features, 10))
+        graph = normalized_graph(neighbors_by_cosine(self.features, 10))
         return JointGraph(graph, self.owners, self.labels >= 0)
 
     @property

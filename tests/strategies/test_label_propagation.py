@@ -12,8 +12,8 @@ from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode, hamming
-from fedul_flwr.propagation.neighbours import neighbours_by_code
-from fedul_flwr.propagation.solve import NUM_NEIGHBOURS, normalised_graph, one_hot
+from fedul_flwr.propagation.neighbors import neighbors_by_code
+from fedul_flwr.propagation.solve import NUM_NEIGHBORS, normalized_graph, one_hot
 from tests.propagation.conftest import Floats, clusters, dense_inverse
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 
@@ -59,7 +59,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "text": {"recipe": "paper"},
     "others": {"k": 4, "alpha": 0.5, "reweigh": False},
-    "all are neighbours": {"k": 1000},
+    "all are neighbors": {"k": 1000},
 }
 
 
@@ -80,7 +80,7 @@ def test_equals_the_dense_inverse_of_2000_points() -> None:
     parties = Parties(**split(features, labels, [500, 300, 700, 500]))
     given = one_hot(labels, 5)
     codes = encode(features, SEED, BITS)
-    inverse = dense_inverse(normalised_graph(neighbours_by_code(codes, NUM_NEIGHBOURS)))
+    inverse = dense_inverse(normalized_graph(neighbors_by_code(codes, NUM_NEIGHBORS)))
     expected = labels_from_scores(inverse @ (given / given.sum(axis=0)))
     assert_agree(together(parties.propagate()), expected, labels < 0)
 
@@ -105,12 +105,12 @@ def test_reweighing_is_each_clients_own() -> None:
 
 
 def tied(chosen: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
-    """Points among those ``chosen`` whose k-th neighbour is no nearer than the next one."""
+    """Points among those ``chosen`` whose k-th neighbor is no nearer than the next one."""
     codes = encode(FEATURES[chosen], SEED, BITS)
     distances = hamming(codes, codes).astype(np.int64)
     np.fill_diagonal(distances, BITS)
     ordered = np.sort(distances, axis=1)
-    # From L / 2 on there is no neighbour, and so no tie.
+    # From L / 2 on there is no neighbor, and so no tie.
     found: NDArray[np.bool_] = (ordered[:, k - 1] == ordered[:, k]) & (2 * ordered[:, k] < BITS)
     return found
 
@@ -118,7 +118,7 @@ def tied(chosen: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
 def test_permutations_of_points_and_of_clients_change_nothing() -> None:
     options = {"xclp.k": 3}
     chosen = np.arange(200)
-    while (odd := tied(chosen, 3)).any():  # leaving out a point makes other neighbours
+    while (odd := tied(chosen, 3)).any():  # leaving out a point makes other neighbors
         chosen = np.delete(chosen, np.flatnonzero(odd)[0])
     assert len(chosen) > 60
     size = len(chosen) // 4
@@ -159,7 +159,7 @@ def test_a_withheld_client_is_labeled_by_the_others() -> None:
 # Edges
 
 
-def test_points_without_a_direction_are_nobodys_neighbours() -> None:
+def test_points_without_a_direction_are_nobodys_neighbors() -> None:
     # Client 0: a labeled and an unlabeled zero vector; they are not in the graph.
     features = FEATURES.copy()
     labels = LABELS.copy()

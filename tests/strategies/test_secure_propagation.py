@@ -36,7 +36,7 @@ from tests.support.secure_parties import BITS, assert_same, parties
 @pytest.mark.parametrize(
     "options",
     [{}, {"xclp.reweigh": True}, {"xclp.recipe": "paper", "xclp.k": 100}],
-    ids=["defaults", "reweighed", "all are neighbours"],
+    ids=["defaults", "reweighed", "all are neighbors"],
 )
 def test_labels_and_confidences_are_those_in_the_clear(
     secure: str, options: dict[str, Any]

@@ -207,11 +207,11 @@ def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> 
 def overlapping_classes(folder: Path) -> str:
     """Three Gaussian classes of two pixels that overlap; the first is four in five in the test."""
     rng = np.random.default_rng(0)
-    centres = np.array([[90, 128], [128, 165], [166, 128]])
+    centers = np.array([[90, 128], [128, 165], [166, 128]])
     folder.mkdir()
     for split, counts in (("train", (600, 600, 600)), ("test", (480, 60, 60))):
         labels = np.repeat(np.arange(3), counts)
-        pixels = centres[labels] + 35 * rng.standard_normal((len(labels), 2))
+        pixels = centers[labels] + 35 * rng.standard_normal((len(labels), 2))
         images = pixels.round().clip(0, 255).astype(np.uint8).reshape(-1, 1, 2, 1)
         np.savez(folder / f"{split}.npz", images=images, labels=labels)
     return str(folder)

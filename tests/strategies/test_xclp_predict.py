@@ -210,7 +210,7 @@ def test_a_client_without_points_changes_nothing(settings: Settings, tmp_path: P
         assert read(other, 1, source)[0] == []
 
 
-def test_more_neighbours_than_points_are_all_points(settings: Settings) -> None:
+def test_more_neighbors_than_points_are_all_points(settings: Settings) -> None:
     small = {**QUICK, "points_per_client": 12, "labels.total": 8}
     # 24 points: each has 23 others.
     runs = [train(settings(**{**small, "xclp.k": k}), 2) for k in (23, 500)]

@@ -45,7 +45,7 @@ class Party(XCLPClient):
     def noise(self) -> ClientNoise:
         return self.propagation._noise
 
-    def randomised(self, server_round: int) -> Ints:
+    def randomized(self, server_round: int) -> Ints:
         """Labels that it propagates to others."""
         return self.noise.labels(self.labels, self.graph.num_classes, server_round)
 

@@ -10,8 +10,8 @@ import pytest
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.neighbours import nearest_points, neighbours_by_code
-from fedul_flwr.propagation.solve import normalised_graph
+from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
+from fedul_flwr.propagation.solve import normalized_graph
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.hamming.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
 from fedul_flwr.secure.similarity import Task
@@ -51,8 +51,8 @@ def test_equals_the_graph_of_all_codes() -> None:
     assert not server.ask()
     assert list(server.sizes().items()) == [(4, 30), (1, 5), (9, 45)]
     for k in (1, 7):
-        graph = normalised_graph(nearest_points(server.compared(), k), 2)
-        expected = normalised_graph(neighbours_by_code(encode(FEATURES, SHARED, BITS), k), 2)
+        graph = normalized_graph(nearest_points(server.compared(), k), 2)
+        expected = normalized_graph(neighbors_by_code(encode(FEATURES, SHARED, BITS), k), 2)
         assert (graph != expected).nnz == 0
         assert graph.nnz > 0
 

@@ -129,7 +129,7 @@ class TestSampling:
         assert trits.dtype == np.int8
         assert chisquare(np.bincount(trits.ravel() + 1)).pvalue > 1e-3
 
-    def test_noise_is_centred_binomial(self) -> None:
+    def test_noise_is_centered_binomial(self) -> None:
         noise = binomial((300, 100), random.Random(3).randbytes)
         seen = np.bincount(noise.ravel() + 21, minlength=43)
         expected = 30000 * binom.pmf(np.arange(43), 42, 0.5)

@@ -139,10 +139,10 @@ def offered_noise(session: bytes, secrets: Any, offer: rlwe_scheme.Offer) -> Flo
         public = public_polynomials(session, range(1, 1 + offer.layout.num_bits))
         products = coefficients(spectrum(public) * spectrum(secret))
         digits[:, chunk] -= np.swapaxes(products, 1, 2)[:, : chunk.stop - chunk.start]
-    return centred(carry(digits))
+    return centered(carry(digits))
 
 
-def centred(words: Any) -> Floats:
+def centered(words: Any) -> Floats:
     """The number modulo q less the nearest multiple of Delta."""
     high = (words[2].astype(np.int64) + 2**18) % 2**19 - 2**18
     return (high * 2**32 + words[1]) * 2.0**32 + words[0]
@@ -175,7 +175,7 @@ class TestNoise:
         )
         assert ks_2samp(noise, other).pvalue > 1e-3
 
-    def test_of_an_offer_is_centred_binomial(self) -> None:
+    def test_of_an_offer_is_centered_binomial(self) -> None:
         codes = some_codes([200], 16)[3]
         secrets, offer = rlwe_scheme.encrypt(Packing(1, 16), SESSION, codes, seeded(1))
         noise = offered_noise(SESSION, secrets, offer)
@@ -256,7 +256,7 @@ class TestWhatTheOwnerCouldLearn:
         digits = b.astype(np.float64)
         for chunk, secret in zip(offer.chunks, secrets, strict=True):
             digits[:, :, chunk] -= coefficients(spectrum(a) * spectrum(secret))
-        noise = centred(carry(digits))
+        noise = centered(carry(digits))
         known = offered_noise(SESSION, secrets, offer)
         weights = np.linalg.lstsq(known, noise.T, rcond=None)[0].T
         return float(((weights < 0) == ones).mean())
@@ -272,13 +272,13 @@ class TestWhatTheOwnerCouldLearn:
         ones = np.random.default_rng(1).integers(0, 2, (100, 16))
         assert self.guessed_bits(monkeypatch, ones) == pytest.approx(0.5, abs=0.05)
 
-    @pytest.mark.parametrize("randomised", [False, True])
+    @pytest.mark.parametrize("randomized", [False, True])
     def test_a_guess_is_confirmed_without_an_encryption_of_zero_alone(
-        self, monkeypatch: pytest.MonkeyPatch, randomised: bool
+        self, monkeypatch: pytest.MonkeyPatch, randomized: bool
     ) -> None:
         codes = some_codes([40, 3], 256)
         layout = packing({3: 40, 4: 3}, 256)
-        if not randomised:
+        if not randomized:
             answer = RLWE.answer
 
             def without(*arguments: Any) -> Any:
@@ -299,7 +299,7 @@ class TestWhatTheOwnerCouldLearn:
             for weights in (guess, wrong)
         )
         assert misfits < 0.01
-        assert fits == 1 if not randomised else fits < 0.01
+        assert fits == 1 if not randomized else fits < 0.01
 
 
 CODES = some_codes([5, 6], 64)

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation import neighbours as module
+from fedul_flwr.propagation import neighbors as module
 from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming
 from fedul_flwr.propagation.compiled import TILE, compare_turn, offer, tiles
-from fedul_flwr.propagation.neighbours import (
-    neighbours_by_code,
-    neighbours_by_cosine,
-    neighbours_by_distance,
+from fedul_flwr.propagation.neighbors import (
+    neighbors_by_code,
+    neighbors_by_cosine,
+    neighbors_by_distance,
 )
 from tests.propagation.conftest import SEED, Floats, clusters
 
@@ -41,8 +41,8 @@ def test_equals_a_full_sort(num_bits: int, k: int) -> None:
     codes[~codes.any(axis=1), 0] = 1
     distances = hamming(codes, codes)
     expected = sorted_rows(distances, num_bits, k)
-    np.testing.assert_array_equal(neighbours_by_code(codes, k).toarray(), expected)
-    by_distance = neighbours_by_distance(distances, num_bits, k)
+    np.testing.assert_array_equal(neighbors_by_code(codes, k).toarray(), expected)
+    by_distance = neighbors_by_distance(distances, num_bits, k)
     np.testing.assert_array_equal(by_distance.toarray(), expected)
 
 
@@ -50,7 +50,7 @@ def test_equals_a_full_sort(num_bits: int, k: int) -> None:
 def test_equals_a_full_sort_at_the_edges_of_tiles(num_points: int) -> None:
     codes = encode(clusters(num_points)[0], SEED, 256)
     expected = sorted_rows(hamming(codes, codes), 256, 10)
-    np.testing.assert_array_equal(neighbours_by_code(codes, 10).toarray(), expected)
+    np.testing.assert_array_equal(neighbors_by_code(codes, 10).toarray(), expected)
 
 
 def test_any_number_of_cores_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +58,7 @@ def test_any_number_of_cores_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> 
     expected = sorted_rows(hamming(codes, codes), 64, 10)
     for cores in (1, 2, 3, 7):
         monkeypatch.setattr(module, "usable_cpus", lambda cores=cores: cores)
-        np.testing.assert_array_equal(neighbours_by_code(codes, 10).toarray(), expected)
+        np.testing.assert_array_equal(neighbors_by_code(codes, 10).toarray(), expected)
 
 
 @pytest.mark.parametrize("num_tiles", [1, 2, 5, 8])
@@ -77,7 +77,7 @@ def test_all_turns_compare_every_pair_once(num_tiles: int, workers: int) -> None
 
 
 def test_workers_of_a_turn_share_no_row() -> None:
-    # Side by side they would overwrite each other's neighbours.
+    # Side by side they would overwrite each other's neighbors.
     words = tiles(np.arange(1, 4 * TILE + 1, dtype=np.uint8)[:, None])
     for turn in range(4):
         taken = np.zeros(4 * TILE, dtype=np.int64)
@@ -105,7 +105,7 @@ def test_distances_of_any_type_and_order(kind: str) -> None:
     expected = sorted_rows(distances, 64, 10)
     for given_so in (distances.astype(kind), distances.astype(kind, order="F")):
         given_so.setflags(write=False)
-        found = neighbours_by_distance(given_so, 64, 10)
+        found = neighbors_by_distance(given_so, 64, 10)
         np.testing.assert_array_equal(found.toarray(), expected)
 
 
@@ -113,7 +113,7 @@ def test_distances_in_a_narrow_type() -> None:
     # All similar, and 2 h < L = 1200 is beyond what a uint8 holds.
     codes = encode(clusters(50)[0], SEED, 200)
     distances = hamming(codes, codes)
-    found = neighbours_by_distance(distances.astype(np.uint8), 1200, 5)
+    found = neighbors_by_distance(distances.astype(np.uint8), 1200, 5)
     np.testing.assert_array_equal(found.toarray(), sorted_rows(distances, 1200, 5))
 
 
@@ -131,7 +131,7 @@ def test_equals_a_full_sort_among_many_duplicates(
     codes = rng.integers(1, 256, (distinct, 4), dtype=np.uint8)[
         rng.integers(0, distinct, num_points)
     ]
-    found = neighbours_by_code(codes, k)
+    found = neighbors_by_code(codes, k)
     np.testing.assert_array_equal(found.toarray(), sorted_rows(hamming(codes, codes), 32, k))
 
 
@@ -144,13 +144,13 @@ def test_cosines_equal_a_full_sort() -> None:
     for i, row in enumerate(cosines):
         nearest = np.argsort(-row)[:10]
         expected[i, nearest] = np.maximum(row[nearest], 0)
-    np.testing.assert_allclose(neighbours_by_cosine(features, 10).toarray(), expected, atol=1e-9)
+    np.testing.assert_allclose(neighbors_by_cosine(features, 10).toarray(), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize(("cosine", "edges"), [(0.4e-9, 0), (1.2e-9, 2)])
 def test_cosines_count_from_the_first_step_of_rounding_on(cosine: float, edges: int) -> None:
     # Steps are of 2^-30 = 0.93e-9.
-    assert neighbours_by_cosine(np.array([[1.0, 0.0], [cosine, 1.0]]), 1).nnz == edges
+    assert neighbors_by_cosine(np.array([[1.0, 0.0], [cosine, 1.0]]), 1).nnz == edges
 
 
 def test_keys_of_many_points_do_not_overflow() -> None:
@@ -177,7 +177,7 @@ def test_needs_no_square_matrix() -> None:
     codes = np.random.default_rng(0).integers(0, 256, (6000, 8), dtype=np.uint8)
     tracemalloc.start()
     try:
-        neighbours_by_code(codes, 10)
+        neighbors_by_code(codes, 10)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -187,17 +187,17 @@ def test_needs_no_square_matrix() -> None:
 @pytest.mark.parametrize(("distance", "edges"), [(3, 2), (4, 0)])
 def test_at_a_right_angle_there_is_no_edge(distance: int, edges: int) -> None:
     # Of 8 bits: 4 make a cosine of 0, which is not to be stored either.
-    found = neighbours_by_distance(np.array([[0, distance], [distance, 0]]), 8, 1)
+    found = neighbors_by_distance(np.array([[0, distance], [distance, 0]]), 8, 1)
     assert found.nnz == edges
     codes = np.array([[0b11110000], [0b11110000 ^ (2**distance - 1)]], dtype=np.uint8)
-    assert neighbours_by_code(codes, 1).nnz == edges
+    assert neighbors_by_code(codes, 1).nnz == edges
 
 
-def test_self_and_opposite_points_are_no_neighbours() -> None:
+def test_self_and_opposite_points_are_no_neighbors() -> None:
     features = np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [0.0, 1.0]])
     for found in (
-        neighbours_by_cosine(features, 3),
-        neighbours_by_code(encode(features, SEED, 4096), 3),
+        neighbors_by_cosine(features, 3),
+        neighbors_by_code(encode(features, SEED, 4096), 3),
     ):
         assert found.diagonal().tolist() == [0, 0, 0, 0]
         assert found[2].nnz == 0
@@ -211,8 +211,8 @@ def test_zero_vectors_are_similar_to_nobody() -> None:
     rest = np.delete(np.arange(40), [0, 17, 39])
     codes = encode(features, SEED, 256)
     for found, without in (
-        (neighbours_by_code(codes, 5), neighbours_by_code(codes[rest], 5)),
-        (neighbours_by_cosine(features, 5), neighbours_by_cosine(features[rest], 5)),
+        (neighbors_by_code(codes, 5), neighbors_by_code(codes[rest], 5)),
+        (neighbors_by_cosine(features, 5), neighbors_by_cosine(features[rest], 5)),
     ):
         matrix = found.toarray()
         assert not matrix[[0, 17, 39]].any()
@@ -221,13 +221,13 @@ def test_zero_vectors_are_similar_to_nobody() -> None:
 
 
 def test_points_in_one_direction_have_cosine_1() -> None:
-    found = neighbours_by_cosine(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)
+    found = neighbors_by_cosine(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)
     assert found.toarray().tolist() == [[0, 1], [1, 0]]
 
 
 def test_all_points_alike() -> None:
     # Everybody is at distance 0: lower indices go first.
-    found = neighbours_by_code(np.full((5, 4), 7, np.uint8), 2).toarray()
+    found = neighbors_by_code(np.full((5, 4), 7, np.uint8), 2).toarray()
     assert [np.flatnonzero(row).tolist() for row in found] == [
         [1, 2],
         [0, 2],
@@ -239,22 +239,22 @@ def test_all_points_alike() -> None:
 
 
 @pytest.mark.parametrize("num_points", [0, 1])
-def test_without_others_there_are_no_neighbours(num_points: int) -> None:
+def test_without_others_there_are_no_neighbors(num_points: int) -> None:
     codes = np.ones((num_points, 4), np.uint8)
     for found in (
-        neighbours_by_code(codes, 3),
-        neighbours_by_distance(hamming(codes, codes), 32, 3),
-        neighbours_by_cosine(np.ones((num_points, 2)), 3),
+        neighbors_by_code(codes, 3),
+        neighbors_by_distance(hamming(codes, codes), 32, 3),
+        neighbors_by_cosine(np.ones((num_points, 2)), 3),
     ):
         assert found.shape == (num_points, num_points)
         assert found.nnz == 0
 
 
-def test_overlap_of_estimated_and_true_neighbours(digits: tuple[Floats, ...]) -> None:
+def test_overlap_of_estimated_and_true_neighbors(digits: tuple[Floats, ...]) -> None:
     features = digits[0]
-    true = neighbours_by_cosine(features, 10).astype(bool)
+    true = neighbors_by_cosine(features, 10).astype(bool)
     overlaps = [
-        true.multiply(neighbours_by_code(encode(features, SEED, bits), 10).astype(bool)).nnz
+        true.multiply(neighbors_by_code(encode(features, SEED, bits), 10).astype(bool)).nnz
         / true.nnz
         for bits in (256, 1024, 4096)
     ]
@@ -274,11 +274,11 @@ def test_overlap_of_estimated_and_true_neighbours(digits: tuple[Floats, ...]) ->
 )
 def test_refuses_what_are_no_distances(distances: NDArray[np.int64], message: str) -> None:
     with pytest.raises(UserError, match=message):
-        neighbours_by_distance(distances, 64, 3)
+        neighbors_by_distance(distances, 64, 3)
 
 
 def test_refuses_a_graph_without_edges() -> None:
     with pytest.raises(UserError, match="k is 0"):
-        neighbours_by_code(np.ones((3, 4), np.uint8), 0)
+        neighbors_by_code(np.ones((3, 4), np.uint8), 0)
     with pytest.raises(UserError, match="point 1"):
-        neighbours_by_cosine(np.array([[1.0], [np.nan]]), 1)
+        neighbors_by_cosine(np.array([[1.0], [np.nan]]), 1)

@@ -30,7 +30,7 @@ _BLOCK_ROWS = 128
 """Rows of distances per block: 51 MB for 50,000 points."""
 
 
-def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
+def neighbors_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     """Similarities of every point to its k nearest ones by Hamming distance of codes.
 
     Every pair is compared once, for both directions, on all cores. Memory: two copies of the
@@ -53,7 +53,7 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     Examples
     --------
     >>> codes = np.array([[0b11110000], [0b11110011], [0b00001111]], dtype=np.uint8)
-    >>> neighbours_by_code(codes, k=1).toarray().round(4).tolist()
+    >>> neighbors_by_code(codes, k=1).toarray().round(4).tolist()
     [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     from fedul_flwr.propagation import compiled
@@ -61,7 +61,7 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     check_codes(codes)
     present = codes.any(axis=1)
     if not present.all():
-        return _spread(neighbours_by_code(codes[present], k), np.flatnonzero(present), len(codes))
+        return _spread(neighbors_by_code(codes[present], k), np.flatnonzero(present), len(codes))
     num_bits = 8 * codes.shape[1]
     nearest = _Nearest(len(codes), k, _largest_similar(num_bits))
     words = compiled.tiles(codes)
@@ -77,7 +77,7 @@ def neighbours_by_code(codes: Bytes, k: int) -> sparse.csr_array:
 def nearest_points(compared: Codes | HammingDistances, k: int) -> sparse.csr_array:
     """The k most similar points of each point, ``(n, n)``, from what the server has of them.
 
-    See :func:`neighbours_by_code` and :func:`neighbours_by_distance`.
+    See :func:`neighbors_by_code` and :func:`neighbors_by_distance`.
 
     Examples
     --------
@@ -86,18 +86,18 @@ def nearest_points(compared: Codes | HammingDistances, k: int) -> sparse.csr_arr
     [[0.0, 0.7071], [0.7071, 0.0]]
     """
     if isinstance(compared, Codes):
-        return neighbours_by_code(compared.codes, k)
-    return neighbours_by_distance(compared.distances, compared.num_bits, k)
+        return neighbors_by_code(compared.codes, k)
+    return neighbors_by_distance(compared.distances, compared.num_bits, k)
 
 
-def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> sparse.csr_array:
+def neighbors_by_distance(distances: Distances, num_bits: int, k: int) -> sparse.csr_array:
     """The same from the matrix of Hamming distances, which is all that XCLP's server has.
 
     Parameters
     ----------
     distances : H, integers ``(n, n)`` between 0 and L; the diagonal is ignored.
     num_bits : L.
-    k : as for :func:`neighbours_by_code`.
+    k : as for :func:`neighbors_by_code`.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> spars
     A distance of L / 2 or more is no similarity:
 
     >>> distances = np.array([[0, 2, 6], [2, 0, 8], [6, 8, 0]])
-    >>> neighbours_by_distance(distances, num_bits=8, k=1).toarray().round(4).tolist()
+    >>> neighbors_by_distance(distances, num_bits=8, k=1).toarray().round(4).tolist()
     [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     check_num_bits(num_bits)
@@ -132,13 +132,13 @@ def neighbours_by_distance(distances: Distances, num_bits: int, k: int) -> spars
     return _csr(points, others, cosine_from_hamming(found, num_bits), size)
 
 
-def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_array:
+def neighbors_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_array:
     """The same from features, by the exact cosine, which codes only estimate.
 
     Parameters
     ----------
     features : ``(n, d)``, finite. Zero vectors are isolated.
-    k : as for :func:`neighbours_by_code`.
+    k : as for :func:`neighbors_by_code`.
 
     Raises
     ------
@@ -148,13 +148,13 @@ def neighbours_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_a
     Examples
     --------
     >>> points = np.array([[3.0, 4.0], [4.0, 3.0], [-1.0, 0.0]])
-    >>> neighbours_by_cosine(points, k=1).toarray().round(4).tolist()
+    >>> neighbors_by_cosine(points, k=1).toarray().round(4).tolist()
     [[0.0, 0.96, 0.0], [0.96, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     features = checked_features(features)
     present = features.any(axis=1)
     if not present.all():
-        found = neighbours_by_cosine(features[present], k)
+        found = neighbors_by_cosine(features[present], k)
         return _spread(found, np.flatnonzero(present), len(features))
     units = directions(features)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
@@ -174,7 +174,7 @@ class _Nearest:
 
     def __init__(self, num_points: int, k: int, largest: int) -> None:
         if k < 1:
-            raise UserError(f"k is {k}; a graph needs 1 neighbour of every point or more")
+            raise UserError(f"k is {k}; a graph needs 1 neighbor of every point or more")
         self.num_points = num_points
         self.none = (largest + 1) * num_points  # marks a missing neighbor
         self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)
