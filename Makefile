@@ -68,6 +68,7 @@ test-all: test test-slow
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/codespell $$(git ls-files '*.py' '*.md' '*.toml' Makefile | grep -v ^results/)
 	$(BIN)/mypy
 
 check: lint test
