@@ -31,7 +31,7 @@ MODEL = b"m" * 32
 def measure(quick: bool) -> Outcome:
     """All parties in one process, one after the other; a tenth drops out after its shares."""
     outcome = Outcome(
-        "secure sum: processor seconds, parties in one process, a tenth of the clients drops out",
+        "secure_sum: processor seconds, parties in one process, a tenth of the clients drops out",
         ("clients × values", "client, a run", "client, a round", "server", "bytes / plain"),
     )
     for clients, size in QUICK_SIZES if quick else SIZES:

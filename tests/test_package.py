@@ -98,7 +98,9 @@ def test_given_a_wheel_then_the_methods_are_inside_the_package_and_nothing_is_be
     tops = {path.name for path in site.iterdir()}
     assert {name for name in tops if not name.endswith(".dist-info")} == {"fedul_flwr"}
     # Its app has the same files as a checkout's.
-    copying = "import sys; from pathlib import Path; from fedul_flwr.engine import app_files as a; "
+    copying = (
+        "import sys; from pathlib import Path; from fedul_flwr.engine import flower_run as a; "
+    )
     copying += "a.copy_app(a.app_directory(), Path(sys.argv[1]))"
     command = [sys.executable, "-c", copying, str(tmp_path / "app")]
     subprocess.run(command, cwd=own, env={"PYTHONPATH": str(site)}, check=True)

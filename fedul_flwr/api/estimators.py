@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, Self
 
@@ -361,7 +362,6 @@ _GRAPH_RULES: Rules = {
     "k": (PropagationSettings, "k"),
     "num_bits": (PropagationSettings, "num-bits"),
     "alpha": (PropagationSettings, "alpha"),
-    "power": (PropagationSettings, "power"),
 }
 
 
@@ -436,6 +436,8 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             If a parameter has a value that makes no sense, or points or labels cannot be used.
         """
         check_parameters(self, _GRAPH_RULES)
+        if not isinstance(self.power, Real) or not 0 < self.power < math.inf:
+            raise ValueError(f"power = {self.power!r}: it must be a positive number")
         refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
         filled, known = _without_gaps(y)
         points, labels = validate_data(self, unmasked(X), filled, dtype=np.float64)
@@ -537,6 +539,13 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
 
         if self.similarity != "codes":
             raise ValueError("with clients, similarity must be 'codes'")
+        recipes = {(3.0, True): "release", (1.0, False): "paper"}
+        recipe = recipes.get((float(self.power), bool(self.class_scaling)))
+        if recipe is None:
+            raise ValueError(
+                f"with clients, power = {self.power} and class_scaling = {self.class_scaling}: "
+                "it must be 3 and True, as the authors' code, or 1 and False, as the paper's text"
+            )
         # An estimator prints nothing.
         with exclusive(), tempfile.TemporaryDirectory() as place, redirect_stdout(io.StringIO()):
             found = label(
@@ -550,8 +559,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     "k": self.k,
                     "num_bits": self.num_bits,
                     "alpha": float(self.alpha),
-                    "power": float(self.power),
-                    "class_scaling": self.class_scaling,
+                    "recipe": recipe,
                     "reweigh": self.reweigh,
                 },
             )

@@ -90,8 +90,8 @@ def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:
 
     Examples
     --------
-    >>> signal_threshold("linear", 5, 10, num_classes=2)
-    0.75
+    >>> round(signal_threshold(5, 10, num_classes=2), 3)
+    0.541
     """
     share = math.exp(5.0 * (server_round / rounds - 1.0))
     # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.

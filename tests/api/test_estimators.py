@@ -294,6 +294,12 @@ def test_given_points_of_several_clients_then_their_labels_are_those_of_one_part
     np.testing.assert_array_equal(among.transduction_[GIVEN >= 0], GIVEN[GIVEN >= 0])
 
 
+def test_given_several_clients_and_half_a_recipe_then_fit_refuses_it() -> None:
+    clients = np.arange(len(Y)) % 3
+    with pytest.raises(ValueError, match="class_scaling"):
+        ff.GraphLabelClassifier(power=1).fit(X, GIVEN, clients=clients)
+
+
 def test_given_a_point_between_two_neighbors_then_votes_are_by_hand() -> None:
     """Points at 0, 60 and 180 degrees, all labeled; the new one at 30 degrees.
 

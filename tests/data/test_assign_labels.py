@@ -61,19 +61,6 @@ def test_balanced_labels_by_hand() -> None:
     np.testing.assert_array_equal(labels, truth)
 
 
-def test_random_labels_have_the_clients_proportions() -> None:
-    truth = np.repeat([0, 1], [50, 150])
-    found = [
-        counts(
-            assign_labels_to_clients([truth], options(total=20, sampling="random"), seed)[0][0], 2
-        )[0]
-        for seed in range(200)
-    ]
-    # A quarter of 20; one label's deviation is 0.43, so the mean's is 0.13.
-    assert abs(np.mean(found) - 5) < 0.5
-    assert len(set(found)) > 3
-
-
 def test_remainders_favor_no_class() -> None:
     clients = [np.repeat(np.arange(4), 10)] * 300
     given_labels, _ = assign_labels_to_clients(clients, options(total=300 * 6), seed=0)
@@ -139,18 +126,6 @@ def test_given_classes_per_client_then_labels_alone_are_of_so_many_classes() -> 
     assert [counts(labels, 10) for labels in other] != table.tolist()
 
 
-def test_given_classes_per_client_and_random_sampling_then_points_decide_how_many_of_each() -> None:
-    truth = [np.repeat(np.arange(4), [60, 60, 20, 60])] * 4
-    found, _ = assign_labels_to_clients(
-        truth, options(total=160, classes_per_client=2, sampling="random"), seed=0
-    )
-    for labels in found:
-        row = counts(labels, 4)
-        assert sum(row) == 40
-        assert sum(count > 0 for count in row) == 2
-        assert row[2] == 0 or row[2] < 20  # a quarter of its two classes' points, in the mean 10
-
-
 def test_given_more_classes_or_labels_than_there_are_then_the_split_is_refused() -> None:
     truth = [np.repeat(np.arange(4), 5)] * 4
     with pytest.raises(UserError, match="classes-per-client = 5: the clients' points have 4"):
@@ -172,14 +147,12 @@ TRUTH = st.lists(
     total=st.integers(0, 12),
     part=st.sampled_from([0.3, 0.7, 1.0]),
     new_fraction=st.sampled_from([0.0, 0.2]),
-    sampling=st.sampled_from(["balanced", "random"]),
     seed=st.integers(0, 9),
 )
 def test_what_always_holds(
-    truth: list[Ints], total: int, part: float, new_fraction: float, sampling: str, seed: int
+    truth: list[Ints], total: int, part: float, new_fraction: float, seed: int
 ) -> None:
-    table: dict[str, Any] = {"labeled_clients": part, "sampling": sampling}
-    table |= {"new_fraction": new_fraction}
+    table: dict[str, Any] = {"labeled_clients": part, "new_fraction": new_fraction}
     try:
         found, new = assign_labels_to_clients(truth, options(total=total, **table), seed)
     except UserError:  # shares of `total` labels that some client cannot have
@@ -195,10 +168,9 @@ def test_what_always_holds(
         assert shown.sum() == share
         np.testing.assert_array_equal(labels[shown], known[shown])
         assert not (shown & kept).any()
-        if sampling == "balanced":
-            able = np.array(counts(known[~kept], 4))
-            dealt = np.array(counts(labels, 4))
-            assert ((dealt == able) | (dealt >= dealt.max() - 1)).all()
+        able = np.array(counts(known[~kept], 4))
+        dealt = np.array(counts(labels, 4))
+        assert ((dealt == able) | (dealt >= dealt.max() - 1)).all()
     if total:
         fewer, _ = assign_labels_to_clients(truth, options(total=total - 1, **table), seed)
         for less, more in zip(fewer, found, strict=True):

@@ -39,6 +39,7 @@ from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.models import build_model
 from fedul_flwr.run.evaluation import Recorder
+from fedul_flwr.strategies import fedmatch
 from fedul_flwr.strategies.fedmatch import PARTS, FedMatchStrategy
 from tests.support.fedmatch_exchanges import (
     LC,
@@ -58,8 +59,14 @@ SUPERVISED: dict[str, Any] = {
     **{"fedmatch.l2-weight": 0.0, "fedmatch.l1-weight": 0.0, "fedmatch.helper-interval": 10},
     **EXACT,
 }
-"""Settings with which psi is 0 and stays 0."""
+"""Settings with which psi stays 0 if it begins there."""
 CLIENTS = 4
+
+
+@pytest.fixture
+def psi_begins_at_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The degenerate case of the first psi, which no setting has."""
+    monkeypatch.setattr(fedmatch, "PSI_FACTOR", 0.0)
 
 
 def parts_after(directory: Path, server_round: int) -> Parts:
@@ -172,6 +179,7 @@ def test_without_a_threshold_it_is_a_plain_loop_on_whole_arrays(
 # Reductions
 
 
+@pytest.mark.usefixtures("psi_begins_at_0")
 @pytest.mark.parametrize("model", ["mlp", "cnn6-quarter"])
 def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> None:
     """The same bits as FedAvg of clients that train on the labeled points of the same batches."""
@@ -214,6 +222,7 @@ def test_with_psi_0_it_is_supervised_fedavg(settings: Settings, model: str) -> N
     )
 
 
+@pytest.mark.usefixtures("psi_begins_at_0")
 def test_without_a_decomposition_and_consistency_it_is_the_same_supervised_run(
     settings: Settings,
 ) -> None:
