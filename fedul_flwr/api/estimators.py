@@ -7,7 +7,7 @@ import math
 import tempfile
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from numbers import Integral, Real
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -436,7 +436,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             If a parameter has a value that makes no sense, or points or labels cannot be used.
         """
         check_parameters(self, _GRAPH_RULES)
-        if not isinstance(self.power, Real) or not 0 < self.power < math.inf:
+        if not 0 < self.power < math.inf:
             raise ValueError(f"power = {self.power!r}: it must be a positive number")
         refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
         filled, known = _without_gaps(y)

@@ -119,6 +119,7 @@ def is_free(directory: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     two_owners: Deployment, owners: list[Path], app: Path, tmp_path: Path
 ) -> None:
