@@ -50,11 +50,17 @@ from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
 from fedul_flwr.secure.messages import PeerError, checked_array
 from fedul_flwr.secure.session import (
+    FEWEST,
     FEWEST_SEALED,
     FROM,
     KEY_BYTES,
+    MASK_ROOTS,
+    NONCE,
     NONCE_BYTES,
     PARTICIPANTS,
+    PRIVATE,
+    PUBLIC,
+    SIGNATURES,
     TO,
     Entropy,
     Place,
@@ -69,21 +75,17 @@ from fedul_flwr.secure.similarity import Arrays
 
 Words = NDArray[np.uint32]
 
-FEWEST = 3
-"""Fewest clients of a sum."""
 SECRET_BYTES = 16
 """Length of a secret that Shamir's scheme shares."""
 SHARE_BYTES = 17
 COMPLETE = 100
 """Up to so many clients everybody is a neighbor of everybody."""
 
-STEPS = ("sum-keys", "sum-peers", "sum-shares", "sum-confirm", "sum-unmask")
-KEYS, PEERS, SHARES, CONFIRM, UNMASK = STEPS
-"""Names of the steps that are messages of their own; a vector travels with training."""
+PEERS, SHARES = "sum-peers", "sum-shares"
+"""Steps in which clients seal messages for each other."""
 
 ROUND, THRESHOLD, DIGEST = "round", "threshold", "digest"
-PAIR_KEYS, HASHES, MASKED = "pair-keys", "hashes", "masked"
-SURVIVORS, SIGNATURES, SIGNATURE = "survivors", "signatures", "signature"
+PAIR_KEYS, HASHES, SURVIVORS = "pair-keys", "hashes", "survivors"
 SELF_SHARES, PAIR_SHARES = "self-shares", "pair-shares"
 ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS = (
     *("roots", "last-round", "secrets", "opened", "holders", "senders"),
@@ -243,7 +245,7 @@ def join_sum(
     UserError
         For a list that is none, see :func:`fedul_flwr.secure.session.join`.
     """
-    private = state["private-key"].tobytes()
+    private = state[PRIVATE].tobytes()
     session = join(own, private, message, 0, purpose, identities)
     sealed = {
         f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, entropy)
@@ -448,7 +450,7 @@ def _roots(
             raise PeerError(peer, f"Client {peer} sent no part of a secret.")
         parts[peer] = part.tobytes()
     roots = session.mask_roots(parts)
-    rows = zip(roots[PARTICIPANTS].tolist(), roots["mask-roots"], strict=True)
+    rows = zip(roots[PARTICIPANTS].tolist(), roots[MASK_ROOTS], strict=True)
     return {peer: row.tobytes() for peer, row in rows if peer != session.own}
 
 
@@ -472,7 +474,7 @@ def _survivors(state: Arrays, own: int, message: Arrays) -> list[int]:
 
 def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:
     text = hashlib.sha256(b"fedul-flwr survivors 1" + state[DIGEST].tobytes())
-    text.update(state["nonce"].tobytes() + state["public-keys"].tobytes())
+    text.update(state[NONCE].tobytes() + state[PUBLIC].tobytes())
     text.update(np.array(sorted(survivors), "<i8").tobytes())
     return Purpose("sum", 0, int(state[LAST]), text.digest())
 

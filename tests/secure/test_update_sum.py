@@ -21,6 +21,7 @@ from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
     FROM,
     PARTICIPANTS,
+    SIGNATURES,
     TO,
     Session,
     new_key,
@@ -29,7 +30,6 @@ from fedul_flwr.secure.session import (
 from fedul_flwr.secure.update_sum import (
     DIGEST,
     SELF_SHARES,
-    SIGNATURES,
     SURVIVORS,
     THRESHOLD,
     SumServer,
