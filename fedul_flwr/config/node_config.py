@@ -137,8 +137,9 @@ class OwnerLimits(Settings):
         return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
 
     def _sum_rule(self, settings: RunConfig) -> Rule:
-        alone = find_method(settings.method).trains and settings.secure_sum == "off"
-        return alone and self.require_secure_sum, "secure-sum = 'off'", "require-secure-sum"
+        alone = self.require_secure_sum and settings.secure_sum == "off"
+        is_broken = alone and find_method(settings.method).trains
+        return is_broken, "secure-sum = 'off'", "require-secure-sum"
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"

@@ -35,8 +35,8 @@ from fedul_flwr.federated.columns import (
     plain_moments,
     received_scaling,
 )
+from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
-from fedul_flwr.federated.masked_update import MaskedUpdates
 from fedul_flwr.learning.schedules import training_stage
 from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
 
@@ -199,7 +199,10 @@ class MethodClient(NumPyClient, Generic[D]):
     ) -> Update:
         """The update as the server gets it with ``secure-sum = "on"``."""
         buffers = [name for name, _ in self.model.named_buffers()]
-        return self.sums.mask(update, start, shares, config, buffers)
+        trained = {messages.ARRAYS: update.arrays, **update.records}
+        size, metrics = update.num_examples, update.metrics
+        words, named = self.sums.mask(trained, size, metrics, start, shares, config, buffers)
+        return Update({MASKED: words}, int(size > 0), named)
 
     def array_names(self) -> list[str]:
         """Names of the arrays that come as the model: its weights and buffers."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,9 +47,6 @@ from fedul_flwr.secure.update_sum import (
     quantize,
     unmask,
 )
-
-if TYPE_CHECKING:
-    from fedul_flwr.federated.client import Update
 
 KEYS, PEERS, SHARES = "sum-keys", "sum-peers", "sum-shares"
 CONFIRM, UNMASK = "sum-confirm", "sum-unmask"
@@ -252,64 +249,53 @@ class MaskedUpdates:
 
     def mask(
         self,
-        update: Update,
+        trained: Mapping[str, Arrays],
+        num_examples: int,
+        metrics: Mapping[str, Any],
         start: Mapping[str, Arrays],
         shares: Arrays,
         config: Mapping[str, Any],
         buffers: Collection[str],
-    ) -> Update:
-        """The update as a masked vector; its metrics are in there, and in clear are all 1.
+    ) -> tuple[Words, dict[str, Any]]:
+        """The masked vector of an update, and its metrics' names, each with the value 1.
 
         Parameters
         ----------
-        start : what :func:`common_records` gives: the update is the change from it.
+        trained : the model after training, and the change of SCAFFOLD's variate, as in ``start``.
+        num_examples : number of points trained on; with 0 the update does not count.
+        start : what :func:`common_records` gives.
         shares : what others have sealed for this client.
         config : values that came with the model.
         buffers : names of the model's batch-norm statistics.
         """
         state = self._stored()
-        trained = update.num_examples > 0
-        weight = self._weight(update.num_examples, float(state[LARGEST_WEIGHT]))
-        steps = float(update.metrics.get(NORMALIZER, 0.0)) if trained else 0.0
-        nova = self._settings.base == "fednova"
-        scale = (weight / steps if nova else weight) if trained else 0.0
-        (model, *_) = start
-        now = {model: update.arrays, **update.records}
+        weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
+        normalizer = float(metrics.get(NORMALIZER, 0.0))
+        scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
         layout = Layout.of(start, buffers, self._settings.max_update_norm)
         changes = {
-            (record, name): np.asarray(now[record][name], np.float64) - start[record][name]
-            if record == model
-            else np.asarray(now[record][name], np.float64)
+            (record, name): np.asarray(trained[record][name], np.float64)
             for record, name in layout.shapes
         }
+        for record, name in changes:
+            if record != CONTROL:
+                changes[record, name] -= start[record][name]
         if self._settings.max_update_norm:
             changes = _clipped(changes, self._settings.max_update_norm)
-        scaled = {
-            key: value * (scale if key[0] == model else float(trained))
-            for key, value in changes.items()
-        }
-        metrics = dict(update.metrics)
-        numbers = [weight, float(trained), weight * steps]
+        for record, name in changes:
+            changes[record, name] *= float(weight > 0) if record == CONTROL else scale
+        numbers = [weight, float(weight > 0), weight * normalizer]
         for key, _ in metric_forms(metrics):
             numbers += [weight * float(one) for one in _as_list(metrics[key])]
         clients = int(state[_SUMMANDS])
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
-        words = layout.words(scaled, numbers, clients, rng)
+        words = layout.words(changes, numbers, clients, rng)
         state, masked = mask_vector(
             state, self._client, int(state[BEGUN]), shares, words, digest(start, config)
         )
         self._state.set_ephemeral(_STORED, dict(state))
-        forms = {
-            key: [1.0] * len(cast(list[float], value)) if isinstance(value, list) else 1.0
-            for key, value in metrics.items()
-        }
-        return replace(
-            update,
-            arrays={MASKED: masked},
-            num_examples=int(trained),
-            metrics=cast(Any, forms),
-            records={},
-        )
+        forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
+        return masked, forms
 
     def _weight(self, num_examples: int, largest: float) -> float:
         if self._settings.client_weights == "uniform":
@@ -394,7 +380,9 @@ def _as_list(value: Any) -> list[float]:
     return value if isinstance(value, list) else [value]
 
 
-def _clipped(changes: Mapping[tuple[str, str], Floats], norm: float) -> dict[Any, Floats]:
+def _clipped(
+    changes: Mapping[tuple[str, str], Floats], norm: float
+) -> dict[tuple[str, str], Floats]:
     """``changes`` scaled to an L2 norm of at most ``norm``."""
     found = np.sqrt(sum(float(np.vdot(value, value)) for value in changes.values()))
     factor = min(1.0, norm / found) if found else 1.0
