@@ -154,3 +154,29 @@ def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None
     assert sorted(written(tmp_path / "there")) == ["0.csv", "1.csv", "3.csv"]
     found = summary(tmp_path / "secret")
     assert (found["labeled_clients"], found["failures"]) == (3, 1)
+
+
+def test_given_a_node_that_is_killed_after_it_has_sent_its_masked_update_then_the_sum_has_it(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        **{**NO_DATA, "method": "labels-only", "model": "mlp", "num-rounds": 1, "local-epochs": 1},
+        **{"secure-sum": "on", "selection": "last", "on-client-failure": "continue"},
+    }
+    with consortium(tmp_path, 4) as deployment:
+        start(deployment, tmp_path / "there", 4)
+        there = {**settings, "output": str(tmp_path / "there-run")}
+        run = deployment.submit(text(there))
+        # Setup, keys, peers, shares, training, and now the list of who is in the sum.
+        deployment.wait_for_messages(LOST, 6)
+        deployment.kill(f"node-{LOST}")
+        said = deployment.wait(run)
+    assert "Error: Node Unavailable" in said
+    here = tmp_path / "here"
+    folders = [here / f"owner-{client}" for client in range(4)]
+    for client, folder in enumerate(folders):
+        write_labeled(folder, client)
+    flat = {**settings, "output": str(tmp_path / "here-run")}
+    whole = train(resolve(flat, tmp_path), 4, client_app=own_data_app(folders))
+    for name, array in last_model(whole).items():
+        np.testing.assert_array_equal(array, last_model(tmp_path / "there-run")[name])
