@@ -93,12 +93,13 @@ def descend(
     """
     yield start
     bound = float(torch.linalg.matrix_norm(features, ord=2)) ** 2 / (2 * len(features))
+    length = 1 / bound if bound else 0.0  # without features there is no gradient
     weights = before = start
-    for step in range(steps if bound else 0):
+    for step in range(steps):
         ahead = (weights + step / (step + 3) * (weights - before)).requires_grad_()
         with torch.enable_grad():
             (gradient,) = torch.autograd.grad(loss(features @ ahead.T, targets), ahead)
-        before, weights = weights, ahead.detach() - gradient / bound
+        before, weights = weights, ahead.detach() - length * gradient
         yield weights
 
 

@@ -117,7 +117,7 @@ def _compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
     keys = f"{prefix}error", f"global_{prefix}error"
     pairs = [(row[keys[0]], row[keys[1]]) for row in rows if row.get(keys[0]) is not None]
     if not pairs:
-        return {}
+        return {"measured_on": "nothing"}
     own, shared = np.array(pairs).T
     return {
         "measured_on": "test points" if prefix else "labels set aside",
