@@ -163,10 +163,11 @@ def own_head(
         return Personal({}, 0, value, before)
     *_, weights = descend(features, targets, start, loss, steps)
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    parts = weights.split([column.shape[1] for column in columns], dim=1)
+    width = columns[0].shape[1]
+    parts = (weights[:, :width], weights[:, width:])
     arrays = {
         names[id(parameter)]: part.reshape(parameter.shape).to(parameter.dtype).numpy()
-        for parameter, part in zip(parameters, parts, strict=True)
+        for parameter, part in zip(parameters, parts, strict=False)  # no bias, no second part
     }
     return Personal(arrays, steps, value, before)
 
