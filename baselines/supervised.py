@@ -11,12 +11,13 @@ from torch.nn import functional
 
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.data.content import Value
+from fedul_flwr.data.own_points import OwnPoints, set_aside
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_data import ClientData
+from fedul_flwr.federated.client_data import ClientData, labeled_own_points
 from fedul_flwr.federated.disclosure import TRAINING, Sent
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
@@ -31,8 +32,8 @@ class LabeledData(ClientData):
     """Points that all have labels, or a part of them."""
 
     @cached_property
-    def examples(self) -> LabeledPoints:
-        """Training points: ``supervised.label-fraction`` of all, at least one."""
+    def _chosen(self) -> LabeledPoints:
+        """Points with labels: ``supervised.label-fraction`` of all, at least one."""
         everything = self._all_points()
         fraction = self.settings[SupervisedSettings].label_fraction
         count = max(1, round(fraction * len(everything.points)))
@@ -44,6 +45,28 @@ class LabeledData(ClientData):
         return LabeledPoints(
             everything.inputs, everything.points[chosen], everything.labels[chosen]
         )
+
+    @cached_property
+    def _aside(self) -> Ints:
+        """Positions of the points that the run does not train on (setting `personal`)."""
+        everything = np.arange(len(self._chosen.points))
+        if self.settings.personal == "off":
+            return everything[:0]
+        return set_aside(everything, self.settings.seed, self.node.partition_id)
+
+    @cached_property
+    def examples(self) -> LabeledPoints:
+        """Training points: those with labels, without some that are set aside."""
+        found = self._chosen
+        points, labels = (np.delete(a, self._aside) for a in (found.points, found.labels))
+        return LabeledPoints(found.inputs, points, labels)
+
+    @property
+    def own_points(self) -> OwnPoints:
+        """The training points, and those set aside."""
+        found, chosen = self.examples, self._chosen
+        aside = LabeledPoints(found.inputs, chosen.points[self._aside], chosen.labels[self._aside])
+        return labeled_own_points(found.inputs, found.points, found, aside)
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosu
 from fedul_flwr.config.method_settings import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.content import Content, Value
-from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.local_files import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
     LEFT_OUT,
     LOCAL_LP,
@@ -23,7 +22,6 @@ from fedul_flwr.data.run_files.label_files import (
     write_labels,
 )
 from fedul_flwr.data.types import UNLABELED, Arrays, Propagated
-from fedul_flwr.errors import OwnDataError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
@@ -73,13 +71,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
 
     def check(self) -> None:
         """Raise an error if its labels could not be written."""
-        folder = self._file(XCLP).parent
-        if not os.access(folder, os.W_OK):
-            raise OwnDataError(
-                f"Labels cannot be written to {folder}: it must be a folder that this user can "
-                "write to; labels in the node config names another file.",
-                "settings",
-            )
+        refuse_unwritable(self._file(XCLP).parent, "The file of labels (node config labels)")
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer phases of the propagation, and the last one: write the propagated labels."""
@@ -144,8 +136,4 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
         if self.node.labels:
             chosen = Path(self.node.labels).expanduser()
             return chosen.with_name(f"{chosen.stem}{name.removeprefix('labels')}")
-        if self.state.directory is not None:
-            self.state.directory.mkdir(parents=True, exist_ok=True)
-            return self.state.directory / name
-        folder = Path(self.node.data).expanduser().resolve()
-        return folder.with_name(f"{folder.name}-{name}")
+        return self.own_file(name)

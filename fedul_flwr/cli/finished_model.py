@@ -53,6 +53,15 @@ def predict(
             help="Class priors of these points: re-weigh for K numbers, or for an estimate.",
         ),
     ] = None,
+    personal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="A client's personal model of that run, for its own points.",
+        ),
+    ] = None,
     trust_modules: TrustModules = False,
 ) -> None:
     """Predict the classes of images or of a table's rows with a trained model."""
@@ -65,6 +74,7 @@ def predict(
         batch_size,
         priors,
         id_column=id_column,
+        personal=personal,
         trust_modules=trust_modules,
     )
     typer.echo(f"Predictions: {path}")

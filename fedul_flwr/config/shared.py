@@ -78,6 +78,14 @@ class SharedSettings(TrainingSettings):
     ] = "none"
     """At the end of the run, `temperature` fits one number on the server's validation labels, by
     which the saved model's logits are divided in predictions (docs/measures.md)."""
+    personal: Annotated[
+        Literal["off", "head", "norm"],
+        only_without("method", "xclp-predict", "server-only"),
+        only_with("evaluate", "global"),
+    ] = "off"
+    """After the last round each client makes a personal model from the chosen one, and compares
+    both (docs/personal.md): with a last linear layer of its own (`head`), or with its own
+    statistics of batch norm (`norm`). One label in five is then set aside at each client."""
     on_client_failure: Literal["stop", "continue"] = "stop"
     """If a client fails or is not connected: `stop` ends the run, `continue` leaves the client out
     until it comes back."""

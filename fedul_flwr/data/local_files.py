@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,6 +45,21 @@ def own_data() -> Iterator[None]:
         raise OwnDataError(str(error)) from error
     except OSError as error:
         raise OwnDataError(f"{error.filename} cannot be used ({error.strerror}).") from error
+
+
+def refuse_unwritable(folder: Path, what: str) -> None:
+    """Refuse a folder into which this user cannot write, with an OwnDataError.
+
+    Parameters
+    ----------
+    what : what would be written, as the beginning of a sentence.
+    """
+    if not os.access(folder, os.W_OK):
+        raise OwnDataError(
+            f"{what} cannot be written to {folder}: it must be a folder that this user can write "
+            "to.",
+            "settings",
+        )
 
 
 def data_files(shape: InputShape) -> tuple[str, ...]:

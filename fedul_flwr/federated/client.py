@@ -23,6 +23,8 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.data.content import Content, Value
+from fedul_flwr.data.local_files import refuse_unwritable
+from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, InputShape
 from fedul_flwr.errors import UserError
@@ -110,7 +112,7 @@ class MethodClient(NumPyClient, Generic[D]):
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer phase ``name``: ``describe``, ``setup`` (with registration), ``columns-sum``,
-        ``columns`` or ``end``."""
+        ``columns``, ``personal`` or ``end``."""
         partition: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
@@ -132,6 +134,11 @@ class MethodClient(NumPyClient, Generic[D]):
                 scaling = received_scaling(content, self.setup)
                 self.state.set_values(messages.SETUP, {**self.setup, **scaling})
                 return Content()
+            case messages.PERSONAL:
+                from fedul_flwr.federated.personal import make_personal
+
+                make_personal(self, content)
+                return Content()
             case messages.END:
                 return Content()
             case _ if name in SUM_PHASES:
@@ -141,7 +148,9 @@ class MethodClient(NumPyClient, Generic[D]):
 
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""
-        return self.data.describe()
+        yield from self.data.describe()
+        if self.settings.personal != "off":
+            yield f"its personal model will be in {self.own_file(PERSONAL_MODEL)}"
 
     def check(self) -> None:
         """Check whether the client can take part.
@@ -149,9 +158,20 @@ class MethodClient(NumPyClient, Generic[D]):
         Raises
         ------
         OwnDataError
-            If its data can be read, but are not what the method needs.
+            If its data can be read, but are not what the method needs, or its personal model could
+            not be written.
         """
         self.data.check()
+        if self.settings.personal != "off":
+            refuse_unwritable(self.own_file(PERSONAL_MODEL).parent, "Its personal model")
+
+    def own_file(self, name: str) -> Path:
+        """Where a file of the client's own goes: next to an owner's data, or to the results."""
+        if self.state.directory is not None:
+            self.state.directory.mkdir(parents=True, exist_ok=True)
+            return self.state.directory / name
+        folder = Path(self.node.data).expanduser().resolve()
+        return folder.with_name(f"{folder.name}-{name}")
 
     # Shared by all methods
 

@@ -16,6 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
+from fedul_flwr.data.own_points import ASIDE, OwnPoints, set_aside
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.standardize import (
@@ -33,6 +34,7 @@ from fedul_flwr.data.types import (
     Inputs,
     InputShape,
     Ints,
+    LabeledPoints,
     PartlyLabeledPoints,
     UnlabeledSets,
 )
@@ -127,6 +129,12 @@ class ClientData:
         raise UserError(f"Method {self.settings.method!r} does not say which points clients have.")
 
     @property
+    def own_points(self) -> OwnPoints:
+        """What a personal model learns from (setting `personal`)."""
+        inputs, points = self.own_rows
+        return OwnPoints(inputs, points, missing="it has no labels and no sets")
+
+    @property
     def folder(self) -> Path | None:
         """Folder of the client's own data; ``None`` in a simulated split."""
         if self.node.data:
@@ -197,6 +205,20 @@ class UnlabeledSetData(ClientData):
         return self.sets.inputs, self.sets.points
 
     @property
+    def own_points(self) -> OwnPoints:
+        """The points of all sets, each with its set as target."""
+        sets, rank = self.sets, self.set_check.rank
+        present = int((sets.priors > 0).any(axis=0).sum())
+        if rank < present:
+            few = f"class shares of its sets have rank {rank}, and they have {present} classes"
+            return OwnPoints(sets.inputs, sets.points, missing=few)
+        return OwnPoints(
+            *(sets.inputs, sets.points, sets.points, sets.sets),
+            priors=sets.priors,
+            set_sizes=sets.set_sizes,
+        )
+
+    @property
     def set_names(self) -> list[str]:
         """Names of the sets; their numbers from 0 if they have none."""
         return list(self.sets.names) or [str(m) for m in range(len(self.sets.priors))]
@@ -261,11 +283,27 @@ class AnySetsData(UnlabeledSetData):
         return 1
 
 
+def labeled_own_points(
+    inputs: Inputs, points: Ints, labeled: LabeledPoints, aside: LabeledPoints
+) -> OwnPoints:
+    """What a personal model learns from, of a client with labels.
+
+    Parameters
+    ----------
+    points : rows of all points that the run trains on.
+    labeled, aside : those with labels that it trains on, and that are set aside.
+    """
+    if not len(aside.points):
+        few = f"it has fewer than {ASIDE} labels" if len(labeled.points) else "it has no labels"
+        return OwnPoints(inputs, points, missing=few)
+    return OwnPoints(inputs, points, labeled.points, labeled.labels, aside)
+
+
 class PartlyLabeledData(ClientData):
     """Points with labels for some of them."""
 
     @cached_property
-    def examples(self) -> PartlyLabeledPoints:
+    def _all(self) -> PartlyLabeledPoints:
         """The points; without labels if only the server has some (``scenario.labels-at``)."""
         folder = self.folder
         if folder is None:
@@ -274,6 +312,36 @@ class PartlyLabeledData(ClientData):
             found = self.load_points(folder)
         found = replace(found, inputs=self.standardized(found.inputs, found.points))
         return found.without_labels() if who_has_labels(self.settings) == "server" else found
+
+    @cached_property
+    def _aside(self) -> Ints:
+        """Positions of the labeled points that the run does not train on (setting `personal`)."""
+        if self.settings.personal == "off":
+            return np.empty(0, dtype=np.int64)
+        labeled = np.flatnonzero(self._all.labels != UNLABELED)
+        return set_aside(labeled, self.settings.seed, self.node.partition_id)
+
+    @cached_property
+    def examples(self) -> PartlyLabeledPoints:
+        """The points, without the labels of those that are set aside: these count as new."""
+        found = self._all
+        if not len(self._aside):
+            return found
+        labels, new = found.labels.copy(), found.new.copy()
+        labels[self._aside], new[self._aside] = UNLABELED, True
+        return replace(found, labels=labels, new=new)
+
+    @property
+    def own_points(self) -> OwnPoints:
+        """The points that the run trains on, the labels among them, and those set aside."""
+        found, examples = self._all, self.examples
+        aside = LabeledPoints(found.inputs, found.points[self._aside], found.labels[self._aside])
+        return labeled_own_points(
+            found.inputs,
+            examples.points[~examples.new],
+            LabeledPoints(found.inputs, *(a[self.labeled] for a in (found.points, found.labels))),
+            aside,
+        )
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:

@@ -36,6 +36,10 @@ END = "end"
 """Phase after the last round, on devices: a client gets, under this name, how the run has ended. It
 sends nothing and stores nothing; the owner's log has it."""
 
+PERSONAL = "personal"
+"""Phase after the last round, with setting `personal`: a client gets the chosen model, and makes
+its own from it. It sends nothing."""
+
 DESCRIBE, SETUP, COLUMN_SUM, COLUMNS = "describe", "setup", "columns-sum", "columns"
 """Phases before round 1: a client says which one it is; it gets the setup and registers; if the
 federation standardizes vectors, it takes part in a masked sum of columns, unless it has registered

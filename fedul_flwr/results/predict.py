@@ -56,6 +56,7 @@ def write_predictions(
     priors: str | None = None,
     *,
     id_column: str = "",
+    personal: Path | None = None,
     trust_modules: bool = False,
 ) -> Path:
     """Label the points at ``input_path`` with a trained model, and write a CSV file.
@@ -71,7 +72,7 @@ def write_predictions(
     priors : class priors of these points, by which probabilities are re-weighed: K numbers
         separated by commas, or ``estimate`` to estimate them from the points and print them.
     id_column : column of a table whose texts name the points in the CSV; it is no feature.
-    trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
+    personal, trust_modules : see :func:`~fedul_flwr.results.predict.load_model`.
 
     Returns
     -------
@@ -91,7 +92,7 @@ def write_predictions(
         output = Path(f"{stem or 'images'}-predictions.csv")
     if output.is_dir() or not output.parent.is_dir():
         raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
-    predictor = load_model(model, trust_modules=trust_modules)
+    predictor = load_model(model, personal, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
     shape = predictor.input_shape
     header = _header(id_column or NAME, predictor.class_names)
@@ -356,13 +357,17 @@ class Predictor:
         return scaled(inputs, self.scaling)
 
 
-def load_model(model: str | Path, *, trust_modules: bool = False) -> Predictor:
+def load_model(
+    model: str | Path, personal: Path | None = None, *, trust_modules: bool = False
+) -> Predictor:
     """Load a trained model: ``load_model(d).predict(images)``.
 
     Parameters
     ----------
     model : output directory of a run, whose best model it is, or a file that ``fedul-flwr pack``
         wrote.
+    personal : a client's personal model of that run (docs/personal.md), whose arrays take the place
+        of the run's. It says nothing about class priors, and has no temperature.
     trust_modules : whether a module that its settings name may be imported, and so run, even if no
         run of this user on this machine has named it.
 
@@ -377,16 +382,16 @@ def load_model(model: str | Path, *, trust_modules: bool = False) -> Predictor:
             settings, _ = read_config(directory)
             if str(settings.get("features") or "").startswith(RUN):
                 raise UserError(f"{path} needs another run's model (setting features).")
-            return _load_directory(directory, trust_modules)
+            return _load_directory(directory, personal, trust_modules)
     if not path.is_dir():
         raise UserError(
             f"{path} is not there: name the output directory of a run, or a file that fedul-flwr "
             "pack wrote."
         )
-    return _load_directory(path, trust_modules)
+    return _load_directory(path, personal, trust_modules)
 
 
-def _load_directory(directory: Path, trust_modules: bool) -> Predictor:
+def _load_directory(directory: Path, personal: Path | None, trust_modules: bool) -> Predictor:
     weights = directory / MODEL_FILE
     settings, data = read_config(directory)
     if not weights.is_file():
@@ -402,16 +407,16 @@ def _load_directory(directory: Path, trust_modules: bool) -> Predictor:
         extractor = find_extractor(features, "auto", "auto", open_run) if features else None
         model_shape = (extractor.num_features(input_shape),) if extractor else input_shape
         model = build_model(name, model_shape, len(class_names), options=recorded_options(settings))
-    _load_weights(model, weights, name)
+    _load_weights(model, weights, name, personal)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
-    known = (read_summary(directory) or data).get("test_prior")
+    known = None if personal else (read_summary(directory) or data).get("test_prior")
     return Predictor(
         model.to(device).eval(),
         input_shape,
         class_names,
         None if known is None else _trained_for(directory, known, len(class_names)),
-        _temperature(weights),
+        1.0 if personal else _temperature(weights),
         extractor,
         _table_of(directory, settings),
         _scaling_of(directory, settings),
@@ -484,7 +489,21 @@ def _temperature(path: Path) -> float:
     return value
 
 
-def _load_weights(model: nn.Module, path: Path, name: str) -> None:
+def _load_weights(model: nn.Module, path: Path, name: str, personal: Path | None) -> None:
+    state = _read_weights(path)
+    if personal is not None:
+        if "personal" not in read_header(personal):
+            raise UserError(f"{personal} is no personal model of a run.")
+        state |= _read_weights(personal)
+        path = personal
+    try:
+        model.load_state_dict(state, strict=True)
+    except RuntimeError as error:
+        reasons = " ".join(line.strip() for line in str(error).splitlines()[1:])
+        raise UserError(f"{path} does not fit model {name!r}: {reasons}") from error
+
+
+def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         state = load_file(regular_file(path))
     except (SafetensorError, OSError) as error:
@@ -492,11 +511,7 @@ def _load_weights(model: nn.Module, path: Path, name: str) -> None:
     for key, array in state.items():
         if array.is_floating_point() and not array.isfinite().all():
             raise UserError(f"{path}: array {key!r} is not finite, so the model can label nothing.")
-    try:
-        model.load_state_dict(state, strict=True)
-    except RuntimeError as error:
-        reasons = " ".join(line.strip() for line in str(error).splitlines()[1:])
-        raise UserError(f"{path} does not fit model {name!r}: {reasons}") from error
+    return state
 
 
 def _comma(shape: tuple[object, ...]) -> str:

@@ -112,6 +112,7 @@ def summary_rows(directory: Path) -> dict[str, str]:
         **_measure_rows(summary),
         **({} if summary.get("temperature") else {"calibration": NOT_CALIBRATED}),
         **about_prior,
+        **({"personal": words} if (words := personal_in_words(summary)) else {}),
         **({"priors of sets": fits} if (fits := prior_fit_in_words(summary)) else {}),
         "method": f"{summary['method']} on {summary['base']}, {summary['num_clients']} clients",
         "time": f"{summary['seconds_total']:.0f} s ({summary['seconds_per_round']:.2f} s a round)",
@@ -152,6 +153,27 @@ def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
         told, seen = found["told_distance"], found["found_distance"]
         text += f"; mean distance to the truth {told:.3f} as told, {seen:.3f} as predicted"
     return text
+
+
+def personal_in_words(summary: Mapping[str, Any]) -> str:
+    """Mean errors of personal models and of the run's model; empty without personal models.
+
+    Examples
+    --------
+    >>> personal_in_words({"personal": {"kind": "head"}})
+    'head: where each client runs'
+    """
+    found = summary.get("personal")
+    if found is None:
+        return ""
+    if "error" not in found:
+        where = "nothing to compare" if "measured_on" in found else "where each client runs"
+        return f"{found['kind']}: {where}"
+    return (
+        f"{found['kind']}: mean error {percent(found['error'])}, of the one model "
+        f"{percent(found['global_error'])}, on {found['measured_on']}; better at "
+        f"{found['better']} of {found['clients']} clients, worse at {found['worse']}"
+    )
 
 
 def _measure_rows(summary: Mapping[str, Any]) -> dict[str, str]:

@@ -241,6 +241,7 @@ def tables_of(run: Run) -> dict[str, Any]:
         "sources": _sources(run.labels or {}),
         "warnings": [str(warning) for warning in (run.summary or {}).get("warnings", ())],
         "measures": _filled(measure_rows(run)),
+        "personal": _filled(personal_rows(run)),
         "classes": class_rows(run),
         "rounds": run.metrics[-1]["round"] if run.metrics else 0,
         "clients": _filled([_client(client, accuracies.get(client.id)) for client in clients]),
@@ -338,6 +339,31 @@ def _client(client: Client, accuracy: float | None) -> dict[str, str]:
         "status": client.status,
         "reason": client.reason or NONE,
     }
+
+
+def personal_rows(run: Run) -> list[dict[str, str]]:
+    """One row per client of a simulation with personal models: errors of the global and of its own.
+
+    Raises
+    ------
+    UserError
+        If ``personal.json`` is not as a run writes it.
+    """
+    try:
+        return [
+            {
+                "client": str(row["client"]),
+                "global, test points (%)": _percent(number(row.get("global_test_error"))),
+                "personal, test points (%)": _percent(number(row.get("test_error"))),
+                "global, labels set aside (%)": _percent(number(row["global_error"])),
+                "personal, labels set aside (%)": _percent(number(row["error"])),
+                "labels set aside": str(row["labels_aside"] or NONE),
+                "differs": "yes" if row["differs"] else row["missing"] or "no",
+            }
+            for row in (run.personal or {"clients": []})["clients"]
+        ]
+    except (KeyError, TypeError) as error:
+        raise UserError(f"{run.directory / 'personal.json'} is damaged: {error}.") from None
 
 
 def _filled(rows: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from torch import nn
 from fedul_flwr.config.auto_settings import Choice, DataSize, with_suited
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
-from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.methods import PARTLY_LABELED, find_method
 from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
@@ -19,12 +19,15 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.training_settings import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.label_split import who_has_labels
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
 from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.network import tracking_layers
+from fedul_flwr.models.last_layer import feature_layer
 from fedul_flwr.run.server_data import ServerData
 
 _METHOD = "xclp-predict"
@@ -126,6 +129,7 @@ def settle(
     _refuse_bad_references(settings)
     _refuse_blind_plateau(settings, data)
     _refuse_private_statistics(settings, model)
+    _refuse_personal(settings, model)
     if settings.calibration != "none" and len(data.validation) == 0:
         raise UserError(
             f"Setting calibration = {settings.calibration!r} needs labeled data at the server and "
@@ -226,3 +230,20 @@ def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
             f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
             f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'."
         )
+
+
+def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
+    """Refuse personal models for which the network has no part, or no client has a target."""
+    if settings.personal == "norm" and not tracking_layers(model):
+        raise UserError(
+            f"Setting personal = 'norm' needs batch norm, and model = {settings.model!r} has none: "
+            "choose 'head', or a model with batch norm, such as 'cnn2'."
+        )
+    if settings.personal == "head":
+        feature_layer(model)  # refuses a model without one
+        kind = find_method(settings.method).data
+        if kind in PARTLY_LABELED and who_has_labels(settings) == "server":
+            raise UserError(
+                "Setting personal = 'head' needs labels or sets at clients, and only the server "
+                "has labels: leave it out, or choose 'norm' with a model that has batch norm."
+            )

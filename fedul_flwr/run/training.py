@@ -49,6 +49,7 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
+from fedul_flwr.run.personal import personalize
 from fedul_flwr.run.resolve_settings import settle, suit
 from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
@@ -244,6 +245,7 @@ def train(
         **finish_measures(recorder, shares, strategy.test_prior),
         **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
         **privacy_spent(strategy.base),
+        **personalize(grid, strategy, recorder, data),
     }
     write_summary(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about

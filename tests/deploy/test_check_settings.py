@@ -101,5 +101,5 @@ def test_features_of_the_servers_images_elsewhere(
 def test_where_labels_cannot_be_written(here: Path) -> None:
     write_points(here / "ward")
     told = refused("settings", "xclp-predict", WHERE + ' labels="none/labels.csv"')
-    assert told.startswith("Labels cannot be written to none: it must be a folder that")
+    assert told.startswith("The file of labels (node config labels) cannot be written to none")
     ready("xclp-predict", WHERE + ' labels="labels.csv"')

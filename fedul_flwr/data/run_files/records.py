@@ -223,6 +223,7 @@ class Run:
     labels : scores of labels that clients gave their points, ``labels.json``; None without any.
     measures : all measures on the test set, ``measures.json``; None without any.
     disclosures : of a run among owners, ``disclosures.json``; None in a simulation.
+    personal : of a simulation's personal models, ``personal.json``; None without any.
     """
 
     directory: Path
@@ -237,6 +238,7 @@ class Run:
     labels: dict[str, Any] | None = None
     measures: dict[str, Any] | None = None
     disclosures: dict[str, Any] | None = None
+    personal: dict[str, Any] | None = None
 
     @property
     def trains(self) -> bool:
@@ -301,6 +303,7 @@ def read_run(directory: Path) -> Run:
         labels=read_object(directory / "labels.json"),
         measures=read_object(directory / "measures.json"),
         disclosures=read_object(directory / "disclosures.json"),
+        personal=read_object(directory / "personal.json"),
     )
 
 

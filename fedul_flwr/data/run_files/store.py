@@ -110,6 +110,8 @@ TEMPERATURE = "temperature"
 DISCLOSURES = "disclosures.json"
 """File of a run among owners: what left each of them, who sees it, and what is not protected."""
 SPLIT, LABELS, MEASURES = "split.npz", "labels.json", "measures.json"
+PERSONAL, PERSONAL_MODEL = "personal.json", "personal.safetensors"
+"""Errors of a simulation's personal models, and the file of each of them."""
 
 
 def state_file(round_number: int) -> str:

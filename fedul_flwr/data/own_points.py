@@ -1,0 +1,59 @@
+"""What a client's personal model learns from, and the labels that it is compared on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Floats, Inputs, Ints, LabeledPoints
+
+ASIDE = 5
+"""One label of so many is set aside; a client with fewer labels sets none aside."""
+
+
+def _none() -> Ints:
+    return np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class OwnPoints:
+    """A client's points, as its personal model uses them.
+
+    Attributes
+    ----------
+    inputs : images or vectors.
+    points : ``(n,)``, rows of all points that the run trains on.
+    tuned : ``(m,)``, rows of those with a target.
+    targets : ``(m,)``, their labels or, with ``priors``, the number of their set.
+    aside : points with labels that no model of the run was trained on.
+    priors, set_sizes : ``(M, K)`` and ``(M,)`` of the sets; ``None`` if targets are labels.
+    missing : why no head can be tuned; empty if one can.
+    """
+
+    inputs: Inputs
+    points: Ints
+    tuned: Ints = field(default_factory=_none)
+    targets: Ints = field(default_factory=_none)
+    aside: LabeledPoints | None = None
+    priors: Floats | None = None
+    set_sizes: Ints | None = None
+    missing: str = ""
+
+
+def set_aside(labeled: Ints, seed: int, client: int) -> Ints:
+    """Those of ``labeled`` that are set aside: one of :data:`ASIDE`, rounded down, at random.
+
+    Parameters
+    ----------
+    labeled : positions of a client's labeled points.
+    seed, client : of the run, and of the client; the same ones choose the same points.
+
+    Examples
+    --------
+    >>> len(set_aside(np.arange(12), seed=0, client=3)), len(set_aside(np.arange(4), 0, 3))
+    (2, 0)
+    """
+    order = stream(seed, "personal", client).permutation(labeled)
+    return np.sort(order[: len(labeled) // ASIDE])

@@ -1,0 +1,107 @@
+"""A client's personal model: it is made from the run's model, compared with it, and kept."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from fedul_flwr.data.content import Content
+from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.own_points import OwnPoints
+from fedul_flwr.data.run_files.store import PERSONAL_MODEL
+from fedul_flwr.data.safe_files import save_arrays
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.federated.messages import LEARNED
+from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
+from fedul_flwr.learning.personal import Personal, own_head, own_statistics
+from fedul_flwr.learning.plan import LocalPlan, local_plan
+
+if TYPE_CHECKING:
+    from fedul_flwr.federated.client import MethodClient
+
+
+def make_personal(client: MethodClient[Any], content: Content) -> None:
+    """Make the client's personal model, and write it with what is known of both models.
+
+    A simulation's file has the arrays that differ from the run's model. An owner's has all of them,
+    and the owner's log says where it is.
+
+    Parameters
+    ----------
+    content : the run's model, and its round.
+    """
+    kind, plan = client.settings.personal, local_plan(client.settings)
+    own, model = _points(client), client.model
+    load_arrays(model, content.arrays)
+    before = _error(model, own, plan)
+    if kind == "head" and not own.missing:
+        rng = stream(client.settings.seed, "personal-folds", client.node.partition_id)
+        found = own_head(model, own, plan, rng)
+    elif kind == "norm" and len(own.points):
+        found = own_statistics(model, own, plan)
+    else:
+        found = Personal({})
+    # Statistics of the model were overwritten, too.
+    load_arrays(model, {**content.arrays, **found.arrays})
+    about = {
+        "personal": kind,
+        "round": content.values["round"],
+        "differs": bool(found.arrays),
+        "missing": own.missing if kind == "head" else "",
+        "steps": found.steps,
+        "loss": found.loss,
+        "global_loss": found.global_loss,
+        "labels_aside": 0 if own.aside is None else len(own.aside.points),
+        "error": _error(model, own, plan),
+        "global_error": before,
+    }
+    file = client.own_file(PERSONAL_MODEL)
+    is_owner = client.state.directory is None
+    with own_data():
+        save_arrays(file, dump_arrays(model) if is_owner else found.arrays, about)
+    if is_owner:
+        print(f"Client {client.node.partition_id}: {in_words(about)} It is in {file}.")
+
+
+def _points(client: MethodClient[Any]) -> OwnPoints:
+    """What it learns from, with class shares of sets as the client has learned them, if it has."""
+    found: OwnPoints = client.data.own_points
+    learned = client.state.load(LEARNED, sys.maxsize) if found.priors is not None else {}
+    return replace(found, priors=learned["priors"]) if learned else found
+
+
+def _error(model: nn.Module, own: OwnPoints, plan: LocalPlan) -> float | None:
+    """Percent wrong among the points set aside; ``None`` without any."""
+    if own.aside is None:
+        return None
+    aside = own.aside
+    predicted = predict_logits(model, aside.inputs, aside.points, plan).argmax(dim=1).numpy()
+    return float(100 * (predicted != aside.labels).mean())
+
+
+def in_words(about: Mapping[str, Any]) -> str:
+    """What a client found, for its owner.
+
+    Examples
+    --------
+    >>> in_words({"differs": False, "missing": "it has no labels", "error": None})
+    'The personal model is the global one: it has no labels.'
+    """
+    if not about["differs"]:
+        why = about["missing"] or "nothing was better on its own points"
+        return f"The personal model is the global one: {why}."
+    if about["error"] is not None:
+        return (
+            f"On {about['labels_aside']} labels set aside the personal model errs on "
+            f"{about['error']:.1f} %, the global one on {about['global_error']:.1f} %."
+        )
+    if about["loss"] is None:
+        return "A personal model was made; without labels or sets it cannot be compared."
+    return (
+        f"Loss on its own points: {about['loss']:.4f} with the personal model, "
+        f"{about['global_loss']:.4f} with the global one. Errors need labels."
+    )
