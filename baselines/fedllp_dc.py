@@ -48,7 +48,8 @@ class FedLLPDCClient(FedLLPClient):
         if options.weight == 0:
             return super().task(round)
         loss, strong_view = self.loss(), fixed_strong_view(self.settings)
-        shares, confident = self.data.sets.priors, []
+        shares = self.data.sets.priors
+        confident: list[Tensor] = []
 
         def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
             weak = network(inputs)

@@ -25,6 +25,7 @@ from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import bags_of
+from fedul_flwr.learning.task import LocalTask
 from tests.support.local_tasks import task_of
 from tests.support.runs import summary, train
 from tests.support.simulated_clients import mlp_clients, mlp_weights
@@ -38,8 +39,9 @@ def client(settings: Callable[..., RunConfig]) -> Build:
     return mlp_clients(settings)
 
 
-def first_batch(task: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    return next(task.batches(np.random.default_rng(0)))
+def first_batch(task: LocalTask) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs, targets = next(task.batches(np.random.default_rng(0)))
+    return inputs, targets
 
 
 def test_given_bags_then_a_batch_of_fedllp_has_whole_sets_and_parts(client: Build) -> None:

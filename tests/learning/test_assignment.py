@@ -7,6 +7,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
+from fedul_flwr.data.types import Floats
 from fedul_flwr.learning.assignment import (
     EXACT_UP_TO,
     assign_set,
@@ -17,9 +18,10 @@ from fedul_flwr.learning.assignment import (
 )
 
 
-def log_probabilities(n: int, num_classes: int, seed: int = 0) -> np.ndarray:
+def log_probabilities(n: int, num_classes: int, seed: int = 0) -> Floats:
     draws = np.random.default_rng(seed).dirichlet(np.ones(num_classes), n)
-    return np.log(draws + 1e-12)
+    log_p: Floats = np.log(draws + 1e-12)
+    return log_p
 
 
 @pytest.mark.parametrize(
