@@ -13,12 +13,12 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import AnySetsData
 from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.batches import set_batches
+from fedul_flwr.learning.batches import Batches, bag_batches, num_batches, set_batches
 from fedul_flwr.learning.consistency import virtual_adversarial_loss
 from fedul_flwr.learning.dropout import with_dropout
 from fedul_flwr.learning.local import Loss, on_logits
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.proportions import ProportionLoss
+from fedul_flwr.learning.proportions import ProportionLoss, over_bags
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Round
 
@@ -56,20 +56,33 @@ class FedLLP(MethodStrategy):
 
 
 class FedLLPClient(MethodClient[AnySetsData]):
-    """Trains on label proportions (FedUL paper, eq. 18), one step per set; ignores batch-size."""
+    """Trains on label proportions (FedUL paper, eq. 18), one step per set or batch of bags."""
 
     data_class = AnySetsData
 
     def loss(self) -> Loss:
-        """Cross-entropy between a set's class priors and its mean prediction."""
-        return ProportionLoss(torch.from_numpy(self.data.sets.priors))
+        """Cross-entropy between a set's class priors and its mean prediction, mean over bags."""
+        return over_bags(ProportionLoss(torch.from_numpy(self.data.sets.priors)))
+
+    def batches(self, round: Round) -> Batches:
+        """Every set as one batch, or with `fedllp.bag-size` batches of sets and parts of sets."""
+        sets, bag_size = self.data.sets, self.settings[FedLLPSettings].bag_size
+        if not bag_size:
+            return set_batches(sets.inputs, sets.points, sets.sets, round.plan)
+        return bag_batches(sets.inputs, sets.points, sets.sets, round.plan, bag_size)
+
+    def num_steps(self, round: Round) -> int:
+        """Number of batches in an epoch."""
+        sizes, bag_size = self.data.sets.set_sizes, self.settings[FedLLPSettings].bag_size
+        if not bag_size:
+            return len(sizes)
+        bags, batch_size = int((-(-sizes // bag_size)).sum()), round.plan.batch_size
+        return num_batches(bags, max(1, batch_size // bag_size) if batch_size else 0)
 
     def task(self, round: Round) -> LocalTask:
-        """Every set as one batch, because a part of a set has other proportions."""
-        sets, dropout = self.data.sets, self.settings[FedLLPSettings].dropout
-        batches = set_batches(sets.inputs, sets.points, sets.sets, round.plan)
-        objective = with_dropout(on_logits(self.loss()), dropout)
-        return LocalTask(len(sets.points), batches, objective)
+        """The proportion loss of each batch."""
+        objective = with_dropout(on_logits(self.loss()), self.settings[FedLLPSettings].dropout)
+        return LocalTask(len(self.data.sets.points), self.batches(round), objective)
 
 
 class FedLLPVATClient(FedLLPClient):
@@ -80,13 +93,13 @@ class FedLLPVATClient(FedLLPClient):
         task, options = super().task(round), self.settings[FedLLPVATSettings]
         if options.alpha == 0:
             return task
-        loss, steps, num_sets = self.loss(), count(), len(self.data.sets.priors)
+        loss, steps, epoch = self.loss(), count(), self.num_steps(round)
         is_release = options.recipe == "release"
 
         def weight() -> float:
             if not is_release:
                 return options.alpha * ramp_up(round.number, RAMP_UP_ROUNDS)
-            return options.alpha * ramp_up(next(steps) % num_sets, RELEASED_EPOCHS * num_sets)
+            return options.alpha * ramp_up(next(steps) % epoch, RELEASED_EPOCHS * epoch)
 
         def objective(network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
             # The adversarial step is a small difference of predictions: not in bfloat16.

@@ -43,10 +43,14 @@ DISCLOSURES = (
 class FedULConsistencyClient(FedULClient):
     """Trains on surrogate labels, and trains strong views on the posterior of weak views."""
 
+    def weight(self, round: Round) -> float:
+        """Weight of the consistency loss in a round."""
+        options = self.settings[FedULConsistencySettings]
+        return options.weight * ramp_up(round.number, options.ramp_up_rounds)
+
     def task(self, round: Round) -> LocalTask:
         """FedUL's task, with the weighted consistency loss of the strong view added."""
-        task, options = super().task(round), self.settings[FedULConsistencySettings]
-        weight = options.weight * ramp_up(round.number, options.ramp_up_rounds)
+        task, weight = super().task(round), self.weight(round)
         if weight == 0:
             return task
         surrogate = self.loss(round.config)

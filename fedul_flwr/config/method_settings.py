@@ -168,14 +168,15 @@ def may_ask_for_shares(fedul: FedULSettings, dp: DPSettings) -> bool:
 
 
 class FedULConsistencySettings(Settings):
-    """FedUL with consistency between weak and strong views of a point."""
+    """FedUL with consistency between weak and strong views, of `fedul-assign` too."""
 
     table: ClassVar[str] = "fedul-consistency"
     strong_views: ClassVar[bool] = True
     weight: Annotated[float, Field(ge=0)] = 0.3
     """Weight of the consistency loss; 0 is FedUL."""
     threshold: Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE] = 0.95
-    """Smallest top probability of the weak view with which the strong view is trained on.
+    """Smallest top probability of the weak view with which the strong view is trained on; with
+    `fedul-assign` the smallest probability of the assigned class.
     `adaptive` is the mean top probability of a client's points by the model that it received:
     some point always reaches it, and wrong targets count early."""
     ramp_up_rounds: Annotated[int, Field(ge=0)] = 20
@@ -226,6 +227,11 @@ class FedLLPSettings(Settings):
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Probability of dropout in training after every layer but the last, or between the stages of
     a ResNet (authors' code: 0.2)."""
+    bag_size: Annotated[int, Field(ge=0)] = 0
+    """If set, a step has as many bags of this size as `batch-size` allows, at least one. A bag is a
+    whole set or, of a larger set, a random part. A part has the class shares of its set in
+    expectation only, and is trained as if it had them exactly; `fedllp-pvc` refuses parts. With 0
+    every set is a step of its own, and `batch-size` has no effect."""
 
 
 class FedLLPVATSettings(Settings):
@@ -242,6 +248,18 @@ class FedLLPVATSettings(Settings):
     and begins anew in each, so that the weight stays at 0.7 to 1.1 % of alpha, and `radius` is in
     units of the pixels' standard deviation in MNIST (gray) or CIFAR-10 (color): 0.6 or 0.4 times
     as large."""
+
+
+class FedLLPDCSettings(Settings):
+    """Consistency with assigned classes in addition to label proportions (LLP-DC)."""
+
+    table: ClassVar[str] = "fedllp-dc"
+    strong_views: ClassVar[bool] = True
+    weight: Annotated[float, Field(ge=0)] = 0.5
+    """Weight of the cross-entropy of strong views; 0 is FedLLP."""
+    threshold: Annotated[float, Field(ge=0, lt=1)] = 0.6
+    """Smallest probability that the weak view gives the assigned class, with which the strong view
+    is trained on it."""
 
 
 Weight = Annotated[float, Field(ge=0)]

@@ -9,6 +9,7 @@ from fedul_flwr.config.base import Settings, nearest, shown
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     ConsistencySettings,
+    FedLLPDCSettings,
     FedLLPSettings,
     FedLLPVATSettings,
     FedMatchSettings,
@@ -88,6 +89,11 @@ METHOD_NOTES: dict[str, MethodNote] = {
         _K_SETS,
         "ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
     ),
+    "fedul-assign": MethodNote(
+        "FedUL, and strong views trained on classes assigned under the shares of each set.",
+        _K_SETS,
+        "ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
+    ),
     "fedpl": MethodNote(
         "A set's most frequent class is the pseudo label of its points, with MixUp.",
         _SETS,
@@ -102,6 +108,16 @@ METHOD_NOTES: dict[str, MethodNote] = {
         "FedLLP, and predictions that the worst small change of a point does not move.",
         _SETS,
         "Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+    ),
+    "fedllp-dc": MethodNote(
+        "FedLLP, and strong views trained on classes assigned under the shares of each set.",
+        _SETS,
+        "Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
+    ),
+    "fedllp-pvc": MethodNote(
+        "The model makes the exact class counts of each set as probable as it can.",
+        "unlabeled sets with exact class counts at clients",
+        "Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
     ),
     "server-only": MethodNote(
         "Trains on the server's labels alone; clients do nothing.",
@@ -278,6 +294,13 @@ METHODS: dict[str, Method] = {
             settings=(FedULSettings, FedULConsistencySettings, DPSettings),
         ),
         Method(
+            name="fedul-assign",
+            strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+            client="fedul_flwr.client_apps.fedul_assign:FedULAssignClient",
+            disclosures="fedul_flwr.client_apps.fedul_assign:DISCLOSURES",
+            settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+        ),
+        Method(
             name="fedpl",
             strategy="fedul_flwr.baselines.fedpl:FedPL",
             client="fedul_flwr.baselines.fedpl:FedPLClient",
@@ -297,6 +320,20 @@ METHODS: dict[str, Method] = {
             client="fedul_flwr.baselines.fedllp:FedLLPVATClient",
             disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
             settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
+        ),
+        Method(
+            name="fedllp-dc",
+            strategy="fedul_flwr.baselines.fedllp:FedLLP",
+            client="fedul_flwr.baselines.fedllp_dc:FedLLPDCClient",
+            disclosures="fedul_flwr.baselines.fedllp_dc:DISCLOSURES",
+            settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
+        ),
+        Method(
+            name="fedllp-pvc",
+            strategy="fedul_flwr.baselines.fedllp:FedLLP",
+            client="fedul_flwr.baselines.fedllp_pvc:FedLLPPVCClient",
+            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+            settings=(AdmissionSettings, FedLLPSettings, DPSettings),
         ),
         Method(
             name="server-only",

@@ -6,7 +6,7 @@ The result has only counts, rank and a condition number, but no priors and no po
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,11 @@ ILL_CONDITIONED = 1e3
 
 RANK_TOLERANCE = 1e-9
 """Singular values of equations between class posteriors below this are rounding errors."""
+
+
+COUNT_TOLERANCE = 0.1
+"""How far the class shares of a set times its points may be from whole numbers: shares with three
+decimals are exact enough for 200 points, with four for 2,000."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +123,53 @@ def check_sets(
         )
     num_points = int(set_sizes.sum())
     return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), told, refusal, rank)
+
+
+def check_counts(
+    check: SetCheck,
+    priors: Floats,
+    set_sizes: Ints,
+    certain: bool,
+    bag_size: int = 0,
+    set_names: Sequence[str] = (),
+) -> SetCheck:
+    """``check``, or a refusal if it is accepted and the class counts of a set are not exact.
+
+    Parameters
+    ----------
+    priors, set_sizes : ``(M, K)`` and ``(M,)``, as in :func:`check_sets`.
+    certain : whether the class shares are exact, not estimates.
+    bag_size : points of the largest bag; 0 is any number.
+    set_names : names in messages; empty for numbers.
+
+    Examples
+    --------
+    >>> priors, sizes = np.array([[0.75, 0.25]]), np.array([6])
+    >>> check = check_sets(priors, sizes, min_sets=1)
+    >>> check_counts(check, priors, sizes, certain=True).reason
+    "the class shares of set '0' times its points are no whole numbers, and exact counts are needed"
+    """
+    if not check.accepted:
+        return check
+    counts = priors * set_sizes[:, None]
+    apart = np.abs(counts - np.rint(counts)).max(axis=1) > COUNT_TOLERANCE
+    apart |= np.rint(counts).sum(axis=1) != set_sizes
+    cut = set_sizes > bag_size if bag_size else np.zeros(len(set_sizes), dtype=bool)
+    if not certain:
+        text = "its class shares are uncertain, and exact counts are needed"
+        return replace(check, reason=text, told=text, refusal="priors")
+    for wrong, subject, why, kind in (
+        (cut, "set {}", f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no "
+         "exact counts", "settings"),
+        (apart, "the class shares of set {}", "times its points are no whole numbers, and exact "
+         "counts are needed", "priors"),
+    ):  # fmt: skip
+        if wrong.any():
+            m = int(np.argmax(wrong))
+            name = set_names[m] if set_names else str(m)
+            reason, told = (f"{subject.format(repr(x))} {why}" for x in (name, str(m)))
+            return replace(check, reason=reason, told=told, refusal=kind)  # type: ignore[arg-type]
+    return check
 
 
 def _refusal(

@@ -177,6 +177,54 @@ def set_batches(
     return batches
 
 
+def bag_batches(
+    stored: Inputs,
+    points: NDArray[np.int64],
+    sets: NDArray[np.int64],
+    plan: LocalPlan,
+    bag_size: int,
+) -> Batches:
+    """Batches of bags: whole sets, and larger ones in random parts of at most ``bag_size`` points.
+
+    A set of n points is cut anew in every epoch into the fewest parts, of sizes that differ by at
+    most one. A batch has ``plan.batch_size`` divided by ``bag_size`` bags, rounded down, at least
+    one; an incomplete last batch is dropped unless it is the only one.
+
+    Parameters
+    ----------
+    sets : ``(n,)``, the set of each point.
+    bag_size : at least 1.
+
+    Returns
+    -------
+    Batches whose targets ``(b, 2)`` are each point's set, and its bag within the batch, from 0.
+
+    Examples
+    --------
+    >>> stored, plan = np.zeros((5, 2), dtype=np.float32), LocalPlan(batch_size=4)
+    >>> batches = bag_batches(stored, np.arange(5), np.array([0, 0, 0, 1, 1]), plan, bag_size=2)
+    >>> [len(inputs) for inputs, _ in batches(np.random.default_rng(0))]
+    [4]
+    """
+    members = [points[sets == m] for m in np.unique(sets)]
+
+    def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        bags = [
+            (m, part)
+            for m, of_set in zip(np.unique(sets), members, strict=True)
+            for part in np.array_split(rng.permutation(of_set), -(-len(of_set) // bag_size))
+        ]
+        each = max(1, plan.batch_size // bag_size) if plan.batch_size else 0
+        for batch in epoch_order(len(bags), each, rng):
+            chosen = [bags[position] for position in batch]
+            rows = np.concatenate([part for _, part in chosen])
+            numbers = [(m, bag) for bag, (m, part) in enumerate(chosen) for _ in part]
+            inputs = to_input(gather(stored, rows))
+            yield augmented(inputs, plan, rng), torch.tensor(numbers)
+
+    return batches
+
+
 def paired_batches(
     stored: Inputs,
     points: NDArray[np.int64],

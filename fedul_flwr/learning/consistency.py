@@ -184,14 +184,17 @@ def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
     return functional.log_softmax(logits + log_weights, dim=1)
 
 
-def fixmatch_loss(log_target: Tensor, log_q: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of the target's top class (Sohn et al. 2020, eq. 4).
+def fixmatch_loss(
+    log_target: Tensor, log_q: Tensor, threshold: float, labels: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of the target's top class (Sohn et al. 2020, eq. 4), or of given classes.
 
     Parameters
     ----------
     log_target : ``(n, K)``, log-probabilities of the weak view, without a graph.
     log_q : ``(n, K)``, log-probabilities of the strong view.
-    threshold : points whose top probability in ``log_target`` is below it have loss 0.
+    threshold : points whose class has a probability below it in ``log_target`` have loss 0.
+    labels : int64 ``(n,)``, classes in place of the top ones.
 
     Returns
     -------
@@ -206,7 +209,8 @@ def fixmatch_loss(log_target: Tensor, log_q: Tensor, threshold: float) -> tuple[
     >>> round(loss.item(), 4), masked.item()
     (0.3466, 0.5)
     """
-    top, labels = log_target.max(dim=1)
+    labels = log_target.argmax(dim=1) if labels is None else labels.to(log_target.device)
+    top = log_target.gather(1, labels[:, None])[:, 0]
     return _masked_mean(functional.nll_loss(log_q, labels, reduction="none"), top, threshold)
 
 
@@ -265,15 +269,20 @@ class ConsistencyObjective:
     strong_view: Callable[[Tensor], Tensor] | None = None
     _seen: list[Tensor] = field(default_factory=list, init=False)
 
-    def __call__(self, network: Network, inputs: Tensor, sets: Tensor) -> Tensor:
-        """Loss of ``(n, c, h, w)`` inputs from sets ``(n,)``."""
+    def __call__(self, network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Loss of ``(n, c, h, w)`` inputs.
+
+        ``targets`` are their sets ``(n,)``, or ``(n, 2)`` their sets and the classes to train
+        strong views on.
+        """
+        sets, labels = targets.unbind(1) if targets.dim() == 2 else (targets, None)
         weak = network(inputs)
         surrogate = self.surrogate(weak, sets)
         # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):
             strong = network((self.strong_view or strong_augment)(inputs))
         log_target, log_q = self._posteriors(weak.detach(), strong, sets)
-        value, masked = fixmatch_loss(log_target, log_q, self.threshold)
+        value, masked = fixmatch_loss(log_target, log_q, self.threshold, labels)
         self._seen.append(torch.stack([surrogate.detach(), value.detach(), masked]))
         return surrogate + self.weight * value
 

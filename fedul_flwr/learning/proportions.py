@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fedul_flwr.learning.local import Loss
+
 
 def log_mean_prediction(logits: Tensor) -> Tensor:
     """Logarithm ``(K,)`` of the mean softmax of ``(n, K)`` logits, log pi_hat of a set.
@@ -64,3 +66,39 @@ class ProportionLoss(nn.Module):
         # Losses are built on the CPU: move the priors to the device of the logits.
         priors = self.priors.to(logits.device, logits.dtype)
         return proportion_loss(logits, priors[sets[0]])
+
+
+def bags_of(targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Positions and sets of the points of each bag of a batch, int64 ``(n_b,)`` both.
+
+    Parameters
+    ----------
+    targets : ``(n, 2)``, set and bag of each point, or ``(n,)``, one bag's set.
+
+    Examples
+    --------
+    >>> [rows.tolist() for rows, _ in bags_of(torch.tensor([[4, 0], [4, 1], [4, 1]]))]
+    [[0], [1, 2]]
+    """
+    if targets.dim() == 1:
+        return [(torch.arange(len(targets)), targets)]
+    sets, bags = targets.cpu().unbind(1)
+    found = [torch.nonzero(bags == bag)[:, 0] for bag in torch.unique(bags)]
+    return [(rows, sets[rows]) for rows in found]
+
+
+def over_bags(loss: Loss) -> Loss:
+    """The mean over a batch's bags of the ``loss`` of each; targets as in :func:`bags_of`.
+
+    Examples
+    --------
+    >>> sets_mean = over_bags(lambda logits, sets: logits.sum() * sets[0])
+    >>> sets_mean(torch.ones(3, 1), torch.tensor([[2, 0], [2, 0], [6, 1]]))
+    tensor(5.)
+    """
+
+    def mean(logits: Tensor, targets: Tensor) -> Tensor:
+        bags = bags_of(targets)
+        return torch.stack([loss(logits[rows.to(logits.device)], m) for rows, m in bags]).mean()
+
+    return mean

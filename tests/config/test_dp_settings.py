@@ -57,8 +57,8 @@ def test_without_noise_the_rest_has_no_effect(key: str, value: float) -> None:
 def test_methods_that_send_more_than_an_update_do_not_take_it() -> None:
     takes = {name for name, method in METHODS.items() if "dp" in method.tables}
     assert takes == {
-        *("fedul", "fedul-finetune", "fedul-mix", "fedul-consistency"),
-        *("fedpl", "fedllp", "fedllp-vat", "supervised"),
+        *("fedul", "fedul-finetune", "fedul-mix", "fedul-consistency", "fedul-assign"),
+        *("fedpl", "fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc", "supervised"),
     }
     for name in METHODS.keys() - takes:
         said = refusal(method=name, **ON)

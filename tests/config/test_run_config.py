@@ -231,9 +231,10 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
         ("dirichlet.alpha", 0.1, "partition = 'dirichlet'"),
         ("natural.column", "writer", "partition = 'natural'"),
         ("fedpl.threshold", 0.5, "method = 'fedpl'"),
-        ("fedllp.dropout", 0.2, "method = 'fedllp' or 'fedllp-vat'"),
+        ("fedllp.dropout", 0.2, "method = 'fedllp', 'fedllp-vat', 'fedllp-dc' or 'fedllp-pvc'"),
         ("fedllp-vat.alpha", 0.5, "method = 'fedllp-vat'"),
-        ("fedul-consistency.weight", 0.5, "method = 'fedul-consistency'"),
+        ("fedllp-dc.weight", 0.3, "method = 'fedllp-dc'"),
+        ("fedul-consistency.weight", 0.5, "method = 'fedul-consistency' or 'fedul-assign'"),
         ("supervised.label-fraction", 0.5, "method = 'supervised'"),
     ],
 )

@@ -14,6 +14,8 @@ import pytest
 
 import fedul_flwr.baselines.all_labels
 import fedul_flwr.baselines.fedllp
+import fedul_flwr.baselines.fedllp_dc
+import fedul_flwr.baselines.fedllp_pvc
 import fedul_flwr.baselines.fedpl
 import fedul_flwr.baselines.fedsem
 import fedul_flwr.baselines.fedsiam
@@ -24,6 +26,7 @@ import fedul_flwr.baselines.pseudo_label
 import fedul_flwr.baselines.uda
 import fedul_flwr.client_apps.fedmatch
 import fedul_flwr.client_apps.fedul
+import fedul_flwr.client_apps.fedul_assign
 import fedul_flwr.client_apps.fedul_consistency
 import fedul_flwr.client_apps.xclp
 import fedul_flwr.client_apps.xclp_predict
@@ -88,7 +91,9 @@ FORBIDDEN = {
         *(fedul_flwr.propagation.client, fedul_flwr.propagation.privacy),
         fedul_flwr.propagation.client,
         *(fedul_flwr.client_apps.fedul, fedul_flwr.client_apps.fedul_consistency),
+        fedul_flwr.client_apps.fedul_assign,
         *(fedul_flwr.baselines.fedpl, fedul_flwr.baselines.fedllp),
+        *(fedul_flwr.baselines.fedllp_dc, fedul_flwr.baselines.fedllp_pvc),
         *(fedul_flwr.client_apps.xclp, fedul_flwr.client_apps.xclp_predict),
         *(
             fedul_flwr.baselines.labels_only,

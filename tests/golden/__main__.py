@@ -52,6 +52,7 @@ RUNS: dict[str, str] = {
     "fedul-finetune": f'{SETS} method="fedul-finetune" server-fraction=0.1',
     "fedul-mix": f'{SETS} method="fedul-mix" server-fraction=0.1',
     "fedul-consistency": f'{SETS} method="fedul-consistency"',
+    "fedul-assign": f'{SETS} method="fedul-assign"',
     "fedpl": f'{SETS} method="fedpl"',
     "fedllp": f'{SETS} method="fedllp"',
     "fedllp-vat": f'{SETS} method="fedllp-vat"',

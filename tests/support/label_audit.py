@@ -16,6 +16,8 @@ from flwr.common import NDArrays
 from fedul_flwr.baselines import fedsem
 from fedul_flwr.baselines.all_labels import AllLabelsClient
 from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
+from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
+from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.fedsem import FedSemClient
 from fedul_flwr.baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
@@ -29,6 +31,7 @@ from fedul_flwr.baselines.semifl import SemiFLClient
 from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
+from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
@@ -63,9 +66,12 @@ FIRST_STAGE, SECOND_STAGE = 1, 11
 UNLABELED: dict[str, type[MethodClient]] = {
     "fedul": FedULClient,
     "fedul-consistency": FedULConsistencyClient,
+    "fedul-assign": FedULAssignClient,
     "fedpl": FedPLClient,
     "fedllp": FedLLPClient,
     "fedllp-vat": FedLLPVATClient,
+    "fedllp-dc": FedLLPDCClient,
+    "fedllp-pvc": FedLLPPVCClient,
 }
 """Clients of methods that learn without labels."""
 

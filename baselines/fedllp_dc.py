@@ -1,0 +1,74 @@
+"""LLP-DC at every client: proportions of sets, and strong views trained on assigned classes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fedul_flwr.baselines.fedllp import FedLLPClient
+from fedul_flwr.config.method_settings import FedLLPDCSettings, FedLLPSettings
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, UNLABELED_SETS, Sent
+from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.learning.assignment import assign_set
+from fedul_flwr.learning.consistency import fixmatch_loss
+from fedul_flwr.learning.dropout import with_dropout
+from fedul_flwr.learning.matching import CONFIDENT_SHARE
+from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.learning.proportions import bags_of
+from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.views import fixed_strong_view
+
+
+def _has_weight(settings: RunConfig) -> bool:
+    return settings[FedLLPDCSettings].weight > 0
+
+
+DISCLOSURES = (
+    *UNLABELED_SETS,
+    Sent(
+        TRAIN,
+        (CONFIDENT_SHARE,),
+        "share of points whose strong views were trained on",
+        METRICS,
+        EVERY_ROUND,
+        when=_has_weight,
+    ),
+)
+"""FedLLP's entries, and the share of points that the mask left."""
+
+
+class FedLLPDCClient(FedLLPClient):
+    """Adds consistency with classes that are assigned anew in every step (Ma et al. 2026)."""
+
+    def task(self, round: Round) -> LocalTask:
+        """Proportion loss plus the weighted cross-entropy of strong views."""
+        options = self.settings[FedLLPDCSettings]
+        if options.weight == 0:
+            return super().task(round)
+        loss, strong_view = self.loss(), fixed_strong_view(self.settings)
+        shares = self.data.sets.priors
+        confident: list[Tensor] = []
+
+        def objective(network: Network, inputs: Tensor, targets: Tensor) -> Tensor:
+            weak = network(inputs)
+            # Running statistics must describe unchanged points, as in testing.
+            with frozen_statistics(network.model):
+                log_q = functional.log_softmax(network(strong_view(inputs)), dim=1)
+            log_p = functional.log_softmax(weak.detach(), dim=1)
+            predicted, labels = log_p.double().cpu().numpy(), torch.empty(len(weak)).long()
+            for rows, sets in bags_of(targets):
+                found = assign_set(predicted[rows.numpy()], shares[int(sets[0])])
+                labels[rows] = torch.from_numpy(found)
+            consistency, masked = fixmatch_loss(
+                log_p, log_q, options.threshold, labels.to(weak.device)
+            )
+            confident.append(1 - masked)
+            return loss(weak, targets) + options.weight * consistency
+
+        def metrics() -> dict[str, float]:
+            return {CONFIDENT_SHARE: float(torch.stack(confident).mean())}
+
+        dropped = with_dropout(objective, self.settings[FedLLPSettings].dropout)
+        return LocalTask(len(self.data.sets.points), self.batches(round), dropped, metrics)

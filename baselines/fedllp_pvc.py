@@ -1,0 +1,42 @@
+"""LLP-PVC at every client: the likelihood of a set's exact class counts."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from fedul_flwr.baselines.fedllp import FedLLPClient
+from fedul_flwr.config.method_settings import FedLLPSettings
+from fedul_flwr.data.set_check import SetCheck, check_counts
+from fedul_flwr.federated.client_data import AnySetsData
+from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.poisson_binomial import CountLoss
+from fedul_flwr.learning.proportions import over_bags
+
+
+class CountedSetsData(AnySetsData):
+    """Unlabeled sets whose exact class counts are known."""
+
+    @cached_property
+    def set_check(self) -> SetCheck:
+        """The check of all sets, which also refuses counts that are not exact, and parts."""
+        sets = self.sets
+        certain = sets.posterior is None or bool(np.isinf(sets.posterior.concentrations).all())
+        bag_size = self.settings[FedLLPSettings].bag_size
+        return check_counts(
+            super().set_check, sets.priors, sets.set_sizes, certain, bag_size, sets.names
+        )
+
+
+class FedLLPPVCClient(FedLLPClient):
+    """Maximizes the probability of the counts of every set (Ma et al. 2026)."""
+
+    data_class = CountedSetsData
+
+    def loss(self) -> Loss:
+        """Minus the log-probability of the class counts, of each class by itself."""
+        sets = self.data.sets
+        counts = np.rint(sets.priors * sets.set_sizes[:, None]).astype(np.int64)
+        return over_bags(CountLoss(torch.from_numpy(counts)))

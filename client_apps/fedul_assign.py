@@ -1,0 +1,45 @@
+"""FedUL's client with strong views trained on classes assigned under the class shares of sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from fedul_flwr.client_apps.fedul_consistency import DISCLOSURES as CONSISTENCY
+from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
+from fedul_flwr.config.method_settings import FedULSettings
+from fedul_flwr.data.types import Floats, Ints
+from fedul_flwr.learning.assignment import assign_sets
+from fedul_flwr.learning.batches import point_batches
+from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.task import LocalTask, Round
+
+DISCLOSURES = CONSISTENCY
+"""The same: assignments stay at the client."""
+
+
+class FedULAssignClient(FedULConsistencyClient):
+    """Assigns each set's points to classes by the received model, once a round.
+
+    Strong views are trained on these classes where the weak view has them with at least the
+    probability of the threshold, given the point's set.
+    """
+
+    def task(self, round: Round) -> LocalTask:
+        """The task of `fedul-consistency`, with the assigned classes beside the sets."""
+        task = super().task(round)
+        if not self.weight(round):
+            return task
+        sets, used = self.data.sets, ~self.held_out
+        points, members = sets.points[used], sets.sets[used]
+        targets = np.stack([members, self.assigned(points, members, round)], axis=1)
+        return replace(task, batches=point_batches(sets.inputs, points, targets, round.plan))
+
+    def assigned(self, points: Ints, members: Ints, round: Round) -> Ints:
+        """Classes ``(n,)`` of ``points`` from sets ``members``, by the received model."""
+        logits = predict_logits(self.model, self.data.sets.inputs, points, round.plan)
+        log_p: Floats = logits.double().log_softmax(dim=1).numpy()
+        learns = self.settings[FedULSettings].learn_priors
+        shares = self._learned(round.number) if learns else self.data.sets.priors
+        return assign_sets(log_p, members, shares)
