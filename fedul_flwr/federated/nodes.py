@@ -350,14 +350,17 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     nodes = _wait_for_nodes(grid, 1, deadline)
     if not nodes:
         raise UserError(_too_few(0, 1, settings))
-    asked = nodes[:MOST_ASKED]
-    claims = _claims(grid, asked, settings)
-    nodes = _wait_for_nodes(grid, _expected(claims), deadline)
-    if others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
-        claims |= _claims(grid, others, settings)
+    claims: dict[int, Content] = {}
+    asked: set[int] = set()
+    while others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
+        answers, lost = _claims(grid, others, settings, deadline)
+        claims |= answers
+        asked |= {*others} - lost
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
+        if time.monotonic() > deadline and not lost:
+            break
     if not claims:  # nodes of a busy machine may need longer than the first half of the time
-        claims = _claims(grid, nodes[:MOST_ASKED], settings)
+        claims, _ = _claims(grid, nodes[:MOST_ASKED], settings, deadline)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
         raise UserError(
@@ -375,17 +378,31 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     return {node: clear.get(node) for node in nodes}, bool(_common(OWN_DATA, claims))
 
 
-def _claims(grid: Grid, nodes: Sequence[int], settings: RunConfig) -> dict[int, Content]:
-    """What ``nodes`` say of themselves and of the run; waits for ``connect-timeout / 2``."""
+def _claims(
+    grid: Grid, nodes: Sequence[int], settings: RunConfig, deadline: float
+) -> tuple[dict[int, Content], set[int]]:
+    """What ``nodes`` say of themselves and of the run, within ``connect-timeout / 2``.
+
+    Also returns the nodes to ask again. With ``on-client-failure = "stop"`` these are the ones that
+    the SuperLink has lost, until the deadline: after its restart SuperNodes take a while to return.
+    """
     contents = dict.fromkeys(nodes, Content())
     phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, _check_answer)
     names = owner_names(grid)
+    stop = settings.on_client_failure == "stop"
+    waits = stop and time.monotonic() < deadline
     for node, reason in {**phase.failures, **phase.refusals}.items():
+        if waits and node in phase.unavailable:
+            continue
         who = called("Node", node, names.get(node, ""))
-        if settings.on_client_failure == "stop":
+        if stop:
             raise UserError(about(who, reason))
         log(WARNING, "%s does not say who it is: %s", who, reason)
-    return phase.answers
+    lost = phase.unavailable if waits else set()
+    if lost:
+        log(INFO, "Waiting for %s nodes that the SuperLink has lost.", len(lost))
+        time.sleep(1)
+    return phase.answers, lost
 
 
 def _expected(claims: Mapping[int, Content]) -> int:
