@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 # Tests start dozens of programs; each would compile every package's source once more.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test fast test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
+.PHONY: setup demo test fast coverage robustness test-slow test-all flower-versions lowest-versions check crosscheck lint bench mutants docs site clean
 
 setup: $(STAMP)
 
@@ -50,6 +50,18 @@ test: $(STAMP)
 FAST := tests/config tests/learning tests/models tests/propagation tests/secure tests/test_surrogate.py
 fast: $(STAMP)
 	$(BIN)/python -m pytest --dist worksteal -n $(WORKERS) -m "not slow and not realdata" $(FAST)
+
+# Lines and branches that the tests run, in the programs that they start, too.
+coverage: $(STAMP)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest --dist worksteal -n $(WORKERS) -m "not slow" $(TESTS)
+	@$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+# Bad input and hostile replies, each with its table; robustness/README.md has the rest.
+robustness: $(STAMP)
+	$(BIN)/python -m robustness.faults bad-inputs
+	$(BIN)/python -m robustness.hostile_replies --quick
 
 # A few tests with the oldest Flower allowed and the newest there is, if another one is installed.
 flower-versions: $(STAMP)

@@ -90,7 +90,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def is_real(item: pytest.Item) -> bool:
     """Whether a test starts Ray, a SuperLink or other programs, or takes ten seconds by itself."""
-    long = {"end_to_end", "benchmarks", "docs"} & set(item.path.parts)
+    long = {"end_to_end", "benchmarks", "robustness", "docs"} & set(item.path.parts)
     return bool(long) or item.get_closest_marker("ray") is not None
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bad_tables import write_tables
+from robustness.bad_tables import write_tables
 
 MODULES = {
     "raises": "raise ValueError('at import')",
@@ -66,12 +66,12 @@ def warm_up() -> None:
     import fedul_flwr.cli.main
     import fedul_flwr.client_app
     import fedul_flwr.server_app
-    from benchmarks import bad_inputs
     from fedul_flwr.deploy import check, init
     from fedul_flwr.engine import flower_simulation, in_process
     from fedul_flwr.experiments import search, table_runs, tables_page
     from fedul_flwr.results import plots, report
     from fedul_flwr.results import predict as prediction_file
+    from robustness import bad_inputs
 
     assert all((matplotlib, pandas, pyarrow, torchvision, fedul_flwr, bad_inputs, check, init))
     assert all((in_process, flower_simulation, search, table_runs, tables_page))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.bad_words import LONG, SURROGATE, UNICODE, check, texts
+from robustness.bad_words import LONG, SURROGATE, UNICODE, check, texts
 
 
 def predict_inputs() -> Iterator[list[str]]:

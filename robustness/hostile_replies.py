@@ -1,8 +1,8 @@
 """At least 200 hostile replies for every family of methods: is the server alive, is the liar named?
 
-``python -m benchmarks.hostile_replies [FAMILY …] [--quick]`` prints a table. One of several clients
+``python -m robustness.hostile_replies [FAMILY …] [--quick]`` prints a table. One of several clients
 is hostile: in every round it answers one message with an attack of
-:mod:`benchmarks.hostile_attacks`, all else is honest. The reply must be refused, its client and no
+:mod:`robustness.hostile_attacks`, all else is honest. The reply must be refused, its client and no
 other must be named, and the run must go on.
 """
 
@@ -27,7 +27,6 @@ from typing import Any
 from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
-from benchmarks.hostile_attacks import Attack, attacks, copied, forged, of_floats
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.deploy.certificates import make_node_key
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, run_in_process
@@ -36,6 +35,7 @@ from fedul_flwr.federated.messages import phase_of
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from fedul_flwr.results import plots
 from fedul_flwr.secure.identities import OWNERS_FILE, PRIVATE_FILE
+from robustness.hostile_attacks import Attack, attacks, copied, forged, of_floats
 
 LIAR, LEAST = 1, 200
 SMALL: dict[str, Any] = {
@@ -346,7 +346,7 @@ def table(found: dict[str, list[Result]]) -> str:
 
 def main() -> int:
     """Print the table, and every attack that was not met; 1 if there is one."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile_replies")
+    parser = argparse.ArgumentParser(prog="python -m robustness.hostile_replies")
     parser.add_argument("families", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}")
     parser.add_argument("--quick", action="store_true", help=f"about {LEAST} replies each")
     chosen = parser.parse_args()

@@ -1,4 +1,4 @@
-"""A few of the faults of ``benchmarks.process_faults``, with the whole program in one process."""
+"""A few of the faults of ``robustness.process_faults``, with the whole program in one process."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from benchmarks.bad_files import warm_up
-from benchmarks.process_faults import Fault, fail_here, table, workplace
+from robustness.bad_files import warm_up
+from robustness.process_faults import Fault, fail_here, table, workplace
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads

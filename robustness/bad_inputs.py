@@ -1,4 +1,4 @@
-"""Inputs that no command can use; paths are those of :mod:`benchmarks.bad_files`."""
+"""Inputs that no command can use; paths are those of :mod:`robustness.bad_files`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin
 
-from benchmarks import bad_commands
-from benchmarks.bad_tables import FORMS
-from benchmarks.bad_words import SURROGATE, check, texts
+from robustness import bad_commands
+from robustness.bad_tables import FORMS
+from robustness.bad_words import SURROGATE, check, texts
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.lattice``: cost of breaking ring-LWE with the parameters in use.
+"""``python -m robustness.lattice``: cost of breaking ring-LWE with the parameters in use.
 
 The ring's structure is ignored, as no known attack uses it: b = A s + e is learning with
 errors (LWE) in dimension n modulo q, with any number of samples. Both attacks here

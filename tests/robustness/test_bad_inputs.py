@@ -1,4 +1,4 @@
-"""Some of the inputs of ``python -m benchmarks.faults bad-inputs``: one sentence, nothing begun."""
+"""Some of the inputs of ``python -m robustness.faults bad-inputs``: one sentence, nothing begun."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks import bad_files
-from benchmarks.bad_inputs import bad_inputs
-from benchmarks.bad_tables import FORMS, write_tables
-from benchmarks.faults import judge
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine import flower_simulation
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
+from robustness import bad_files
+from robustness.bad_inputs import bad_inputs
+from robustness.bad_tables import FORMS, write_tables
+from robustness.faults import judge
 from tests.support.error_line import error_line
 
 RUN = ("run", "--engine", "in-process", "--num-supernodes", "2", "-c", "model='mlp' num-rounds=1")

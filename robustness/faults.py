@@ -1,4 +1,4 @@
-"""Attack the program: ``python -m benchmarks.faults bad-inputs [GROUP …] [--list]``.
+"""Attack the program: ``python -m robustness.faults bad-inputs [GROUP …] [--list]``.
 
 Every input is given to the command line in a fork of this process, which has loaded everything.
 Counted are tracebacks (and any end that is not an exit code 1 or 2 with a message), hangs,
@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from benchmarks.bad_inputs import BadInput, bad_inputs
-from benchmarks.process_faults import add_arguments, run_process_faults
 from fedul_flwr.errors import Refusal
+from robustness.bad_inputs import BadInput, bad_inputs
+from robustness.process_faults import add_arguments, run_process_faults
 
 PATIENCE = 60.0
 """Seconds after which an input counts as a hang; none of them has to train."""
@@ -154,7 +154,7 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 def run_bad_inputs(groups: Sequence[str], show: bool) -> int:
     """Give all inputs, print what went wrong and a table; returns how many did."""
-    from benchmarks.bad_files import prepare, warm_up
+    from robustness.bad_files import prepare, warm_up
 
     with tempfile.TemporaryDirectory(prefix="fedul-faults-") as place:
         root = Path(place)
@@ -191,7 +191,7 @@ def _table(endings: Sequence[tuple[BadInput, Ending]], changed: Sequence[str]) -
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m robustness.faults", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     inputs = commands.add_parser("bad-inputs", help="values and files that no run can use")
     inputs.add_argument("groups", nargs="*", metavar="GROUP")

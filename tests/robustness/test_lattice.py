@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lattice import (
+from fedul_flwr.secure.hamming import rlwe as ring
+from robustness.lattice import (
     COSTS,
     LWE,
     OURS,
@@ -21,7 +22,6 @@ from benchmarks.lattice import (
     standard,
     standard_quantum,
 )
-from fedul_flwr.secure.hamming import rlwe as ring
 
 PAGE = Path(__file__).parents[2] / "docs" / "privacy.md"
 KYBER512 = LWE(512, log2(3329), sqrt(3 / 2), sqrt(3 / 2))

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.process_faults import (
+from fedul_flwr.config.run_config import resolve
+from robustness.process_faults import (
     CLIENTS,
     METHODS,
     PATIENCE,
@@ -29,7 +30,6 @@ from benchmarks.process_faults import (
     wait,
     wait_until_nothing_is_left,
 )
-from fedul_flwr.config.run_config import resolve
 from tests.support.deployment import Deployment, consortium
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.patience import quiet_seconds, wait_until

@@ -1,4 +1,4 @@
-"""Kill programs of runs at random moments: ``python -m benchmarks.faults processes``.
+"""Kill programs of runs at random moments: ``python -m robustness.faults processes``.
 
 After each fault the run is resumed as a user does. It must end with the model and the metrics of a
 run that nobody disturbed, bit by bit, and leave nothing behind: no process, no folder for temporary
@@ -283,8 +283,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run_process_faults(arguments: argparse.Namespace) -> int:
     """Carry out all faults and print the table; returns how many went wrong."""
-    from benchmarks.bad_files import warm_up
-    from benchmarks.program_faults import fail_deployed, fail_on_ray
+    from robustness.bad_files import warm_up
+    from robustness.program_faults import fail_deployed, fail_on_ray
 
     warm_up()
     found = read_results(arguments.results)
@@ -314,6 +314,6 @@ def run_process_faults(arguments: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(prog="python -m benchmarks.process_faults")
+    options = argparse.ArgumentParser(prog="python -m robustness.process_faults")
     add_arguments(options)
     sys.exit(1 if run_process_faults(options.parse_args()) else 0)

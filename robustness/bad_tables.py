@@ -1,4 +1,4 @@
-"""Tables of features that cannot be used, for ``benchmarks.faults bad-inputs``."""
+"""Tables of features that cannot be used, for ``robustness.faults bad-inputs``."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Some of the hostile replies of ``benchmarks/hostile_replies.py``, for families of every kind."""
+"""Some of the hostile replies of ``robustness/hostile_replies.py``, for families of every kind."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.hostile_attacks import Attack
-from benchmarks.hostile_replies import FAMILIES, attacked, forgeries, planned, table
+from robustness.hostile_attacks import Attack
+from robustness.hostile_replies import FAMILIES, attacked, forgeries, planned, table
 
 
 def some(plan: list[tuple[Attack, int]], first: int) -> list[tuple[Attack, int]]:

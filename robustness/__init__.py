@@ -1,0 +1,1 @@
+"""Attacks on the program: bad input, hostile replies, killed processes, broken encryption."""

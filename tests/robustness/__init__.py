@@ -1,0 +1,1 @@
+"""Tests of what measures speed: that it runs, not how fast."""
