@@ -78,7 +78,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
             raise OwnDataError(
                 f"Labels cannot be written to {folder}: it must be a folder that this user can "
                 "write to; labels in the node config names another file.",
-                "settings",
+                "file-not-writable",
             )
 
     def on_phase(self, name: str, content: Content) -> Content:
