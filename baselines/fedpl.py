@@ -86,5 +86,7 @@ class FedPLClient(MethodClient[AnySetsData]):
         if self.options.recipe == "release" and self.data.sets.drawn_priors is None:
             raise UserError(
                 "Setting fedpl.recipe = 'release' is for simulations: nobody drew the class priors "
-                "of an owner's sets. Use 'paper', which takes the class with the largest prior."
+                "of an owner's sets. Use 'paper', which takes the class with the largest prior.",
+                "setting-for-simulations",
+                setting="fedpl.recipe",
             )

@@ -105,7 +105,11 @@ class FedSiam(MethodStrategy):
         super().validate(settings)
         scaffold = settings[ScaffoldSettings]
         if settings.base == "scaffold" and scaffold.option == "I":
-            raise UserError("Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.")
+            raise UserError(
+                "Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.",
+                "method-mismatch",
+                setting="scaffold.option",
+            )
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """The sample; in the first round sets the teacher to the model."""

@@ -48,7 +48,9 @@ class GivenLabels(LabelPlaceStrategy):
             if value is not None:
                 raise UserError(
                     f"Setting {key} = {value!r}: no client trains in method {settings.method!r} "
-                    "with scenario.labels-at = 'server'."
+                    "with scenario.labels-at = 'server'.",
+                    "setting-needs-clients",
+                    setting=key,
                 )
 
     def configure_train(

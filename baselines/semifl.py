@@ -96,7 +96,9 @@ class StatusCodec(UpdateCodec):
         metrics = cast(MetricRecord, reply.content[METRICS])
         top = metrics.get(MEAN_TOP)
         if metrics[WEIGHT] and not (isinstance(top, float) and 0 <= top <= 1):
-            raise BadMessageError(f"its {MEAN_TOP} is no number from 0 to 1")
+            raise BadMessageError(
+                f"its {MEAN_TOP} is no number from 0 to 1", "message-out-of-range"
+            )
 
 
 class SemiFL(LabelPlaceStrategy):
@@ -120,13 +122,16 @@ class SemiFL(LabelPlaceStrategy):
         if settings[LabelPlaceSettings].labels_at == "clients":
             raise UserError(
                 f"Method {settings.method!r} learns from labels at the server: set "
-                "scenario.labels-at = 'server'."
+                "scenario.labels-at = 'server'.",
+                "setting-needs-setting",
             )
         super().validate(settings)
         if settings.base in UNFIT_BASES:
             raise UserError(
                 f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
-                f"between rounds, which goes with all bases but {', '.join(UNFIT_BASES)}."
+                f"between rounds, which goes with all bases but {', '.join(UNFIT_BASES)}.",
+                "method-mismatch",
+                setting="base",
             )
 
     def make_codec(self) -> UpdateCodec:
@@ -208,7 +213,7 @@ def check_variances(statistics: Arrays) -> None:
     """Refuse variances below 0."""
     for name, array in statistics.items():
         if name.endswith("var") and (array < 0).any():
-            raise BadMessageError(f"its '{name}' is below 0")
+            raise BadMessageError(f"its '{name}' is below 0", "message-out-of-range")
 
 
 class SemiFLClient(MethodClient[PartlyLabeledData]):

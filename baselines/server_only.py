@@ -29,11 +29,15 @@ class ServerOnly(MethodStrategy):
         if settings.learning_rate_schedule == "client-plateau":
             raise UserError(
                 "Setting learning-rate-schedule = 'client-plateau': no client trains in method "
-                f"{settings.method!r}."
+                f"{settings.method!r}.",
+                "setting-needs-clients",
+                setting="learning-rate-schedule",
             )
         if settings.evaluate == "local":
             raise UserError(
-                f"Setting evaluate = 'local': no client trains in method {settings.method!r}."
+                f"Setting evaluate = 'local': no client trains in method {settings.method!r}.",
+                "setting-needs-clients",
+                setting="evaluate",
             )
 
     def configure_train(

@@ -92,7 +92,9 @@ class LabeledData(ClientData):
         if self.settings[SupervisedSettings].steps == "sets":
             raise UserError(
                 "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
-                "has no unlabeled sets. Use 'labeled'."
+                "has no unlabeled sets. Use 'labeled'.",
+                "setting-for-simulations",
+                setting="supervised.steps",
             )
         own = self.load_points(folder)
         missing = int((own.labels == UNLABELED).sum())
@@ -100,7 +102,7 @@ class LabeledData(ClientData):
             raise OwnDataError(
                 f"{missing} of the {len(own.points)} points in {folder} have no label; method "
                 f"{self.settings.method!r} learns from the labels of all points.",
-                "labels",
+                "labels-missing",
             )
         inputs = self.standardized(own.inputs, own.points)
         return LabeledPoints(inputs, own.points, own.labels)

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-Refusal = Literal["settings", "format", "classes", "priors", "rank", "labels"]
-"""Kind of error: settings, unreadable files, names of classes, class priors, rank of the priors'
-matrix, or labels."""
+import re
+from typing import Any, Self
 
 
 class UserError(Exception):
     """Bad input, a refused setting, or unusable data.
 
     The message is one sentence that names the thing and what is allowed. The command line prints
-    it without a traceback and ends with a non-zero exit code.
+    it with its code, without a traceback, and ends with a non-zero exit code.
 
-    Attributes
+    Parameters
     ----------
-    refusal : kind of error.
+    sentence : the message.
+    code : name of the kind of mistake, one of :data:`~fedul_flwr.error_codes.CODES`; that of the
+        class by default.
+    values : what the mistake is about, for programs: ``setting``, ``option`` and the like; never
+        data, labels or keys.
+
+    Examples
+    --------
+    >>> error = UserError("Setting k = 0: must be at least 1.", "setting-out-of-range", setting="k")
+    >>> error.code, error.values
+    ('setting-out-of-range', {'setting': 'k'})
     """
 
-    refusal: Refusal = "settings"
+    code: str = ""
+
+    def __init__(self, sentence: str, code: str = "", **values: object) -> None:
+        super().__init__(sentence)
+        self.code = code or self.code
+        self.values: dict[str, Any] = values
+
+    @property
+    def with_code(self) -> str:
+        """The sentence and its code, as the command line prints them."""
+        return f"{self} [{self.code}]"
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """An error from what :attr:`with_code` wrote; its values are lost."""
+        found = re.fullmatch(r"(.*) \[([a-z0-9-]+)\]\s*", text, re.DOTALL)
+        return cls(*found.groups()) if found else cls(text.strip())
 
 
 class OwnDataError(UserError):
@@ -30,13 +53,11 @@ class OwnDataError(UserError):
     :mod:`fedul_flwr.federated.dispatch` does not send it to the server.
     """
 
-    def __init__(self, message: str, refusal: Refusal = "format") -> None:
-        super().__init__(message)
-        self.refusal = refusal
-
 
 class StorageError(UserError):
     """A file that cannot be written: a full disk, a folder that is gone or must not be changed."""
+
+    code = "file-not-writable"
 
 
 class BadMessageError(UserError):
@@ -45,13 +66,19 @@ class BadMessageError(UserError):
     The text says what is wrong with the message's form, and contains none of its values.
     """
 
+    code = "message-form"
+
 
 class NoUpdateError(UserError):
     """A round in which no client sent an update that can be combined."""
 
+    code = "no-update"
+
 
 class NothingToLearnError(NoUpdateError):
     """A round whose clients answered, and none of them had a point to learn from."""
+
+    code = "nothing-to-learn"
 
 
 def in_one_sentence(error: BaseException) -> UserError | None:
@@ -70,12 +97,15 @@ def in_one_sentence(error: BaseException) -> UserError | None:
     of_torch = isinstance(error, RuntimeError) and "allocate memory" in str(error)
     if isinstance(error, MemoryError) or of_torch:
         detail = f" ({str(error).splitlines()[0]})" if str(error) else ""
-        return UserError(f"This needs more memory than there is{detail}: choose smaller settings.")
+        return UserError(
+            f"This needs more memory than there is{detail}: choose smaller settings.",
+            "not-enough-memory",
+        )
     if isinstance(error, OSError):
         names = [str(name) for name in (error.filename, error.filename2) if name is not None]
         where = f"{' and '.join(names)}: " if names else ""
-        return StorageError(f"{where}{error.strerror or error}.")
+        return StorageError(f"{where}{error.strerror or error}.", "path-not-usable")
     if isinstance(error, UnicodeEncodeError):
         text = str(error.object)
-        return UserError(f"{text!r} is not valid text: its name is not UTF-8.")
+        return UserError(f"{text!r} is not valid text: its name is not UTF-8.", "path-not-usable")
     return None

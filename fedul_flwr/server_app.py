@@ -84,7 +84,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
             end = _with_remedy(sentence, directory.path)
             with suppress(StorageError):
                 check()
-                directory.write_error(str(end))
+                directory.write_error(end.with_code)
             raise end from (err if sentence is not err else err.__cause__)
 
 

@@ -20,15 +20,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
-from fedul_flwr.errors import Refusal
 from robustness.bad_inputs import BadInput, bad_inputs
 from robustness.process_faults import add_arguments, run_process_faults
 
 PATIENCE = 60.0
 """Seconds after which an input counts as a hang; none of them has to train."""
-SENTENCES = tuple(f"{kind}: " for kind in ("Error", "Failed", *get_args(Refusal)))
+SENTENCES = ("Error: ", "Failed: ")
 """How a refusal begins: of a command, of a trial of `compare`, of `deploy check` by its kind."""
 NOTES = ("config.json", "error.txt")
 """Files that a refused ``--resume`` may change: the plan of rounds, and why it ended."""

@@ -84,12 +84,16 @@ class FedMatchStrategy(LabelPlaceStrategy):
         if settings.base in UNFIT_BASES:
             raise UserError(
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
-                f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}."
+                f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}.",
+                "method-mismatch",
+                setting="base",
             )
         if settings.frozen_rounds:
             raise UserError(
                 f"Setting frozen-rounds = {settings.frozen_rounds}: method 'fedmatch' trains sigma "
-                "and psi of all layers; leave it out, or choose features."
+                "and psi of all layers; leave it out, or choose features.",
+                "method-mismatch",
+                setting="frozen-rounds",
             )
         options = settings[FedMatchSettings]
         l2 = options.l2_weight if options.decomposition else 0.0
@@ -99,7 +103,9 @@ class FedMatchStrategy(LabelPlaceStrategy):
         if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
             raise UserError(
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
-                f"psi would overshoot sigma in every step; it must be below {limit:g}."
+                f"psi would overshoot sigma in every step; it must be below {limit:g}.",
+                "setting-out-of-range",
+                setting="learning-rate",
             )
 
     @property

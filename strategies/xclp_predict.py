@@ -56,16 +56,22 @@ class XCLPPredict(MethodStrategy):
             raise UserError(
                 f"Setting xclp-predict.leave-one-out = true has no form with xclp.secure = "
                 f"{secure!r}: rows of labeled points, which it returns, would show labels of "
-                "others; simulate it with 'plaintext'."
+                "others; simulate it with 'plaintext'.",
+                "settings-contradict",
+                setting="xclp-predict.leave-one-out",
             )
         if options.features == "model" and not settings.start_from:
             raise UserError(
-                "Setting xclp-predict.features = 'model' needs a model: set start-from."
+                "Setting xclp-predict.features = 'model' needs a model: set start-from.",
+                "setting-needs-setting",
+                setting="xclp-predict.features",
             )
         if not options.use_unlabeled and not _has_new_points(settings):
             raise UserError(
                 "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
-                "set labels.new-fraction above 0."
+                "set labels.new-fraction above 0.",
+                "setting-needs-setting",
+                setting="xclp-predict.use-unlabeled",
             )
 
     @classmethod
@@ -77,7 +83,9 @@ class XCLPPredict(MethodStrategy):
         """Also store the number of points in the graph, which must be a valid count."""
         super().accept_client(report, answer)
         if count(answer, "num-compared") > count(answer, NUM_POINTS):
-            raise BadMessageError("it announced more points to compare than points")
+            raise BadMessageError(
+                "it announced more points to compare than points", "message-contradicts"
+            )
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Store the number of points of each client in the graph."""
@@ -109,7 +117,7 @@ class XCLPPredict(MethodStrategy):
                     grid, END, [member for member in members if member not in self._told]
                 )
         if self.record.clients == 0:
-            raise UserError("No client of any group got labels.")
+            raise UserError("No client of any group got labels.", "labels-missing")
 
     def _label_group(
         self, grid: Grid, position: int, members: Sequence[ClientRef], weights: Arrays
@@ -137,7 +145,9 @@ class XCLPPredict(MethodStrategy):
         groups, clients = self.prediction.groups, self.registry.clients
         if groups > len(clients):
             raise UserError(
-                f"Setting xclp-predict.groups = {groups}: there are {len(clients)} clients."
+                f"Setting xclp-predict.groups = {groups}: there are {len(clients)} clients.",
+                "too-few-clients",
+                setting="xclp-predict.groups",
             )
         order = stream(self.settings.seed, "groups").permutation(len(clients))
         if groups == 1:

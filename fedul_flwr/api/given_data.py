@@ -128,7 +128,8 @@ class _HubData:
                     writer.write_table(embed_table_storage(batch.cast(schema)).cast(schema))
         except FileNotFoundError as error:
             raise UserError(
-                f"{self.where}: the data set names a file that is missing ({error})."
+                f"{self.where}: the data set names a file that is missing ({error}).",
+                "file-missing",
             ) from None
 
 
@@ -183,7 +184,8 @@ def client_numbers(clients: Any, num_points: int) -> Ints:
     if codes.shape != (num_points,):
         raise UserError(
             f"clients has {len(codes)} values; it must be a number, or name a client for each of "
-            f"{num_points} points."
+            f"{num_points} points.",
+            "clients-of-points",
         )
     numbers = np.empty(len(names), dtype=np.int64)
     numbers[sorted(range(len(names)), key=lambda place: _sort_key(names[place]))] = np.arange(
@@ -195,7 +197,9 @@ def client_numbers(clients: Any, num_points: int) -> Ints:
 def _distinct_clients(clients: Any) -> tuple[Ints, list[Any]]:
     codes, names = distinct_values(clients, "clients")
     if (codes == UNLABELED).any():
-        raise UserError("clients names no client for some points; each point needs one.")
+        raise UserError(
+            "clients names no client for some points; each point needs one.", "clients-of-points"
+        )
     return codes, names
 
 
@@ -238,15 +242,20 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
         if clients is not None:
             raise UserError(
                 f"clients must be a number with the data set {str(data)!r}: setting partition = "
-                "'natural' takes the clients from a column of it."
+                "'natural' takes the clients from a column of it.",
+                "clients-of-points",
             )
         if test is not None:
-            raise UserError(f"test has no effect with the data set {str(data)!r}: leave it out.")
+            raise UserError(
+                f"test has no effect with the data set {str(data)!r}: leave it out.",
+                "argument-without-effect",
+            )
         return str(data)
     if isinstance(data, Mapping):
         if test is not None or not {"train", "test"} <= set(data):
             raise UserError(
-                "data is a mapping: it must have 'train' and 'test', and no other argument test."
+                "data is a mapping: it must have 'train' and 'test', and no other argument test.",
+                "data-not-readable",
             )
         data, test = data["train"], data["test"]
     train = _rows(data, label_column, "data")
@@ -257,12 +266,15 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
     if test is None:
         labels = train.labels.numbers
         if (labels == UNLABELED).all():
-            raise UserError("data holds no label: -1 and missing values are none.")
+            raise UserError(
+                "data holds no label: -1 and missing values are none.", "labels-missing"
+            )
         in_test = stratified_test(labels)
         if not in_test.any():
             raise UserError(
                 "data is too small for a fifth of every class to be split off as test data: "
-                "give more points, or test data as test=…"
+                "give more points, or test data as test=…",
+                "too-few-points",
             )
         everything = train
         train, held = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
@@ -270,14 +282,16 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
             if lost := {*everything.clients.tolist()} - {*everything.clients[~in_test].tolist()}:
                 raise UserError(
                     f"{len(lost)} of the clients have test points alone, if a fifth of every class "
-                    "is split off: give test data as test=…"
+                    "is split off: give test data as test=…",
+                    "too-few-points",
                 )
             held = held.rows
     else:
         held = _rows(test, label_column, "test")
         if held.suffix != train.suffix:
             raise UserError(
-                "Training and test data are a table and arrays; both must be in the same form."
+                "Training and test data are a table and arrays; both must be in the same form.",
+                "splits-differ",
             )
     return str(_written({"train": train, "test": held}))
 
@@ -286,7 +300,10 @@ def _rows(data: Any, label_column: str, what: str) -> _Rows:
     if is_frame(data):
         return _table(arrow_table(data, what), label_column, what)
     if is_of(data, "datasets", "IterableDataset"):
-        raise UserError(f"{what} is a data set of Hugging Face that streams; load it whole.")
+        raise UserError(
+            f"{what} is a data set of Hugging Face that streams; load it whole.",
+            "data-not-readable",
+        )
     if is_of(data, "datasets", "Dataset"):
         return _hub_data(data, label_column, what)
     if isinstance(data, tuple | list) and len(data) == 2:
@@ -296,12 +313,14 @@ def _rows(data: Any, label_column: str, what: str) -> _Rows:
         _refuse_other_order(x, y, f"{what}: x and y", "y.loc[x.index]")
         table, name = arrow_table(x, f"x of {what}"), label_column or "label"
         if name in table.column_names:
-            raise UserError(f"{what}: x has a column {name!r}, the name of the labels y.")
+            raise UserError(
+                f"{what}: x has a column {name!r}, the name of the labels y.", "name-twice"
+            )
         labels = class_labels(y, "y", table.num_rows)
         return _table(table.append_column(name, [labels.cells()]), name, what)
     if is_of(data, "torch.utils.data", "Dataset"):
         return _from_torch(data, what)
-    raise UserError(f"{what} is a {type(data).__name__}; it must be {DATA}.")
+    raise UserError(f"{what} is a {type(data).__name__}; it must be {DATA}.", "data-not-readable")
 
 
 def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
@@ -313,7 +332,9 @@ def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
     if one.equals(other):
         return
     if one.is_unique and other.is_unique and len(one) == len(one.intersection(other)) == len(other):
-        raise UserError(f"{what} have their rows in different orders: {remedy}.")
+        raise UserError(
+            f"{what} have their rows in different orders: {remedy}.", "points-and-labels-differ"
+        )
 
 
 def _arrays(x: Any, y: Any, what: str) -> _Rows:
@@ -343,7 +364,8 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
     if dataset.format["type"] == "custom":
         raise UserError(
             f"{what} has a transform, which is computed whenever a point is read: apply it once by "
-            "map(), or take it away by reset_format()."
+            "map(), or take it away by reset_format().",
+            "data-not-readable",
         )
     dataset = dataset.with_format(None)
     for name, feature in dataset.features.items():
@@ -360,7 +382,8 @@ def _label(columns: list[str], named: str, what: str) -> str:
     if found not in columns:
         raise UserError(
             f"{what} has no column {named or 'of labels'!r}; its columns are "
-            f"{', '.join(columns[:20])}: name it with label_column=…"
+            f"{', '.join(columns[:20])}: name it with label_column=…",
+            "column-missing",
         )
     return found
 
@@ -370,10 +393,15 @@ def _from_torch(dataset: Any, what: str) -> _Rows:
         found = [dataset[index] for index in range(len(dataset))]
     except (TypeError, NotImplementedError) as error:
         raise UserError(
-            f"{what} is a data set of torch without a length, or without numbered points ({error})."
+            f"{what} is a data set of torch without a length, or without numbered points "
+            f"({error}).",
+            "data-not-readable",
         ) from None
     if not found or any(not isinstance(one, tuple | list) or len(one) != 2 for one in found):
-        raise UserError(f"{what} is a data set of torch; each of its points must be (x, y).")
+        raise UserError(
+            f"{what} is a data set of torch; each of its points must be (x, y).",
+            "data-not-readable",
+        )
     points: Any
     points, labels = map(list, zip(*found, strict=True))
     if is_of(points[0], "torch", "Tensor"):
@@ -382,7 +410,9 @@ def _from_torch(dataset: Any, what: str) -> _Rows:
         try:
             points = torch.stack(points)
         except (RuntimeError, TypeError):
-            raise UserError(f"The points of {what} differ in shape; all must be alike.") from None
+            raise UserError(
+                f"The points of {what} differ in shape; all must be alike.", "points-shape"
+            ) from None
     return _arrays(points, labels, what)
 
 
@@ -437,7 +467,8 @@ def write_given(write: Callable[[Path], None]) -> Path:
     except OSError as error:
         raise UserError(
             f"The data cannot be written to {root} ({error.strerror or error}); "
-            "set FEDUL_CACHE to a folder that is writable and has room."
+            "set FEDUL_CACHE to a folder that is writable and has room.",
+            "file-not-writable",
         ) from error
 
 

@@ -52,19 +52,33 @@ def settings_of_call(
     found = flat_settings(keywords)
     for key, name in (("num-rounds", "rounds"), ("dataset", "data")):
         if key in found:
-            raise UserError(f"Setting {key} is given as {name}=… in Python.")
+            raise UserError(
+                f"Setting {key} is given as {name}=… in Python.",
+                "argument-not-allowed",
+                setting=key,
+            )
     owners = None if clients is None or isinstance(clients, int | np.integer) else clients
     if owners is not None:
         for key in ("partition", "natural.column"):
             if key in found:
-                raise UserError(f"Setting {key} contradicts clients, which name one of each point.")
+                raise UserError(
+                    f"Setting {key} contradicts clients, which name one of each point.",
+                    "settings-contradict",
+                    setting=key,
+                )
         if data is None:
-            raise UserError("clients name the client of each point of data: give data=…")
+            raise UserError(
+                "clients name the client of each point of data: give data=…",
+                "argument-without-effect",
+            )
         found |= {"partition": "natural", "natural.column": CLIENT}
     if data is not None:
         found["dataset"] = dataset_of(data, test, str(found.get("label-column", "")), owners)
     elif test is not None:
-        raise UserError("test has no effect without data: leave it out, or give data=….")
+        raise UserError(
+            "test has no effect without data: leave it out, or give data=….",
+            "argument-without-effect",
+        )
     if rounds is not None:
         found["num-rounds"] = rounds
     return found

@@ -105,10 +105,15 @@ def label(
         if data is not None:
             overrides["dataset"] = dataset_of(data)
         if not isinstance(clients, int):
-            raise UserError("clients must be a number of clients, unless data is (x, y).")
+            raise UserError(
+                "clients must be a number of clients, unless data is (x, y).",
+                "argument-not-allowed",
+            )
         given, count = np.empty(0, dtype=np.int64), clients
     else:
-        raise UserError("data must be (x, y), or the path or name of a data set.")
+        raise UserError(
+            "data must be (x, y), or the path or name of a data set.", "data-not-readable"
+        )
     if model is not None:
         from fedul_flwr.run.resolve_settings import with_model
 
@@ -134,7 +139,8 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
     if isinstance(clients, int | np.integer):
         if not 1 <= clients <= num_points:
             raise UserError(
-                f"clients = {clients}: there are {num_points} points, one or more each."
+                f"clients = {clients}: there are {num_points} points, one or more each.",
+                "too-few-points",
             )
         order = stream(seed, "clients-of-points").permutation(num_points)
         return [np.sort(part) for part in np.array_split(order, int(clients))]
@@ -146,9 +152,11 @@ def _owners(x: Inputs, known: ClassLabels, points: list[Ints]) -> dict[str, Scal
     """Settings of a run whose clients own these points, which are written to disk."""
     names, labels = known.names, known.numbers
     if not names:
-        raise UserError("y holds no label; one or more points need one.")
+        raise UserError("y holds no label; one or more points need one.", "labels-missing")
     if any("," in name or name != name.strip() for name in names):
-        raise UserError("Names of classes must have no commas, and no spaces around them.")
+        raise UserError(
+            "Names of classes must have no commas, and no spaces around them.", "class-names-wrong"
+        )
     kind = "images" if len(x.shape) == 4 else "vectors"
     digits = len(str(len(points)))
 

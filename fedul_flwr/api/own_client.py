@@ -52,7 +52,9 @@ class PlainClient:
         def data(settings: RunConfig, *others: Any) -> ClientData:
             if settings.method != method:
                 raise UserError(
-                    f"The server runs method {settings.method!r}; this client is one of {method!r}."
+                    f"The server runs method {settings.method!r}; this client is one of "
+                    f"{method!r}.",
+                    "method-mismatch",
                 )
             found = data_class(settings, *others)
             found.content = content  # type: ignore[attr-defined]
@@ -69,7 +71,7 @@ class PlainClient:
 
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise OwnDataError(f"Node config: {value!r} is no number of a client.", "settings")
+        raise OwnDataError(f"Node config: {value!r} is no number of a client.", "node-config-wrong")
     return value
 
 
@@ -81,7 +83,8 @@ class _SetsInMemory(UnlabeledSetData):
         if self.content.priors.shape[1] != self.num_classes:
             raise OwnDataError(
                 f"priors have {self.content.priors.shape[1]} columns; the run has "
-                f"{self.num_classes} classes."
+                f"{self.num_classes} classes.",
+                "class-priors-wrong",
             )
         return self.content
 
@@ -99,7 +102,9 @@ class _PointsInMemory(PartlyLabeledData):
         del folder
         _refuse_other_shape(self.content.inputs, self)
         if (self.content.labels >= self.num_classes).any():
-            raise OwnDataError(f"A label is not below the number of classes, {self.num_classes}.")
+            raise OwnDataError(
+                f"A label is not below the number of classes, {self.num_classes}.", "labels-wrong"
+            )
         return self.content
 
 
@@ -107,7 +112,8 @@ def _refuse_other_shape(inputs: Inputs, data: ClientData) -> None:
     if tuple(inputs.shape[1:]) != data.input_shape:
         raise OwnDataError(
             f"The points have the shape {tuple(inputs.shape[1:])}; the run takes "
-            f"{data.input_shape}."
+            f"{data.input_shape}.",
+            "points-shape",
         )
 
 
@@ -139,16 +145,22 @@ class FedULClient(PlainClient):
     def __init__(self, sets: Sequence[Any], priors: ArrayLike) -> None:
         with own_data():
             if not isinstance(sets, list | tuple) or not sets:
-                raise UserError("sets must be a list of arrays, one for each unlabeled set.")
+                raise UserError(
+                    "sets must be a list of arrays, one for each unlabeled set.",
+                    "argument-not-allowed",
+                )
             parts = [stored_points(part) for part in sets]
             shapes = {part.shape[1:] for part in parts}
             if len(shapes) > 1:
-                raise UserError(f"The points of sets differ in shape: {sorted(shapes)}.")
+                raise UserError(
+                    f"The points of sets differ in shape: {sorted(shapes)}.", "points-shape"
+                )
             table = np.asarray(priors, dtype=np.float64)
             if table.ndim != 2 or len(table) != len(parts):
                 raise UserError(
                     f"priors have the shape {table.shape}; they must be ({len(parts)}, classes), "
-                    "a row for each set."
+                    "a row for each set.",
+                    "class-priors-wrong",
                 )
         inputs = np.concatenate([part[:] for part in parts])
         numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
@@ -164,7 +176,9 @@ class _PartlyLabeledClient(PlainClient):
             points = stored_points(x)
             found = class_labels(y, "y", len(points))
             if found.kind not in ("number", ""):
-                raise UserError("y must hold the numbers of classes, and -1 for no label.")
+                raise UserError(
+                    "y must hold the numbers of classes, and -1 for no label.", "labels-wrong"
+                )
             labels = found.cells()
         new = np.zeros(len(labels), dtype=bool)
         super().__init__(PartlyLabeledPoints(points, np.arange(len(labels)), labels, new))
@@ -207,7 +221,8 @@ def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
         if not isinstance(found, PlainClient):
             raise UserError(
                 f"client_fn returned a {type(found).__name__}; it must return one of "
-                "FedULClient, FedMatchClient and XCLPClient."
+                "FedULClient, FedMatchClient and XCLPClient.",
+                "own-code-result",
             )
         return found.bind(context)
 

@@ -73,7 +73,10 @@ class PlainStrategy(Strategy):
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if base is not None and not isinstance(base, Strategy):
-            raise UserError(f"base is a {type(base).__name__}; it must be a strategy of Flower's.")
+            raise UserError(
+                f"base is a {type(base).__name__}; it must be a strategy of Flower's.",
+                "argument-not-allowed",
+            )
         self._base = copy.copy(base) if base is not None else FedAvg()
         self._shape = DataShape(checked_shape(input_shape), class_names(classes))
         self._settings = self._parsed(model, flat_settings(settings or {}))
@@ -83,7 +86,8 @@ class PlainStrategy(Strategy):
         if self._class.learns_at_server(self._settings):
             raise UserError(
                 f"Strategy {self.method!r} with these settings trains on labels of the server, "
-                "which an app of your own does itself: before start, or between rounds."
+                "which an app of your own does itself: before start, or between rounds.",
+                "method-mismatch",
             )
 
     def _parsed(self, model: str | Build, given: Mapping[str, Scalar]) -> RunConfig:
@@ -91,7 +95,9 @@ class PlainStrategy(Strategy):
             if key in given:
                 raise UserError(
                     f"Setting {key} has no effect in an app of your own: it is an argument, or the "
-                    "app's own business."
+                    "app's own business.",
+                    "setting-without-effect",
+                    setting=key,
                 )
         name, tables = _settings_of(self._base)
         share = float(getattr(self._base, "fraction_train", 1.0))
@@ -179,7 +185,8 @@ class PlainStrategy(Strategy):
             if set(model.state_dict()) != set(arrays):
                 odd = sorted(set(model.state_dict()) ^ set(arrays))[0]
                 raise UserError(
-                    f"initial_arrays and model {self._settings.model!r} differ in {odd!r}."
+                    f"initial_arrays and model {self._settings.model!r} differ in {odd!r}.",
+                    "model-mismatch",
                 )
             buffers = {name for name, _ in model.named_buffers()} & set(arrays)
             nodes, _ = find_nodes(grid, self._settings)
@@ -260,7 +267,10 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """
     found = tuple(shape)
     if len(found) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in found):
-        raise UserError(f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).")
+        raise UserError(
+            f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).",
+            "argument-not-allowed",
+        )
     return found
 
 
@@ -274,7 +284,10 @@ def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
     """
     names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
     if len(names) < 2 or any("," in name or name != name.strip() for name in names):
-        raise UserError(f"classes is {classes!r}; two or more are needed, named without commas.")
+        raise UserError(
+            f"classes is {classes!r}; two or more are needed, named without commas.",
+            "class-names-wrong",
+        )
     return names
 
 
@@ -286,7 +299,8 @@ def reference_of(model: str | Build) -> str:
     if not callable(model) or "<" in name or "." in name:
         raise UserError(
             "model must be a name, or a function (input_shape, num_classes) at the top of a "
-            f"module, so that clients can build the same; it is {model!r}."
+            f"module, so that clients can build the same; it is {model!r}.",
+            "argument-not-allowed",
         )
     return f"{model.__module__}:{name}"
 

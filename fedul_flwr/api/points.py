@@ -67,13 +67,18 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     if is_of(values, "torch", "Tensor"):
         values = _tensor_array(values, what)
     elif hasattr(values, "toarray"):
-        raise UserError(f"{what} is sparse; it must be dense: its method toarray() makes it so.")
+        raise UserError(
+            f"{what} is sparse; it must be dense: its method toarray() makes it so.",
+            "data-not-readable",
+        )
     try:
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
             values = np.ma.filled(values.astype(np.float64), np.nan)
         found = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
-        raise UserError(f"{what} must be an array of numbers, all points of one shape.") from None
+        raise UserError(
+            f"{what} must be an array of numbers, all points of one shape.", "data-not-readable"
+        ) from None
     return _of_numbers(found) if found.dtype == object else found
 
 
@@ -81,7 +86,8 @@ def _stacked(parts: Sequence[NDArray[Any]], what: str) -> NDArray[Any]:
     shapes = sorted({part.shape for part in parts})
     if len(shapes) > 1:
         raise UserError(
-            f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be alike."
+            f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be alike.",
+            "points-shape",
         )
     return np.stack(parts)
 
@@ -90,7 +96,9 @@ def _tensor_array(tensor: Any, what: str) -> NDArray[Any]:
     import torch
 
     if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
-        raise UserError(f"{what} is a tensor without plain numbers; it must be dense.")
+        raise UserError(
+            f"{what} is a tensor without plain numbers; it must be dense.", "data-not-readable"
+        )
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     # NumPy has no bfloat16.
     narrow = tensor.is_floating_point() and tensor.element_size() < 4
@@ -132,7 +140,8 @@ def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
         if not is_picture(picture):
             raise UserError(
                 f"{what} holds a {type(picture).__name__} at {place} and pictures elsewhere; all "
-                "points must be of one kind."
+                "points must be of one kind.",
+                "points-type",
             )
         kept = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
         content = BytesIO()
@@ -159,20 +168,22 @@ def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
     """
     array = as_array(points, what)
     if array.dtype.kind not in "fiub":
-        raise UserError(f"{what} holds {array.dtype}; it must hold numbers: {FORMS}.")
+        raise UserError(
+            f"{what} holds {array.dtype}; it must hold numbers: {FORMS}.", "points-type"
+        )
     if array.ndim == 2:
         refuse_too_wide(array.shape[1], what)
         return array.astype(np.float64 if array.itemsize > 4 else np.float32)
     if array.ndim == 3:
         array = array[..., np.newaxis]
     if array.ndim != 4 or 0 in array.shape[1:]:
-        raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.")
+        raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
     channels = (1, 3)
     of_torch = is_of(points, "torch", "Tensor") and as_array(points).ndim == 4
     if array.shape[1] in channels and (of_torch or array.shape[3] not in channels):
         array = array.transpose(0, 2, 3, 1)
     if array.shape[3] not in channels:
-        raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.")
+        raise UserError(f"{what} has the shape {array.shape}; it must be {FORMS}.", "points-shape")
     return _bytes(array, what)
 
 
@@ -181,7 +192,9 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
         return images
     if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
         found = images.dtype if images.dtype.kind != "f" else "numbers outside of [0, 1], or NaN"
-        raise UserError(f"{what} holds {found}; images must be uint8, or floats in [0, 1].")
+        raise UserError(
+            f"{what} holds {found}; images must be uint8, or floats in [0, 1].", "points-type"
+        )
     return np.rint(images.astype(np.float64) * 255).astype(np.uint8)
 
 
@@ -205,7 +218,9 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
         columns = [_plain_type(table.column(place)) for place in range(len(names))]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"{what} has several columns called {twice!r}; give each its own name.")
+        raise UserError(
+            f"{what} has several columns called {twice!r}; give each its own name.", "name-twice"
+        )
     return pa.table(dict(zip(names, columns, strict=True)))
 
 
@@ -232,7 +247,8 @@ def _arrow_column(column: Any, name: str, what: str) -> Any:
         kinds = sorted({type(value).__name__ for value in column.dropna()})
         raise UserError(
             f"Column {name!r} of {what} holds values of the type {' and '.join(kinds)}; a column "
-            "must have numbers or texts, and one kind of them."
+            "must have numbers or texts, and one kind of them.",
+            "column-type",
         ) from None
 
 
@@ -284,7 +300,7 @@ def stored_points(
         if shape is None:
             shape = opened.survey().shape(where)
         if len(shape) != 3:
-            raise UserError("x holds pictures; the model takes vectors.")
+            raise UserError("x holds pictures; the model takes vectors.", "points-shape")
     elif is_frame(points):
         from fedul_flwr.data.table_files import arrow_features, in_memory
 
@@ -300,7 +316,8 @@ def stored_points(
         if len(shape) != array.ndim - 1:
             kinds = {1: "vectors", 3: "images"}
             raise UserError(
-                f"x holds {kinds[array.ndim - 1]}; the model takes {kinds[len(shape)]}."
+                f"x holds {kinds[array.ndim - 1]}; the model takes {kinds[len(shape)]}.",
+                "points-shape",
             )
     (found,) = as_points([opened], shape or (1,), options)
     if shape is None:
@@ -320,6 +337,7 @@ def _named_by_place(table: Any, options: TableOptions, where: str) -> Any:
     if table.num_columns != count:
         raise UserError(
             f"{where} has {table.num_columns} columns; the model was trained on vectors of {count} "
-            "numbers."
+            "numbers.",
+            "points-shape",
         )
     return table.rename_columns(list(columns.names))

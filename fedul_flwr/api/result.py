@@ -157,7 +157,9 @@ class Result(TrainedModel):
         figures = run_figures(self._read())
         if not figures or (name and name not in figures):
             known = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
-            raise UserError(f"The run in {self.directory} has no figure {name!r}: {known}.")
+            raise UserError(
+                f"The run in {self.directory} has no figure {name!r}: {known}.", "unknown-name"
+            )
         return shown(figures[name or next(iter(figures))])
 
     def save(self, path: str | Path) -> Path:
@@ -170,7 +172,9 @@ class Result(TrainedModel):
         """
         place = user_path(path)
         if place.exists():
-            raise UserError(f"{place} exists: name a new directory to save the run to.")
+            raise UserError(
+                f"{place} exists: name a new directory to save the run to.", "file-exists"
+            )
         shutil.copytree(self.directory, place)
         return place
 

@@ -94,7 +94,10 @@ def run(
     from fedul_flwr.engine import simulate as engines
 
     if engine not in get_args(Engine):
-        raise UserError(f"engine = {engine!r}: must be one of {', '.join(get_args(Engine))}.")
+        raise UserError(
+            f"engine = {engine!r}: must be one of {', '.join(get_args(Engine))}.",
+            "argument-not-allowed",
+        )
     config = resolve(overrides, Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
@@ -236,12 +239,16 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
             for _, row in listed.iterrows()
         ]
     except (KeyError, ValueError, OSError) as error:
-        raise UserError(f"{directory} has no readable tables of a comparison ({error}).") from None
+        raise UserError(
+            f"{directory} has no readable tables of a comparison ({error}).", "file-damaged"
+        ) from None
     root, results, clients = directory.resolve(), [], 0
     for name, seed, place in places:
         folder = (root / place).resolve()
         if not folder.is_relative_to(root):
-            raise UserError(f"{directory / _FILES[1]} names {place!r}, which is not below it.")
+            raise UserError(
+                f"{directory / _FILES[1]} names {place!r}, which is not below it.", "file-damaged"
+            )
         run = read_run(folder)
         if not trust_modules:
             require_trusted_modules(folder, run.settings, "use trust_modules=True")
@@ -295,13 +302,19 @@ def compare(
     from fedul_flwr.results.tracking import refuse_missing
 
     if engine not in ("processes", "in-process"):
-        raise UserError(f"engine = {engine!r}: compare takes 'processes' or 'in-process'.")
+        raise UserError(
+            f"engine = {engine!r}: compare takes 'processes' or 'in-process'.",
+            "argument-not-allowed",
+        )
     rows = _rows(methods)
     shared = settings_of_call(settings, data, test, rounds, clients)
     count = number_of_clients(clients) or DEFAULT_CLIENTS
     numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
-        raise UserError(f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.")
+        raise UserError(
+            f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.",
+            "argument-not-allowed",
+        )
     name = "-".join(map(trial_plan.slug, rows))
     place = user_path(output or Path("runs") / f"compare-{name}")
     with naming_data(str(shared.get("dataset", ""))):
@@ -337,8 +350,10 @@ def _rows(
         own = {"method": method} if isinstance(method, str) else dict(method)
         name = str(own.pop("name", own.get("method", "fedul")))
         if name in rows:
-            raise UserError(f"methods has {name!r} twice: give each run a name, {{'name': …}}.")
+            raise UserError(
+                f"methods has {name!r} twice: give each run a name, {{'name': …}}.", "name-twice"
+            )
         rows[name] = flat_settings(own)
     if not rows:
-        raise UserError("methods is empty; name one or more.")
+        raise UserError("methods is empty; name one or more.", "argument-not-allowed")
     return rows

@@ -63,7 +63,9 @@ def compare(
 ) -> None:
     """Compare methods on the same splits and seeds; the same command resumes a stopped one."""
     if (runs is None) == (methods is None):
-        raise UserError("compare takes either --runs FILE or --methods a,b,c.")
+        raise UserError(
+            "compare takes either --runs FILE or --methods a,b,c.", "options-contradict"
+        )
     from fedul_flwr.experiments import compare_files, trial_plan
     from fedul_flwr.experiments.compare_table import parse_measures, print_rows
     from fedul_flwr.results.tracking import refuse_missing

@@ -106,13 +106,9 @@ def check(
     from fedul_flwr.config.overrides import parse_overrides
     from fedul_flwr.deploy.check import check_owner
 
-    try:
-        overrides = parse_overrides(run_config or [])
-        for line in check_owner(node_config, overrides, Path.cwd(), class_names, input_shape):
-            typer.echo(line)
-    except UserError as error:
-        typer.echo(f"{error.refusal}: {error}", err=True)
-        raise typer.Exit(1) from None
+    overrides = parse_overrides(run_config or [])
+    for line in check_owner(node_config, overrides, Path.cwd(), class_names, input_shape):
+        typer.echo(line)
 
 
 @deploy.command(
@@ -137,7 +133,7 @@ def columns(
     from fedul_flwr.deploy.propose_columns import propose_columns
 
     if output is not None and output.exists():
-        raise UserError(f"{output} exists: name a new file, or delete it.")
+        raise UserError(f"{output} exists: name a new file, or delete it.", "file-exists")
     found = propose_columns(folders, label_column)
     for line in found.lines():
         typer.echo(line, err=output is None)

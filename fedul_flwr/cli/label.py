@@ -50,7 +50,11 @@ def label(
     overrides = {"method": _METHOD, **parse_overrides(run_config or [])}
     method = str(overrides["method"])
     if find_method(method).trains:
-        raise UserError(f"Setting method = {method!r} trains a model: use fedul-flwr run.")
+        raise UserError(
+            f"Setting method = {method!r} trains a model: use fedul-flwr run.",
+            "method-mismatch",
+            setting="method",
+        )
     if output is not None:
         overrides["output"] = str(output)
     if model is not None:

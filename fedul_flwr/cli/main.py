@@ -44,7 +44,7 @@ class _Group(Group):
             sentence = in_one_sentence(error)
             if sentence is None:
                 raise
-            typer.echo(f"Error: {sentence}", err=True)
+            typer.echo(f"Error: {sentence.with_code}", err=True)
             raise typer.Exit(1) from None
 
 

@@ -108,12 +108,18 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
         name, sign, path = value.partition("=")
         if not (name and sign and path):
             raise UserError(
-                f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist."
+                f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist.",
+                "option-not-allowed",
+                option="--dataset",
             )
         user_path(path)  # refuses what no folder can be called
         place = Path(path).expanduser()
         if not place.is_dir():
-            raise UserError(f"--dataset {value!r}: {place} is not a folder.")
+            raise UserError(
+                f"--dataset {value!r}: {place} is not a folder.",
+                "folder-missing",
+                option="--dataset",
+            )
         found[name] = place
     return found
 
@@ -133,7 +139,9 @@ def refuse_given(options: Mapping[str, object], where: str) -> None:
     """
     for option, given in options.items():
         if given:
-            raise UserError(f"{option} has no effect {where}.")
+            raise UserError(
+                f"{option} has no effect {where}.", "option-without-effect", option=option
+            )
 
 
 @contextlib.contextmanager

@@ -79,9 +79,9 @@ def reproduce(
 ) -> None:
     """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
     if [table is not None, render, show].count(True) != 1:
-        raise UserError("reproduce takes one of TABLE, --render and --list.")
+        raise UserError("reproduce takes one of TABLE, --render and --list.", "options-contradict")
     if column is not None and table is None:
-        raise UserError("--print takes a TABLE.")
+        raise UserError("--print takes a TABLE.", "option-without-effect", option="--print")
     if show:
         _list(experiments, results)
         return
@@ -186,7 +186,10 @@ def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int)
     """Run ``count`` stored trials again; the exit code is 1 if there are none."""
     keys = [key for key in task.file.read() if key[0] in rows and key[1] in columns]
     if not keys:
-        raise UserError(f"{task.file.path} has no result of these rows and columns to verify.")
+        raise UserError(
+            f"{task.file.path} has no result of these rows and columns to verify.",
+            "result-file-wrong",
+        )
     plans = [
         plan
         for seed in sorted({seed for _, _, seed in keys})

@@ -198,7 +198,11 @@ def _search_settings(
         run_searches(tasks, file, row, 1, typer.echo, lambda _: command)
     chosen = read_searches(file)[row, ""]["chosen"]
     if chosen is None:
-        raise UserError(f"--tune {trials}: no trial was complete; {file} says why.")
+        raise UserError(
+            f"--tune {trials}: no trial was complete; {file} says why.",
+            "search-failed",
+            option="--tune",
+        )
     found: dict[str, Scalar] = dict(chosen["settings"])
     values = ", ".join(f"{key} {value}" for key, value in found.items())
     typer.echo(f"Chosen by the search: {values or 'the settings as they were'} ({file}).")

@@ -86,7 +86,7 @@ def tune(
 ) -> None:
     """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
     if (table is None) == (runs is None):
-        raise UserError("tune takes either TABLE or --runs FILE.")
+        raise UserError("tune takes either TABLE or --runs FILE.", "options-contradict")
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.experiments.search import plan_searches, require_optuna
     from fedul_flwr.experiments.search_file import run_searches
@@ -163,7 +163,9 @@ def _table(
     table = read_table(experiments, name)
     size: Size = "quick" if quick else "full"
     if table.settings.benchmark:
-        raise UserError(f"A benchmark measures {name}: there is nothing to search.")
+        raise UserError(
+            f"A benchmark measures {name}: there is nothing to search.", "nothing-to-search"
+        )
     chosen = pick(columns, list(table.columns), "column")
     option = ["--quick"] if quick else []
     return _Target(

@@ -184,12 +184,14 @@ class Settings(BaseModel):
         for key, value in values.items():
             if isinstance(value, int) and abs(value) >= 2**63:  # Flower's messages have 64 bits
                 raise UserError(
-                    f"{cls.noun.capitalize()} {prefix}{key} = {shown(value)}: must fit in 64 bits."
+                    f"{cls.noun.capitalize()} {prefix}{key} = {shown(value)}: must fit in 64 bits.",
+                    "setting-out-of-range",
+                    setting=prefix + key,
                 )
         try:
             return cls.model_validate(dict(values))
         except ValidationError as err:
-            raise UserError(_sentence(err, prefix, cls)) from None
+            raise _refused(err, prefix, cls) from None
 
     def to_flat(self, prefix: str = "") -> dict[str, Scalar]:
         """Every key with its value."""
@@ -200,9 +202,21 @@ def unknown_key(
     key: str, known: Iterable[str], noun: str = Settings.noun, page: str = Settings.page
 ) -> UserError:
     """An error for an unknown key that suggests the most similar known one."""
-    return UserError(f"Unknown {noun} {key!r}{nearest(key, known) or f'; {page} lists all.'}")
+    return UserError(
+        f"Unknown {noun} {key!r}{nearest(key, known) or f'; {page} lists all.'}",
+        "unknown-name",
+        name=key,
+    )
 
 
+_CODES = {
+    "int_type": "setting-wrong-type",
+    "float_type": "setting-wrong-type",
+    "string_type": "setting-wrong-type",
+    "bool_type": "setting-wrong-type",
+    "literal_error": "setting-not-a-choice",
+    "value_error": "setting-not-allowed",
+}
 _TYPES = {
     "int_type": "must be a whole number",
     "float_type": "must be a number",
@@ -212,7 +226,7 @@ _TYPES = {
 }
 
 
-def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
+def _refused(error: ValidationError, prefix: str, kind: type[Settings]) -> UserError:
     noun = kind.noun
     first = error.errors()[0]
     key = prefix + ".".join(str(part) for part in first["loc"])
@@ -240,8 +254,12 @@ def _sentence(error: ValidationError, prefix: str, kind: type[Settings]) -> str:
     if not rule.endswith("?"):
         rule += "."
     if not first["loc"]:  # a rule over several keys; its message names them
-        return f"{noun.capitalize()} {rule}"
-    return f"{noun.capitalize()} {key} = {shown(first['input'])}: {rule}"
+        return UserError(f"{noun.capitalize()} {rule}", "settings-contradict")
+    return UserError(
+        f"{noun.capitalize()} {key} = {shown(first['input'])}: {rule}",
+        _CODES.get(first["type"], "setting-out-of-range"),
+        setting=key,
+    )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

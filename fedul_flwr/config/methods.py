@@ -246,7 +246,8 @@ class Method:
             if not kind.table:
                 raise UserError(
                     f"Method {self.name!r}: settings class {kind.__name__} names no table; "
-                    f"give it table = {self.name!r}."
+                    f"give it table = {self.name!r}.",
+                    "own-method-wrong",
                 )
 
     @property
@@ -507,9 +508,15 @@ def find_method(name: str) -> Method:
         hint = nearest(name, METHODS)
         raise UserError(
             f"Setting method = {shown(name)}: must be one of {', '.join(METHODS)} "
-            f"or 'package.module:NAME'{hint or '.'}"
+            f"or 'package.module:NAME'{hint or '.'}",
+            "unknown-name",
+            setting="method",
         )
     found = load_reference(name, "method")
     if not isinstance(found, Method):
-        raise UserError(f"Setting method = {name!r} is no Method of fedul_flwr.config.methods.")
+        raise UserError(
+            f"Setting method = {name!r} is no Method of fedul_flwr.config.methods.",
+            "own-method-wrong",
+            setting="method",
+        )
     return found

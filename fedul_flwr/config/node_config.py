@@ -114,7 +114,9 @@ class OwnerLimits(Settings):
     def _refusal(self, setting: str, limit: str) -> UserError:
         return UserError(
             f"The node's owner does not allow {setting}: its node config has "
-            f"{limit} = {self.limits[limit]!r}."
+            f"{limit} = {self.limits[limit]!r}.",
+            "owner-does-not-allow",
+            limit=limit,
         )
 
     @property
@@ -190,7 +192,9 @@ def _refuse_simulated(xclp: XCLPSettings) -> None:
     if xclp.secure in FOR_SIMULATIONS:
         raise UserError(
             f"Setting xclp.secure = {xclp.secure!r} is for simulations alone: among owners one "
-            "that lies could read the others' codes. Choose 'rlwe'."
+            "that lies could read the others' codes. Choose 'rlwe'.",
+            "setting-for-simulations",
+            setting="xclp.secure",
         )
 
 
@@ -244,7 +248,7 @@ class NodeConfig(OwnerLimits):
         try:
             return super().parse(values, prefix)
         except UserError as error:
-            raise OwnDataError(str(error), "settings") from None
+            raise OwnDataError(str(error), error.code, **error.values) from None
 
     @model_validator(mode="after")
     def _check_partition(self) -> Self:
@@ -276,11 +280,14 @@ class NodeConfig(OwnerLimits):
         if self.format not in ("auto", *allowed):
             raise OwnDataError(
                 f"Node config format = {self.format!r}: method {method!r} reads "
-                f"{' or '.join(map(repr, allowed))}."
+                f"{' or '.join(map(repr, allowed))}.",
+                "setting-not-a-choice",
+                setting="format",
             )
         if self.known_labels and allowed == SET_FORMATS:
             raise OwnDataError(
                 f"Node config known-labels = {self.known_labels!r}: method {method!r} learns from "
                 "unlabeled sets and reads no labels.",
-                "settings",
+                "setting-without-effect",
+                setting="known-labels",
             )

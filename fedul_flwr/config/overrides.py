@@ -51,7 +51,9 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
             if pair is None:
                 raise UserError(
                     f"--run-config {value!r} cannot be read from {value[position:].strip()!r} on: "
-                    "it takes key=value pairs or the path of a .toml file."
+                    "it takes key=value pairs or the path of a .toml file.",
+                    "setting-not-readable",
+                    option="--run-config",
                 )
             settings |= flatten(_parse_pair(*pair.groups()))
             position = pair.end()
@@ -66,7 +68,9 @@ def _parse_pair(key: str, value: str) -> dict[str, Any]:
             return tomllib.loads(f'{key} = "{value}"')
         raise UserError(
             f"Setting {key}={value[:100]} is not valid: "
-            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value[:100]}\"'."
+            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value[:100]}\"'.",
+            "setting-not-readable",
+            setting=key,
         ) from None
 
 
@@ -74,13 +78,17 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Content of a TOML file; UserError if it cannot be read."""
     text = read_text(path)
     if text is None:
-        raise UserError(f"{path} cannot be read: No such file or directory.")
+        raise UserError(f"{path} cannot be read: No such file or directory.", "file-missing")
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise UserError(f"{path} is not a valid TOML file: it is nested too deeply.") from None
+        raise UserError(
+            f"{path} is not a valid TOML file: it is nested too deeply.", "file-syntax"
+        ) from None
     except ValueError as error:
-        raise UserError(f"{path} is not a valid TOML file: {reason(error)}.") from None
+        raise UserError(
+            f"{path} is not a valid TOML file: {reason(error)}.", "file-syntax"
+        ) from None
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
@@ -93,7 +101,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | f
     """
     flat: dict[str, bool | int | float | str] = {}
     if prefix.count(".") > 2:  # no setting lies so deep
-        raise UserError(f"Setting {prefix[:100]}… lies in too many tables.")
+        raise UserError(f"Setting {prefix[:100]}… lies in too many tables.", "setting-not-readable")
     for key, value in table.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{key}.")
@@ -101,6 +109,7 @@ def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | f
             flat[prefix + key] = value
         else:
             raise UserError(
-                f"Setting {prefix}{key} = {value!r} must be true, false, a number or text."
+                f"Setting {prefix}{key} = {value!r} must be true, false, a number or text.",
+                "setting-wrong-type",
             )
     return flat

@@ -38,21 +38,27 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     if chosen == "federation" and not asks_clients:
         raise UserError(
             f"Setting standardize = 'federation': no client takes part in method "
-            f"{settings.method!r}; 'owner' takes the server's own means and scales."
+            f"{settings.method!r}; 'owner' takes the server's own means and scales.",
+            "setting-needs-clients",
+            setting="standardize",
         )
     clipping = settings[DPSettings].clipping
     if chosen == "federation" and clipping != "none":
         raise UserError(
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
             f"of their columns, which dp.clipping = {clipping!r} does not protect: set it to "
-            "'owner', 'constants' or 'none'."
+            "'owner', 'constants' or 'none'.",
+            "setting-breaks-privacy",
+            setting="standardize",
         )
     codes = settings.find(XCLPSettings)
     if chosen == "federation" and codes and codes.codes_epsilon > 0:
         raise UserError(
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
             "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
-            "'constants' or 'none'."
+            "'constants' or 'none'.",
+            "setting-breaks-privacy",
+            setting="standardize",
         )
     how = settings.standardize_sum
     if chosen == "federation" and how == "auto":
@@ -83,12 +89,16 @@ def refuse_other_kind(
         raise UserError(
             "Setting measure-forgetting = true needs the clients' points as they see them, and "
             "with standardize = 'owner' the server does not have their means and scales: leave it "
-            "out."
+            "out.",
+            "settings-contradict",
+            setting="measure-forgetting",
         )
     if settings.standardize == "constants" and settings.features:
         raise UserError(
             "Setting standardize = 'constants' takes means and scales of columns, and features "
-            "have none: choose 'owner' or 'federation'."
+            "have none: choose 'owner' or 'federation'.",
+            "settings-contradict",
+            setting="standardize",
         )
     inputs = kind_of(model_shape or input_shape)
     settings.require_effect({"points": kind_of(input_shape), "inputs": inputs})
@@ -96,7 +106,9 @@ def refuse_other_kind(
         if settings.augment in VIEWS[other]:
             raise UserError(
                 f"Setting augment = {settings.augment!r} is for {other}, and the data are "
-                f"{inputs}: choose {any_of([repr(view) for view in ('none', *VIEWS[inputs])])}."
+                f"{inputs}: choose {any_of([repr(view) for view in ('none', *VIEWS[inputs])])}.",
+                "setting-unfit-for-data",
+                setting="augment",
             )
 
 

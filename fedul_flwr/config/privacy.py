@@ -51,12 +51,16 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
     if settings.base not in PLAIN_MEANS:
         raise UserError(
             f"{choice} base = 'fedavg' or 'fedprox', not {settings.base!r}: "
-            "epsilon is known for a plain mean only."
+            "epsilon is known for a plain mean only.",
+            "setting-breaks-privacy",
+            setting="base",
         )
     if settings.client_weights != "uniform":
         raise UserError(
             f"{choice} client-weights = 'uniform', not {settings.client_weights!r}: "
-            "a client must not weigh more than its share of the noise covers."
+            "a client must not weigh more than its share of the noise covers.",
+            "setting-breaks-privacy",
+            setting="client-weights",
         )
     if settings.secure_sum == "on":
         raise UserError(
@@ -66,5 +70,7 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
     if settings.test_prior == "sets":
         raise UserError(
             f"{choice} a test-prior other than 'sets', "
-            "which tells everybody the mean of the clients' class priors without noise."
+            "which tells everybody the mean of the clients' class priors without noise.",
+            "setting-breaks-privacy",
+            setting="test-prior",
         )

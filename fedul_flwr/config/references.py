@@ -53,23 +53,33 @@ def load_reference(reference: str, setting: str) -> Any:
         if own not in sys.path:
             sys.path.append(own)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
-        raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
+        raise UserError(
+            f"Setting {setting} = {reference!r}: must be 'package.module:name'.",
+            "reference-wrong",
+            setting=setting,
+        )
     with own_code(f"Setting {setting} = {reference!r}"):
         try:
             imported = importlib.import_module(module)
         except ImportError as err:
             raise UserError(
-                f"Setting {setting} = {reference!r}: cannot import it ({err})."
+                f"Setting {setting} = {reference!r}: cannot import it ({err}).",
+                "reference-wrong",
+                setting=setting,
             ) from err
     if _is_ours(imported):
         raise UserError(
-            f"Setting {setting} = {reference!r}: its name is 'fedul_flwr.{reference}', everywhere."
+            f"Setting {setting} = {reference!r}: its name is 'fedul_flwr.{reference}', everywhere.",
+            "reference-wrong",
+            setting=setting,
         )
     try:
         return getattr(imported, attribute)
     except AttributeError:
         raise UserError(
-            f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}."
+            f"Setting {setting} = {reference!r}: module {module!r} has no {attribute!r}.",
+            "reference-wrong",
+            setting=setting,
         ) from None
 
 
@@ -113,7 +123,7 @@ def own_code(what: str) -> Iterator[None]:
         place = _last_place(error)
         why = " ".join(str(error).split())
         raised = f"{type(error).__name__}{f': {why}' if why else ''}".rstrip(".")
-        raise UserError(f"{what} raises {raised}{place}.") from error
+        raise UserError(f"{what} raises {raised}{place}.", "own-code-failed") from error
 
 
 def own_error(error: BaseException, what: str) -> UserError | None:
@@ -121,7 +131,9 @@ def own_error(error: BaseException, what: str) -> UserError | None:
     frames = traceback.extract_tb(error.__traceback__)
     if not any(_is_own(frame.filename) for frame in frames):
         return None
-    return UserError(f"{what} stopped in your own code: {error_in_words(error)}.")
+    return UserError(
+        f"{what} stopped in your own code: {error_in_words(error)}.", "own-code-failed"
+    )
 
 
 def error_in_words(error: BaseException) -> str:

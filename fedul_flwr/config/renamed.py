@@ -136,7 +136,8 @@ def with_rounds(flat: Mapping[str, Any]) -> dict[str, Any]:
 
     if settings.get(ROUNDS, rounds) not in (rounds, SharedSettings().num_rounds):
         raise UserError(
-            f"Settings {FLOWER_ROUNDS} and {ROUNDS} are two names of one: leave one of them out."
+            f"Settings {FLOWER_ROUNDS} and {ROUNDS} are two names of one: leave one of them out.",
+            "settings-contradict",
         )
     return settings | {ROUNDS: rounds}
 

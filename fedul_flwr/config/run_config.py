@@ -48,7 +48,9 @@ class Ineffective(NamedTuple):
         """The error that says so."""
         value = str(self.value).lower() if isinstance(self.value, bool) else repr(self.value)
         return UserError(
-            f"Setting {self.key} = {value} has an effect only {self.only}: leave it out."
+            f"Setting {self.key} = {value} has an effect only {self.only}: leave it out.",
+            "setting-without-effect",
+            setting=self.key,
         )
 
 
@@ -208,11 +210,15 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
         if shared.method in METHODS:
             raise UserError(
                 f"Setting method-options is for methods of your own; "
-                f"{shared.method!r} has the table {shared.method!r}."
+                f"{shared.method!r} has the table {shared.method!r}.",
+                "setting-without-effect",
+                setting="method-options",
             )
         if method.name not in used:
             raise UserError(
-                f"Setting method-options: method {shared.method!r} has no table {method.name!r}."
+                f"Setting method-options: method {shared.method!r} has no table {method.name!r}.",
+                "own-method-wrong",
+                setting="method-options",
             )
         values[method.name] = _parse_options(shared.method_options)
     sections = {
@@ -223,7 +229,9 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     if renews_by_steps and shared.optimizer != "sgd":
         raise UserError(
             "Setting scaffold.option = 'II' needs optimizer = 'sgd', for its formula holds for SGD "
-            "only; scaffold.option = 'I' goes with every optimizer."
+            "only; scaffold.option = 'I' goes with every optimizer.",
+            "settings-contradict",
+            setting="scaffold.option",
         )
     privacy = sections.get("dp")
     if isinstance(privacy, DPSettings):
@@ -284,19 +292,23 @@ def _resume(
 ) -> RunConfig:
     written = read_object(directory / "config.json")
     if written is None:
-        raise UserError(f"{directory} holds no interrupted run: config.json is missing.")
+        raise UserError(
+            f"{directory} holds no interrupted run: config.json is missing.", "run-missing"
+        )
     saved = written.get("settings")
     if not isinstance(saved, dict) or not saved:
         raise UserError(
             f'{directory / "config.json"} is damaged: it needs the object "settings". Restore it, '
-            "or begin anew in another output."
+            "or begin anew in another output.",
+            "file-damaged",
         )
     saved = current_names(saved)
     require_trusted_modules(directory, saved, name_again(saved), overrides)
     for key in old_keys(saved):
         raise UserError(
             f"The run in {directory} has {key} = {saved[key]!r}, and {what_is_now(key)}: resume it "
-            "with the version that began it."
+            "with the version that began it.",
+            "setting-removed",
         )
     saved = {key: value for key, value in saved.items() if key in defaults}
     given = dict(overrides)
@@ -317,11 +329,15 @@ def _resume(
     refused = sorted(set(asked) - {"num-rounds"})
     if refused:
         raise UserError(
-            f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can)."
+            f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can).",
+            "setting-fixed-by-run",
         )
     output = overrides.get("output")
     if output and user_path(str(output), base_dir) != directory:
-        raise UserError("Settings output and resume exclude each other: a run resumes in place.")
+        raise UserError(
+            "Settings output and resume exclude each other: a run resumes in place.",
+            "settings-contradict",
+        )
     place = {"resume": str(directory), "output": str(directory)}
     return parse_flat({**defaults, **saved, **asked, **place})
 
@@ -364,7 +380,8 @@ def refuse_existing(output: Path) -> None:
     metrics = output / METRICS
     if (output / LAST_MODEL).exists() or (metrics.is_file() and metrics.stat().st_size):
         raise UserError(
-            f"{output} holds a run already: name another output, or continue it with resume."
+            f"{output} holds a run already: name another output, or continue it with resume.",
+            "run-exists",
         )
 
 
@@ -402,7 +419,9 @@ def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[S
 def _unknown(key: str) -> UserError:
     now = what_is_now(key)
     return (
-        UserError(f"Unknown setting {key!r}: {now}.") if now else unknown_key(key, default_flat())
+        UserError(f"Unknown setting {key!r}: {now}.", "setting-removed")
+        if now
+        else unknown_key(key, default_flat())
     )
 
 
@@ -452,5 +471,7 @@ def _parse_options(text: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError:
         raise UserError(
             f"Setting method-options = {text!r}: must be 'key=value key=value …' "
-            "with TOML values and no spaces inside a value."
+            "with TOML values and no spaces inside a value.",
+            "setting-not-readable",
+            setting="method-options",
         ) from None

@@ -106,12 +106,14 @@ def require_trusted_modules(
             raise UserError(
                 f"{directory} names the module {module!r}, which would run as you, and is not "
                 f"known to be of a run of yours on this machine: if you trust that module, "
-                f"{remedy}."
+                f"{remedy}.",
+                "module-not-trusted",
             )
         if overrides is not None and folders[module] not in ("", str(module_folder())):
             raise UserError(
                 f"{directory} names the module {module!r}, which that run took from "
-                f"{folders[module]}: set {USER_PATH} to that folder, or {remedy}."
+                f"{folders[module]}: set {USER_PATH} to that folder, or {remedy}.",
+                "module-not-trusted",
             )
     return next((Path(folders[module]) for module in sorted(named) if folders[module]), None)
 

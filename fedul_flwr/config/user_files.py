@@ -20,10 +20,10 @@ def regular_file(path: Path) -> Path:
     try:
         special = path.exists() and not path.is_file()
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {reason(error)}.") from None
+        raise UserError(f"{path} cannot be read: {reason(error)}.", "file-not-readable") from None
     if special:
         what = "a folder" if path.is_dir() else "a pipe or a device"
-        raise UserError(f"{path} cannot be read: it is {what}, not a file.")
+        raise UserError(f"{path} cannot be read: it is {what}, not a file.", "file-not-readable")
     return path
 
 
@@ -39,7 +39,9 @@ def user_path(named: str | Path, base: Path = Path()) -> Path:
         path = (base / Path(named).expanduser()).resolve()
         path.exists()  # raises an error for a name that is too long
     except (OSError, ValueError, RuntimeError) as error:  # a loop of links; a user without a home
-        raise UserError(f"{str(named)!r} cannot be used as a path: {reason(error)}.") from None
+        raise UserError(
+            f"{str(named)!r} cannot be used as a path: {reason(error)}.", "path-not-usable"
+        ) from None
     return path
 
 
@@ -55,14 +57,19 @@ def read_text(path: Path, errors: str = "strict", newline: str | None = None) ->
         with regular_file(path).open(encoding="utf-8-sig", errors=errors, newline=newline) as file:
             text = file.read(LARGEST_TEXT)
             if file.read(1):
-                raise UserError(f"{path} cannot be read: it is larger than {LARGEST_TEXT} bytes.")
+                raise UserError(
+                    f"{path} cannot be read: it is larger than {LARGEST_TEXT} bytes.",
+                    "file-too-large",
+                )
             return text
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not UTF-8 text (byte {error.start}).") from error
+        raise UserError(
+            f"{path} is not UTF-8 text (byte {error.start}).", "file-not-utf8"
+        ) from error
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.", "file-not-readable") from error
 
 
 def read_object(path: Path) -> dict[str, Any] | None:
@@ -78,7 +85,7 @@ def read_object(path: Path) -> dict[str, Any] | None:
         return None
     value = parse_json(text, f"{path}, line {{line}}")
     if not isinstance(value, dict):
-        raise UserError(f"{path}, line 1: must hold a JSON object.")
+        raise UserError(f"{path}, line 1: must hold a JSON object.", "file-syntax")
     return value
 
 
@@ -99,7 +106,9 @@ def parse_json(text: str, where: str) -> Any:
     except (ValueError, RecursionError) as error:  # also a number of 5000 digits
         line = str(getattr(error, "lineno", 1))
         why = getattr(error, "msg", "nested too deeply or a number is too long")
-        raise UserError(f"{where.replace('{line}', line)}: not valid JSON ({why}).") from error
+        raise UserError(
+            f"{where.replace('{line}', line)}: not valid JSON ({why}).", "file-syntax"
+        ) from error
 
 
 def reason(error: Exception) -> str:

@@ -67,11 +67,16 @@ class ArrowTable:
             what = f"Several columns of {self.where} are called {name!r}: rename them"
             if not name:
                 what = f"A column of {self.where} has no name: give it one"
-            raise UserError(f"{what}, or name the columns that the run uses in a columns file.")
+            raise UserError(
+                f"{what}, or name the columns that the run uses in a columns file.",
+                "column-missing",
+            )
 
     def refuse(self, what: str) -> UserError:
         """Return an error about a missing column that lists the existing ones."""
-        return UserError(f"{self.where} has {what}; its columns are: {', '.join(self.names)}.")
+        return UserError(
+            f"{self.where} has {what}; its columns are: {', '.join(self.names)}.", "column-missing"
+        )
 
     @property
     def names(self) -> list[str]:
@@ -223,7 +228,9 @@ def _readable_parquet(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} cannot be read as a parquet file; it may be damaged.") from error
+        raise UserError(
+            f"{path} cannot be read as a parquet file; it may be damaged.", "file-not-readable"
+        ) from error
 
 
 def image_column(table: ArrowTable, label: str = "") -> str:
@@ -262,7 +269,8 @@ def refuse_file_names(cells: Any, column: str, where: str) -> None:
     if first and all(text.endswith(IMAGE_SUFFIXES) for text in first):
         raise UserError(
             f"Column {column!r} of {where} holds names of image files; give the images themselves "
-            "(datasets.Image() in a data set of Hugging Face), or a folder for each class."
+            "(datasets.Image() in a data set of Hugging Face), or a folder for each class.",
+            "column-type",
         )
 
 
@@ -272,7 +280,7 @@ def _image_content(name: str, cell: Any, open_paths: bool) -> bytes | Path:
         return content
     if open_paths and isinstance(cell, dict) and cell.get("path"):
         return Path(cell["path"])
-    raise UserError(f"{name} holds no image; every row needs the bytes of one.")
+    raise UserError(f"{name} holds no image; every row needs the bytes of one.", "points-missing")
 
 
 def label_column(table: ArrowTable, chosen: str = "") -> str:

@@ -50,7 +50,9 @@ def cache_key(identity: object, files: Iterable[Path] = ()) -> str:
         try:
             status = file.stat()
         except OSError as error:  # a link to nothing
-            raise UserError(f"{file} cannot be read: {reason(error)}.") from error
+            raise UserError(
+                f"{file} cannot be read: {reason(error)}.", "file-not-readable"
+            ) from error
         line = f"\0{file}\0{status.st_size}\0{status.st_mtime_ns}"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()[:24]
@@ -89,7 +91,8 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
     except OSError as error:
         raise UserError(
             f"Cannot write decoded data to {directory.parent} ({error.strerror or error}); "
-            "set FEDUL_CACHE to a folder that is writable and has room."
+            "set FEDUL_CACHE to a folder that is writable and has room.",
+            "file-not-writable",
         ) from error
     return directory
 
@@ -129,7 +132,9 @@ def clear_cache() -> CacheUse:
         for entry in _entries():
             shutil.rmtree(entry)
     except OSError as error:
-        raise UserError(f"Cannot delete {error.filename}: {error.strerror or error}.") from error
+        raise UserError(
+            f"Cannot delete {error.filename}: {error.strerror or error}.", "file-not-writable"
+        ) from error
     return found
 
 
@@ -177,7 +182,8 @@ def open_array(file: Path) -> NDArray[Any]:
     except (OSError, ValueError, EOFError) as error:
         raise UserError(
             f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
-            "built again."
+            "built again.",
+            "file-damaged",
         ) from error
 
 

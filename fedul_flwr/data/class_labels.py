@@ -100,7 +100,9 @@ class ClassLabels:
                 allowed = f"0 to {len(names) - 1}, one per class, and -1 for an unlabeled point"
             else:
                 allowed = ", ".join(names[:20])
-            raise UserError(f"{where} holds the label {name}; allowed are {allowed}.")
+            raise UserError(
+                f"{where} holds the label {name}; allowed are {allowed}.", "label-unknown"
+            )
         moved = np.array([*(places[name] for name in self.names), UNLABELED], dtype=np.int64)
         return ClassLabels(moved[self.numbers], tuple(names), "name")
 
@@ -183,7 +185,8 @@ def refuse_two_spellings(names: Sequence[str], where: str) -> None:
         first = seen.setdefault(name if len(name) == 1 and name.isalpha() else spelling(name), name)
         if first != name:
             raise UserError(
-                f"{where} writes a class in two ways, {first!r} and {name!r}: write it alike."
+                f"{where} writes a class in two ways, {first!r} and {name!r}: write it alike.",
+                "class-names-wrong",
             )
 
 
@@ -268,7 +271,10 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
             raise _no_label(next(iter(column), None), where) from None
         codes, distinct = codes.astype(np.int64), found.tolist()
     if count is not None and len(codes) != count:
-        raise UserError(f"{where} has {len(codes)} labels for {count} points; one for each.")
+        raise UserError(
+            f"{where} has {len(codes)} labels for {count} points; one for each.",
+            "points-and-labels-differ",
+        )
     return codes, distinct
 
 
@@ -288,7 +294,9 @@ def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
     if pa.types.is_nested(column.type):
         raise _no_label([], where)
     if pa.types.is_temporal(column.type):
-        raise UserError(f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.")
+        raise UserError(
+            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
+        )
     found = column.dictionary_encode()
     codes = found.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
     return codes, found.dictionary.to_pylist()
@@ -301,7 +309,8 @@ def _one_column(values: Any, where: str) -> Any:
     if isinstance(values, pd.DataFrame):
         if values.shape[1] != 1:
             raise UserError(
-                f"{where} has {values.shape[1]} columns; it must have one value for each point."
+                f"{where} has {values.shape[1]} columns; it must have one value for each point.",
+                "labels-type",
             )
         values = values.iloc[:, 0]
     if isinstance(values, pd.Series | pd.Index | pd.api.extensions.ExtensionArray):
@@ -315,7 +324,8 @@ def _one_column(values: Any, where: str) -> Any:
         values = (values.float() if values.dtype.is_floating_point else values).numpy()
     if hasattr(values, "toarray"):
         raise UserError(
-            f"{where} is sparse; it must have one value for each point: {where}.toarray()."
+            f"{where} is sparse; it must have one value for each point: {where}.toarray().",
+            "labels-type",
         )
     if isinstance(values, np.ma.MaskedArray):
         gaps = np.ma.getmaskarray(values)
@@ -323,7 +333,8 @@ def _one_column(values: Any, where: str) -> Any:
         values[gaps] = None
     if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__"):
         raise UserError(
-            f"{where} is a {type(values).__name__}; it must have one value for each point."
+            f"{where} is a {type(values).__name__}; it must have one value for each point.",
+            "labels-type",
         )
     if not isinstance(values, np.ndarray) and hasattr(values, "__array__"):
         values = np.asarray(values)
@@ -332,7 +343,8 @@ def _one_column(values: Any, where: str) -> Any:
             values = values[:, 0]
         if values.ndim != 1:
             raise UserError(
-                f"{where} has the shape {values.shape}; it must have one value for each point."
+                f"{where} has the shape {values.shape}; it must have one value for each point.",
+                "labels-type",
             )
         return values if values.dtype != object else _plain(values.tolist())
     return _plain(list(values))
@@ -355,12 +367,16 @@ def _refuse_mixed(values: list[Any], where: str) -> None:
     if bool in types and types & {int, float, Decimal}:
         numbers = [v for v in values if type(v) in {int, float, Decimal}]
         if not all(v == UNLABELED or v != v for v in numbers):
-            raise UserError(f"{where} holds numbers and truth values; give one kind of labels.")
+            raise UserError(
+                f"{where} holds numbers and truth values; give one kind of labels.", "labels-type"
+            )
 
 
 def _refuse_dates(values: NDArray[Any], where: str) -> None:
     if values.dtype.kind in "mM" and not np.isnat(values).all():
-        raise UserError(f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.")
+        raise UserError(
+            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
+        )
 
 
 def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
@@ -371,7 +387,9 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
         try:
             value = value.decode()
         except UnicodeDecodeError:
-            raise UserError(f"{where} holds bytes that are no text in UTF-8; {_ALLOWED}.") from None
+            raise UserError(
+                f"{where} holds bytes that are no text in UTF-8; {_ALLOWED}.", "labels-type"
+            ) from None
     if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
         return "", ""
     if isinstance(value, str):
@@ -379,16 +397,19 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
         if text in _UNCLEAR:
             raise UserError(
                 f"{where} holds the text {text!r}, which may be a class or a missing label: leave "
-                "the label empty, or give the class another name."
+                "the label empty, or give the class another name.",
+                "label-unknown",
             )
         return ("", "") if text in _NO_LABEL else ("text", text)
     if isinstance(value, bool | np.bool_):
         return "truth value", str(bool(value))
     if isinstance(value, int | float | Decimal | np.integer | np.floating):
         if not math.isfinite(value) or value != int(value):
-            raise UserError(f"{where} holds the number {value}, which is not whole; {_ALLOWED}.")
+            raise UserError(
+                f"{where} holds the number {value}, which is not whole; {_ALLOWED}.", "labels-wrong"
+            )
         if value < UNLABELED:
-            raise UserError(f"{where} holds the label {int(value)}; {_ALLOWED}.")
+            raise UserError(f"{where} holds the label {int(value)}; {_ALLOWED}.", "labels-wrong")
         return ("", "") if value == UNLABELED else ("number", str(int(value)))
     raise _no_label(value, where)
 
@@ -396,11 +417,14 @@ def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
 def _no_label(value: Any, where: str) -> UserError:
     if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "ndim"):
         return UserError(
-            f"{where} holds lists, several labels for a point; a point has one class: {_ALLOWED}."
+            f"{where} holds lists, several labels for a point; a point has one class: {_ALLOWED}.",
+            "labels-type",
         )
     if hasattr(value, "isoformat") or hasattr(value, "total_seconds"):
-        return UserError(f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.")
-    return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.")
+        return UserError(
+            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
+        )
+    return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.", "labels-type")
 
 
 def _named(codes: Ints, found: Sequence[tuple[Kind, str]], where: str) -> ClassLabels:
@@ -409,11 +433,15 @@ def _named(codes: Ints, found: Sequence[tuple[Kind, str]], where: str) -> ClassL
     if len(kinds) > 1:
         raise UserError(
             f"{where} holds {' and '.join(f'{kind}s' for kind in sorted(kinds))}; give one kind of "
-            "labels."
+            "labels.",
+            "labels-type",
         )
     names = sorted_classes({name for kind, name in found if kind})
     if len(names) > MAX_CLASSES:
-        raise UserError(f"{where} holds {len(names)} classes; at most {MAX_CLASSES} are allowed.")
+        raise UserError(
+            f"{where} holds {len(names)} classes; at most {MAX_CLASSES} are allowed.",
+            "number-of-classes",
+        )
     refuse_two_spellings(names, where)
     places = {name: place for place, name in enumerate(names)}
     moved = [places[name] if kind else UNLABELED for kind, name in found]

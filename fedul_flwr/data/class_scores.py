@@ -45,7 +45,10 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
     if given is not None:
         known = checked_labels(given)
         if len(known) != len(labels):
-            raise UserError(f"{len(known)} labels do not go with scores of {len(labels)} points")
+            raise UserError(
+                f"{len(known)} labels do not go with scores of {len(labels)} points",
+                "points-and-labels-differ",
+            )
         labels = np.where(known != UNLABELED, known, labels)
         confidence = np.where(known != UNLABELED, 1.0, confidence)
     return Propagated(labels.astype(np.int64), confidence)
@@ -64,10 +67,15 @@ def checked_labels(labels: ArrayLike) -> Ints:
     if given.size == 0:
         given = given.astype(np.int64)
     if given.ndim != 1 or given.dtype.kind not in "iu":
-        raise UserError(f"labels are {given.dtype} {given.shape}; they must be integers, (points,)")
+        raise UserError(
+            f"labels are {given.dtype} {given.shape}; they must be integers, (points,)",
+            "labels-type",
+        )
     classes: Ints = given.astype(np.int64)
     if classes.min(initial=UNLABELED) < UNLABELED:
-        raise UserError(f"label {classes.min()} is neither a class from 0 nor -1 for unlabeled")
+        raise UserError(
+            f"label {classes.min()} is neither a class from 0 nor -1 for unlabeled", "labels-wrong"
+        )
     return classes
 
 
@@ -75,7 +83,9 @@ def checked_scores(scores: ArrayLike) -> Floats:
     """Scores ``(n, K)`` as float64; refuses others than finite ones that are not negative."""
     found = np.asarray(scores, dtype=np.float64)
     if found.ndim != 2 or found.shape[1] == 0 or not np.isfinite(found).all() or (found < 0).any():
-        raise UserError("scores must be a matrix (points, classes), finite and not negative")
+        raise UserError(
+            "scores must be a matrix (points, classes), finite and not negative", "array-wrong"
+        )
     return found
 
 

@@ -119,13 +119,15 @@ def infer_column(parts: Sequence[Cells]) -> Column:
         raise UserError(
             f"{first.here} holds {len(known)} different texts{codes_hint}, too many for a category "
             f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
-            "categories or as a number."
+            "categories or as a number.",
+            "column-of-identifiers",
         )
     own = [text for text in _texts(first) if text is not None]
     if len(own) > _FEW_ROWS and len({*own}) == len(own):
         raise UserError(
             f"{first.here} holds another text in every row, such as {own[0][:50]!r}: it is an "
-            "identifier or free text. Leave it out, or name its categories in a columns file."
+            "identifier or free text. Leave it out, or name its categories in a columns file.",
+            "column-of-identifiers",
         )
     return Column(name, tuple(sorted(known))) if known else Column(name)
 
@@ -150,14 +152,16 @@ def _is_category(cells: Cells) -> bool:
         return bool(is_code)
     if _matches(known, _DATE).all():
         raise UserError(
-            f"{cells.here} holds dates or times, such as {_first(known)!r}: {_NO_DATE}."
+            f"{cells.here} holds dates or times, such as {_first(known)!r}: {_NO_DATE}.",
+            "column-of-dates",
         )
     commas = _matches(known, _DECIMAL_COMMA)
     if commas.any() and (numeric | commas).all():
         example = _first(known.filter(pa.array(commas)))
         raise UserError(
             f"{cells.here} holds numbers with a decimal comma, such as {example!r}: write them "
-            "with a decimal point."
+            "with a decimal point.",
+            "decimal-mark",
         )
     if 2 * numeric.sum() >= len(known):
         _refuse_odd_texts(cells, known.filter(pc.invert(pa.array(numeric))))
@@ -182,7 +186,8 @@ def _refuse_units(cells: Cells, known: Any) -> None:
     if len(units) == 1 and len(pc.unique(known)) > 1 and _matches(known, _QUANTITY).all():
         raise UserError(
             f"{cells.here} holds numbers with a unit or sign, such as {_first(known)!r}: write the "
-            "numbers alone, or name the categories of the column in a columns file."
+            "numbers alone, or name the categories of the column in a columns file.",
+            "cell-not-a-number",
         )
 
 
@@ -190,7 +195,8 @@ def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
     more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
     raise UserError(
         f"{cells.here} holds numbers, and {_first(odd)!r}{more}: write a number with a decimal "
-        "point, leave the cell empty, or name the categories of the column in a columns file."
+        "point, leave the cell empty, or name the categories of the column in a columns file.",
+        "cell-not-a-number",
     )
 
 
@@ -234,7 +240,8 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
         more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
         raise UserError(
             f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed: write it with a "
-            "decimal point, or leave the cell empty."
+            "decimal point, or leave the cell empty.",
+            "cell-not-a-number",
         )
     _refuse_truth_among_numbers(cells, known)
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
@@ -262,7 +269,8 @@ def codes(cells: Cells, column: Column) -> Ints:
             raise UserError(
                 f"{cells.here} holds {text[:50]!r}, which is none of its categories "
                 f"({', '.join(values[:20])}{', …' if len(values) > 20 else ''}): correct it, or "
-                'train with a columns file that has it, or "other": true for all that are none.'
+                'train with a columns file that has it, or "other": true for all that are none.',
+                "category-unknown",
             )
         places[text] = values.index(OTHER) if found is None else found
     return np.array([places[text] for text in texts], dtype=np.int64)
@@ -295,7 +303,8 @@ def _without_dictionary(cells: Cells) -> Any:
     except pa.ArrowException:  # of intervals and the like
         raise UserError(
             f"{cells.here} holds categories of the type {kind.value_type}; texts or numbers are "
-            "allowed."
+            "allowed.",
+            "column-type",
         ) from None
 
 
@@ -367,8 +376,11 @@ def _refuse_other_types(cells: Cells) -> None:
     if is_number(kind):
         return
     if pa.types.is_temporal(kind):
-        raise UserError(f"{cells.here} holds dates or times ({kind}): {_NO_DATE}.")
+        raise UserError(
+            f"{cells.here} holds dates or times ({kind}): {_NO_DATE}.", "column-of-dates"
+        )
     raise UserError(
         f"{cells.here} has the type {kind}; numbers, texts, or one column of lists of numbers are "
-        "allowed."
+        "allowed.",
+        "column-type",
     )

@@ -120,7 +120,9 @@ class Columns:
             if column.categories is None and (column.mean is None or column.scale is None):
                 raise UserError(
                     f"Setting standardize = 'constants': column {column.name!r} of the columns "
-                    "file has no mean and scale."
+                    "file has no mean and scale.",
+                    "columns-file-needed",
+                    setting="standardize",
                 )
             means += [column.mean or 0.0] * len(column.features)
             scales += [column.scale or 1.0] * len(column.features)
@@ -217,7 +219,7 @@ def read_columns(path: str | Path) -> Columns:
         file /= COLUMNS_FILE
     found = read_object(file)
     if found is None:
-        raise UserError(f"{file} does not exist; it must be a columns file.")
+        raise UserError(f"{file} does not exist; it must be a columns file.", "file-missing")
     return _parse(found, str(file))
 
 
@@ -231,38 +233,53 @@ def parse_columns(text: str) -> Columns:
 def _parse(found: Mapping[str, Any], where: str) -> Columns:
     listed = found.get("columns")
     if set(found) != {"columns"} or not isinstance(listed, list) or not listed:
-        raise UserError(f'{where} must hold {{"columns": […]}} with one column or more.')
+        raise UserError(
+            f'{where} must hold {{"columns": […]}} with one column or more.', "columns-file-wrong"
+        )
     columns = Columns(tuple(_parse_column(one, where) for one in listed))
     _refuse_twice(columns.names, where)
     _refuse_twice(columns.features, where)
     if len(columns.features) > MAX_FEATURES:
-        raise UserError(f"{where} has {len(columns.features)} features; at most {MAX_FEATURES}.")
+        raise UserError(
+            f"{where} has {len(columns.features)} features; at most {MAX_FEATURES}.",
+            "too-many-columns",
+        )
     return columns
 
 
 def _parse_column(one: Any, where: str) -> Column:
     if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one["name"]:
-        raise UserError(f'{where}: every column needs a "name".')
+        raise UserError(f'{where}: every column needs a "name".', "columns-file-wrong")
     name = one["name"]
     for key in one:
         if key not in _KEYS:
-            raise UserError(f"{where}: column {name!r} has the unknown key {key!r}.")
+            raise UserError(
+                f"{where}: column {name!r} has the unknown key {key!r}.", "columns-file-wrong"
+            )
     categories = one.get("categories")
     if categories is not None:
         if not isinstance(categories, list) or not categories or not _are_texts(categories):
-            raise UserError(f"{where}: the categories of column {name!r} must be a list of texts.")
+            raise UserError(
+                f"{where}: the categories of column {name!r} must be a list of texts.",
+                "columns-file-wrong",
+            )
         _refuse_twice(categories, f"{where}, column {name!r}")
         if one.keys() & {"mean", "scale"}:
-            raise UserError(f"{where}: column {name!r} has categories, so it has no mean or scale.")
+            raise UserError(
+                f"{where}: column {name!r} has categories, so it has no mean or scale.",
+                "columns-file-wrong",
+            )
         for value in categories:
             if value.strip() in MISSING_TEXTS:
                 raise UserError(
-                    f"{where}: {value!r} in column {name!r} is a missing value, and no category."
+                    f"{where}: {value!r} in column {name!r} is a missing value, and no category.",
+                    "columns-file-wrong",
                 )
     other = one.get("other", False)
     if not isinstance(other, bool) or (other and categories is None):
         raise UserError(
-            f'{where}: "other" of column {name!r} must be true or false, and goes with categories.'
+            f'{where}: "other" of column {name!r} must be true or false, and goes with categories.',
+            "columns-file-wrong",
         )
     column = Column(
         name,
@@ -277,7 +294,8 @@ def _parse_column(one: Any, where: str) -> Column:
     if fill is not None and fill not in column.values:
         raise UserError(
             f"{where}: the fill of column {name!r} must be one of its categories "
-            f"({', '.join(column.values[:20])})."
+            f"({', '.join(column.values[:20])}).",
+            "columns-file-wrong",
         )
     return replace(column, fill=fill)
 
@@ -296,7 +314,8 @@ def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:
     if not valid or not math.isfinite(value) or (key == "scale" and value <= 0):
         least = " above 0" if key == "scale" else ""
         raise UserError(
-            f"{where}: the {key} of column {one['name']!r} must be a finite number{least}."
+            f"{where}: the {key} of column {one['name']!r} must be a finite number{least}.",
+            "columns-file-wrong",
         )
     return float(value)
 
@@ -305,5 +324,5 @@ def _refuse_twice(names: Sequence[str], where: str) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise UserError(f"{where} names {name!r} more than once.")
+            raise UserError(f"{where} names {name!r} more than once.", "name-twice")
         seen.add(name)

@@ -58,7 +58,9 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
     for inputs in (one, other):
         if len(inputs) == 0:
             what = "rows" if isinstance(inputs, Table | Texts) else "images"
-            raise UserError(f"{inputs.where} holds no {what}; each split needs one or more.")
+            raise UserError(
+                f"{inputs.where} holds no {what}; each split needs one or more.", "points-missing"
+            )
     if isinstance(one, Texts) and isinstance(other, Texts):
         return CommonForm((), None, 0, (one, other))
     assert not isinstance(one, Texts)  # both are read with the same options
@@ -71,7 +73,10 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
         known = columns if is_known else None
         return CommonForm((len(columns.features),), known, 0, (vectors[0], vectors[1]))
     if isinstance(one, Table) or isinstance(other, Table):
-        raise UserError(f"{one.where} and {other.where} hold images and vectors; only one of them.")
+        raise UserError(
+            f"{one.where} and {other.where} hold images and vectors; only one of them.",
+            "splits-differ",
+        )
     return _form_of_images(one, other, image_size, options.bits)
 
 
@@ -87,7 +92,8 @@ def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> 
         raise UserError(
             f"The images of {train.where} are {shown[0]} and those of {test.where} "
             f"{shown[1]} (height x width): set image-size to resize all to so many pixels, as in "
-            "image-size = 32."
+            "image-size = 32.",
+            "image-size",
         )
     bits = bits or surveys[0].bits(train.where)
     return CommonForm(shapes[0], None, bits, (train.with_bits(bits), test.with_bits(bits)))
@@ -107,7 +113,8 @@ def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ..
         raise UserError(
             f"The classes of {train.inputs.where} ({', '.join(train.labels.names)}) and "
             f"{test.inputs.where} ({', '.join(test.labels.names)}) differ; both splits must have "
-            "the same, in the same order."
+            "the same, in the same order.",
+            "splits-differ",
         )
     if listed:
         [names] = listed
@@ -121,11 +128,16 @@ def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ..
         one, other = union(train.labels, test.labels)
     where = f"{train.inputs.where} and {test.inputs.where}"
     if not one.names:
-        raise UserError(f"{where} hold no label but -1; the test split needs labels.")
+        raise UserError(
+            f"{where} hold no label but -1; the test split needs labels.", "labels-missing"
+        )
     if len(one.names) < 2 and not listed:
         without = any((labels.numbers == UNLABELED).any() for labels in (one, other))
         rest = "; the label -1 means that a point has none" if without else ""
-        raise UserError(f"{where} hold one class, {one.names[0]}; two or more are needed{rest}.")
+        raise UserError(
+            f"{where} hold one class, {one.names[0]}; two or more are needed{rest}.",
+            "number-of-classes",
+        )
     _refuse_other_spelling(one, other, where)
     return replace(train, labels=one), replace(test, labels=other), one.names
 
@@ -137,7 +149,8 @@ def _refuse_other_spelling(one: ClassLabels, other: ClassLabels, where: str) -> 
     if len(kinds) > 1 and not one.used & other.used:
         raise UserError(
             f"One of {where} has {one.kind}s as labels and the other {other.kind}s; both must have "
-            "the same."
+            "the same.",
+            "splits-differ",
         )
     # Some programs write 01 as 1.
     spellings = {spelling(name).lstrip("0"): name for name in sorted(only_one)}
@@ -145,5 +158,6 @@ def _refuse_other_spelling(one: ClassLabels, other: ClassLabels, where: str) -> 
         if (same := spellings.get(spelling(name).lstrip("0"))) is not None:
             raise UserError(
                 f"{where} write a class in two ways, {same!r} and {name!r}; both splits must write "
-                "it alike."
+                "it alike.",
+                "class-names-wrong",
             )

@@ -98,14 +98,15 @@ def read_csv_text(path: Path) -> tuple[str, str]:
     try:
         data = regular_file(path).read_bytes()
     except OSError as error:
-        raise UserError(f"Cannot read {path}: {reason(error)}.") from error
+        raise UserError(f"Cannot read {path}: {reason(error)}.", "file-not-readable") from error
     _refuse_other_files(path, data)
     text, encoding = _decoded(path, data.rstrip(b"\x1a"))  # the mark of DOS at the end of a file
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise UserError(
             f"{path} holds a NUL in line {line}: it is no text, or UTF-16 without a byte order "
-            "mark. Save it as CSV in UTF-8."
+            "mark. Save it as CSV in UTF-8.",
+            "csv-encoding",
         )
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -116,7 +117,9 @@ def _refuse_other_files(path: Path, data: bytes) -> None:
     begin = data[:64].lstrip().lower()
     for sign, what in _NO_TEXT:
         if begin.startswith(sign.lower()):
-            raise UserError(f"{path} is {what}, not a CSV file: save it as CSV.")
+            raise UserError(
+                f"{path} is {what}, not a CSV file: save it as CSV.", "file-not-readable"
+            )
 
 
 def _decoded(path: Path, data: bytes) -> tuple[str, str]:
@@ -128,7 +131,8 @@ def _decoded(path: Path, data: bytes) -> tuple[str, str]:
                 place = _place(data[len(mark) :], error)
                 raise UserError(
                     f"{path} begins with the mark of {name or 'UTF-8'} but is something else from "
-                    f"{place}: save it as CSV in UTF-8."
+                    f"{place}: save it as CSV in UTF-8.",
+                    "csv-encoding",
                 ) from None
     try:
         return data.decode("utf-8"), ""
@@ -142,20 +146,24 @@ def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
     if (other := _MULTIBYTE.search(data)) is not None:
         line = data.count(b"\n", 0, other.start()) + 1
         raise UserError(
-            f"{wrong} looks like Windows-1252, and line {line} like UTF-8; save all of it as UTF-8."
+            f"{wrong} looks like Windows-1252, and line {line} like UTF-8; save all of it "
+            "as UTF-8.",
+            "csv-encoding",
         )
     try:
         text = data.decode("cp1252")
     except UnicodeDecodeError as second:
         raise UserError(
             f"{wrong} and {_place(data, second)} fit no encoding that is read here (UTF-8, UTF-16 "
-            "with a byte order mark, Windows-1252): save the file as UTF-8."
+            "with a byte order mark, Windows-1252): save the file as UTF-8.",
+            "csv-encoding",
         ) from None
     if (strange := _STRANGE.search(text)) is not None:
         line = text.count("\n", 0, strange.start()) + 1
         raise UserError(
             f"{wrong} is in another encoding: as Windows-1252, line {line} would hold "
-            f"{strange[0]!r}. Save the file as UTF-8."
+            f"{strange[0]!r}. Save the file as UTF-8.",
+            "csv-encoding",
         )
     return text
 
@@ -262,7 +270,7 @@ def _read(path: Path, text: str, skipped: int, hint: str) -> CsvFile:
     """The table below ``skipped`` lines and below comments, if lines with # are some."""
     body = _cut(text, skipped)
     if not body.strip():
-        raise UserError(f"{path} is empty; a row of column names must come first.")
+        raise UserError(f"{path} is empty; a row of column names must come first.", "csv-header")
     if not body.startswith("#"):
         return _table(path, body, skipped, hint)
     comments = re.match(r"(?:#[^\n]*(?:\n+|$))+", body)
@@ -281,7 +289,8 @@ def _read(path: Path, text: str, skipped: int, hint: str) -> CsvFile:
         return replace(below, notes=(f"{what} at the top left out", *below.notes))
     raise UserError(
         f"{path}, line {skipped + 1} begins with #, and may be a comment or the names of the "
-        "columns: take the line or the # away."
+        "columns: take the line or the # away.",
+        "csv-header",
     )
 
 
@@ -290,7 +299,8 @@ def _table(path: Path, body: str, skipped: int, hint: str) -> CsvFile:
     candidates = [hint] if hint else _candidates(body)
     if any(mark not in SEPARATORS for mark in candidates):
         raise UserError(
-            f"{path} says sep={hint}; cells may be separated by a comma, a semicolon, a tab or |."
+            f"{path} says sep={hint}; cells may be separated by a comma, a semicolon, a tab or |.",
+            "csv-separator",
         )
     data, fitting, misfits = body.encode(), {}, []
     for mark in candidates:
@@ -301,7 +311,7 @@ def _table(path: Path, body: str, skipped: int, hint: str) -> CsvFile:
     if not fitting:
         worst = max(misfits, key=lambda one: one.header)
         _refuse_swallowed_rows(path, body, worst.separator, skipped)
-        raise UserError(_sentence(path, worst, skipped))
+        raise UserError(_sentence(path, worst, skipped), "csv-ragged-row")
     mark = _only(path, fitting)
     _refuse_swallowed_rows(path, body, mark, skipped)
     if candidates == [","] and not hint and len(fitting[mark][0]) == 1:
@@ -396,7 +406,8 @@ def _refuse_swallowed_rows(path: Path, body: str, mark: str, skipped: int) -> No
             line = body.count("\n", 0, cell.start(1)) + 1 + skipped
             raise UserError(
                 f"{path}, line {line}: a quote opens a cell and is not closed in it, so that the "
-                'rows below would belong to it: close it, or write it twice ("") within quotes.'
+                'rows below would belong to it: close it, or write it twice ("") within quotes.',
+                "csv-quote",
             )
 
 
@@ -439,7 +450,8 @@ def _only(path: Path, fitting: dict[str, tuple[list[str], Any]]) -> str:
         if len(clean) != 1:
             named = " or ".join(SEPARATORS[mark] for mark in fitting)
             raise UserError(
-                f"{path} can be read as separated by {named}: a first line such as sep=; says it."
+                f"{path} can be read as separated by {named}: a first line such as sep=; says it.",
+                "csv-separator",
             )
         return clean[0]
     return next(iter(fitting))
@@ -462,7 +474,7 @@ def _refuse_hidden_columns(path: Path, body: str, skipped: int) -> None:
         counts = Counter(len(row) for _, row in _records(_cut(body, 1), mark))
         if len(counts) == 1 and (count := next(iter(counts))) > 1:
             misfit = _MisfitError(mark, 1, 2, count, always=True)
-            raise UserError(_sentence(path, misfit, skipped))
+            raise UserError(_sentence(path, misfit, skipped), "csv-ragged-row")
 
 
 def _sentence(path: Path, misfit: _MisfitError, skipped: int) -> str:
@@ -489,10 +501,11 @@ def _sentence(path: Path, misfit: _MisfitError, skipped: int) -> str:
 def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -> CsvFile:
     """The file with the columns whose names occur once."""
     if not any(header):
-        raise UserError(f"{path} is empty; a row of column names must come first.")
+        raise UserError(f"{path} is empty; a row of column names must come first.", "csv-header")
     if all(NUMBER.fullmatch(name) for name in header) and not all(map(str.isdigit, header)):
         raise UserError(
-            f"The first row of {path} holds numbers: a row of column names must come first."
+            f"The first row of {path} holds numbers: a row of column names must come first.",
+            "csv-header",
         )
     counts = Counter(header)
     kept = [place for place, name in enumerate(header) if name and counts[name] == 1]
@@ -692,7 +705,8 @@ def _decimal_mark(file: CsvFile, forms: Mapping[str, _Forms]) -> str:
         comma, point = (_cell(file, *shown[mark]) for mark in _NAMES)
         raise UserError(
             f"{file.path} has numbers with a decimal comma ({comma}) and with a decimal point "
-            f"({point}): write them all in one way, or leave one of the columns out."
+            f"({point}): write them all in one way, or leave one of the columns out.",
+            "decimal-mark",
         )
     doubts = {
         mark: next(((n, f.either[mark]) for n, f in forms.items() if f.either[mark] >= 0), None)
@@ -703,13 +717,13 @@ def _decimal_mark(file: CsvFile, forms: Mapping[str, _Forms]) -> str:
             return "."
         doubt = doubts[","] or doubts["."]
         assert doubt is not None
-        raise UserError(_doubtful(file, *doubt, "no other number shows which"))
+        raise UserError(_doubtful(file, *doubt, "no other number shows which"), "decimal-mark")
     mark = next(iter(shown))
     for name, one in forms.items():
         if one.either[_OTHER[mark]] >= 0 and one.thousands[_OTHER[mark]] < 0:
             other = f"other numbers have a decimal {_NAMES[mark]}"
             why = f"{other} ({_cell(file, *shown[mark])})"
-            raise UserError(_doubtful(file, name, one.either[_OTHER[mark]], why))
+            raise UserError(_doubtful(file, name, one.either[_OTHER[mark]], why), "decimal-mark")
     return mark
 
 

@@ -85,7 +85,8 @@ class Survey:
             raise UserError(
                 f"{where} holds {sum(rest.values())} 16-bit images whose values have {max(rest)} "
                 f"bits or fewer, and {count} with {most} bits ({example}): set image-bits to the "
-                "bits that all have, or take the others away."
+                "bits that all have, or take the others away.",
+                "image-bits",
             )
         return most
 
@@ -106,7 +107,8 @@ class Survey:
             raise UserError(
                 f"{where} holds images of different sizes ({one[0]}x{one[1]}: {first}; "
                 f"{other[0]}x{other[1]}: {second}): set image-size to resize all to so many "
-                "pixels, as in image-size = 32."
+                "pixels, as in image-size = 32.",
+                "image-size",
             )
         return next(iter(self.sizes))
 
@@ -352,7 +354,8 @@ def _open(name: str, content: bytes | Path) -> Iterator[Image.Image]:
         most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise UserError(
             f"{name} is too large: an image may have {most:,} pixels, and it has more. Save a "
-            "smaller copy of it."
+            "smaller copy of it.",
+            "image-size",
         ) from error
     except UnidentifiedImageError as error:
         raise _unreadable(name, "its content is none of these") from error
@@ -379,7 +382,10 @@ def _refuse_several(image: Image.Image) -> None:
     else:
         return
     if pages > 1:
-        raise UserError(f"it holds {pages} images, and a point is one: save each as a file")
+        raise UserError(
+            f"it holds {pages} images, and a point is one: save each as a file",
+            "image-not-readable",
+        )
 
 
 def _orientation(image: Image.Image) -> int:
@@ -428,7 +434,8 @@ def _refuse_other_range(values: NDArray[Any], bits: int) -> None:
         odd = lowest if lowest < 0 else largest
         hint = "" if bits == 16 or lowest < 0 else "; image-bits says how many bits all have"
         raise UserError(
-            f"it holds the value {odd}, and those of {bits} bits are 0 to {2**bits - 1}{hint}"
+            f"it holds the value {odd}, and those of {bits} bits are 0 to {2**bits - 1}{hint}",
+            "image-bits",
         )
 
 
@@ -445,7 +452,10 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
     if image.mode == "F":
         floats = np.asarray(image)
         if not ((floats >= 0) & (floats <= 1)).all():  # NaN fails both
-            raise UserError("its pixels are floats and not all in [0, 1], so they have no range")
+            raise UserError(
+                "its pixels are floats and not all in [0, 1], so they have no range",
+                "image-not-readable",
+            )
         return Image.fromarray(np.rint(floats * 255).astype(np.uint8))
     deep, upper_half = _is_deep(image), _loses_bits(image)
     if not deep:
@@ -454,13 +464,15 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
     if bits == UNKNOWN_BITS:
         raise UserError(
             "it has 16 bits, and it is not known how many of them its values use: set image-bits, "
-            "as in image-bits = 12 for values up to 4095"
+            "as in image-bits = 12 for values up to 4095",
+            "image-bits",
         )
     if upper_half:
         if bits < 16:
             raise UserError(
                 f"its colors have {bits} bits in 16, of which the lower 8 cannot be read: save it "
-                "with 8 bits"
+                "with 8 bits",
+                "image-not-readable",
             )
         image.load()
         return image
@@ -474,5 +486,6 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
 def _unreadable(name: str, why: str) -> UserError:
     return UserError(
         f"{name} cannot be read as an image ({why}); PNG, JPEG, BMP, GIF, TIFF and WebP with 8 or "
-        "16 bits are."
+        "16 bits are.",
+        "image-not-readable",
     )

@@ -87,7 +87,9 @@ def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints,
     try:
         rest, sample = without_sample(choice, labels[choice], math.ceil(fraction * known), seed)
     except ValueError as err:
-        raise UserError(f"Setting {key} = {fraction}: {err}") from err
+        raise UserError(
+            f"Setting {key} = {fraction}: {err}", "setting-unfit-for-data", setting=key
+        ) from err
     return np.sort(np.concatenate([rest, rows[~with_label]])), sample
 
 
@@ -113,7 +115,9 @@ def part_of(bounds: NDArray[Any], client: int) -> slice:
         If there is no such client.
     """
     if not 0 <= client < len(bounds) - 1:
-        raise UserError(f"Client {client} is not in this federation of {len(bounds) - 1}.")
+        raise UserError(
+            f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"
+        )
     return slice(bounds[client], bounds[client + 1])
 
 

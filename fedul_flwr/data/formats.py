@@ -84,7 +84,8 @@ def find_entry(folder: Path, name: str) -> Path:
     if len(found) > 1:
         raise UserError(
             f"{folder} holds {found[0].name} and {found[1].name}, whose names differ only in upper "
-            "and lower case; only one of them may be there."
+            "and lower case; only one of them may be there.",
+            "files-contradict",
         )
     return found[0] if found else folder / name
 
@@ -106,7 +107,8 @@ def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
             if not name.lower().endswith(IMAGE_SUFFIXES):
                 raise UserError(
                     f"{Path(parent) / name} is not an image; only "
-                    f"{', '.join(IMAGE_SUFFIXES)} files may lie in a folder of images."
+                    f"{', '.join(IMAGE_SUFFIXES)} files may lie in a folder of images.",
+                    "folder-layout",
                 )
             found.append(Path(parent) / name)
     return sorted(found)
@@ -125,10 +127,15 @@ def class_folders(root: Path) -> dict[str, list[Path]]:
         if is_hidden(entry.name):
             continue
         if not entry.is_dir():
-            raise UserError(f"{entry} lies beside the class folders; only folders may lie there.")
+            raise UserError(
+                f"{entry} lies beside the class folders; only folders may lie there.",
+                "folder-layout",
+            )
         name = class_text(entry.name)
         if name in classes:
-            raise UserError(f"{root} holds two folders called {name!r}; one per class.")
+            raise UserError(
+                f"{root} holds two folders called {name!r}; one per class.", "name-twice"
+            )
         classes[name] = list_images(entry)
     refuse_two_spellings(list(classes), str(root))
     return classes
@@ -179,7 +186,8 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
             if len(values) != count:
                 raise UserError(
                     f"Array {name!r} of {path} has {len(values)} entries for {count} points; "
-                    "it needs one for every point."
+                    "it needs one for every point.",
+                    "array-wrong",
                 )
             columns[name] = values
     return Split(inputs, labels, columns)
@@ -187,7 +195,9 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
 
 def _class_names(names: NDArray[Any], path: Path) -> tuple[str, ...]:
     if names.ndim != 1 or names.dtype.kind != "U" or not len(names):
-        raise UserError(f"Array 'class_names' of {path} must hold a text for each class.")
+        raise UserError(
+            f"Array 'class_names' of {path} must hold a text for each class.", "array-wrong"
+        )
     return tuple(map(str, names))
 
 
@@ -205,7 +215,9 @@ def npz_array(path: Path, name: str) -> NDArray[Any]:
     """One array of an ``.npz`` file; refused if it is missing or damaged."""
     names = npz_names(path)
     if name not in names:
-        raise UserError(f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.")
+        raise UserError(
+            f"{path} has no array {name!r}; its arrays are: {', '.join(names)}.", "array-wrong"
+        )
     unreadable = f"Array {name!r} of {path} cannot be read; it must hold numbers and be whole."
     with _readable_npz(path, unreadable):
         _check_size(path, name)
@@ -218,10 +230,12 @@ def _readable_npz(path: Path, unreadable: str) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise UserError(f"{path} needs more memory than there is ({error}).") from error
+        raise UserError(
+            f"{path} needs more memory than there is ({error}).", "not-enough-memory"
+        ) from error
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         # TypeError: a plain .npy array under this name is not a context manager.
-        raise UserError(unreadable) from error
+        raise UserError(unreadable, "file-not-readable") from error
 
 
 def _check_size(path: Path, name: str) -> None:
@@ -250,14 +264,16 @@ def _image_bytes(array: NDArray[Any], path: Path) -> Bytes:
     if array.ndim != 4 or array.shape[3] not in (1, 3) or 0 in array.shape[1:]:
         raise UserError(
             f"Array 'images' of {path} has shape {array.shape}; allowed are (n, height, width) "
-            "and (n, height, width, 1 or 3)."
+            "and (n, height, width, 1 or 3).",
+            "array-wrong",
         )
     if array.dtype == np.uint8:
         return array
     if array.dtype.kind != "f":
         raise UserError(
             f"Array 'images' of {path} has type {array.dtype}; allowed are uint8 and float in "
-            "[0, 1]."
+            "[0, 1].",
+            "array-wrong",
         )
     pixels = np.empty(array.shape, dtype=np.uint8)
     for start in range(0, len(array), BLOCK):
@@ -265,7 +281,8 @@ def _image_bytes(array: NDArray[Any], path: Path) -> Bytes:
         if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
             raise UserError(
                 f"Array 'images' of {path} holds values that are not in [0, 1] (or not finite); "
-                "float images must be in [0, 1]."
+                "float images must be in [0, 1].",
+                "array-wrong",
             )
         pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
     return pixels

@@ -129,7 +129,9 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     if count > len(known):
         raise UserError(
             f"Setting labels.classes-per-client = {count}: the clients' points have {len(known)} "
-            f"classes."
+            f"classes.",
+            "setting-unfit-for-data",
+            setting="labels.classes-per-client",
         )
     rng = stream(seed, "label-classes")
     classes: list[Ints] = [known] * len(labels)
@@ -157,7 +159,8 @@ def _deal_client(
         of_classes = f" of its {len(classes)} classes" if options.classes_per_client else ""
         raise UserError(
             f"Setting labels.{key} = {value}: the share of client {client} is {share} "
-            f"labels, and it has only {len(able)} points{of_classes} that can have one."
+            f"labels, and it has only {len(able)} points{of_classes} that can have one.",
+            "too-few-points",
         )
     rng = stream(seed, "given-labels", client)
     order = rng.permutation(len(able))
@@ -277,7 +280,9 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
     if without >= len(clients):
         raise UserError(
             f"Setting labels.without-client = {without}: the run has clients 0 to "
-            f"{len(clients) - 1}, and -1 withholds no labels."
+            f"{len(clients) - 1}, and -1 withholds no labels.",
+            "setting-out-of-range",
+            setting="labels.without-client",
         )
     return [
         _without_labels(client) if number == without else client
@@ -416,7 +421,11 @@ def _fingerprint(labels: Ints) -> str:
 
 
 def _refusal(file: str | Path, reason: str) -> UserError:
-    return UserError(f"Setting labels.split = {str(file)!r}: {reason}.")
+    return UserError(
+        f"Setting labels.split = {str(file)!r}: {reason}.",
+        "split-file-unfit",
+        setting="labels.split",
+    )
 
 
 SERVER = -1

@@ -86,13 +86,16 @@ def load_unlabeled_sets(
     root = user_path(path)
     if not root.is_dir():
         raise UserError(
-            f"The data folder {path} does not exist; it must hold {PRIORS_FILE} and the sets."
+            f"The data folder {path} does not exist; it must hold {PRIORS_FILE} and the sets.",
+            "folder-missing",
         )
     names = list(map(str, range(num_classes)))
     if class_names is not None:
         names = list(map(composed, class_names))
     if len(names) != num_classes:
-        raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
+        raise UserError(
+            f"{len(names)} class names were given for {num_classes} classes.", "class-names-wrong"
+        )
     told = read_told_priors(root, names)
     sets = list(told.names)
     collections = _find_sets(root, sets, told.file, input_shape, table)
@@ -123,17 +126,24 @@ def client_folders(path: str | Path, num_clients: int) -> list[Path]:
     """
     root = Path(path)
     if not root.is_dir():
-        raise UserError(f"Setting client-data = {str(path)!r}: there is no such folder.")
+        raise UserError(
+            f"Setting client-data = {str(path)!r}: there is no such folder.",
+            "folder-missing",
+            setting="client-data",
+        )
     folders = sorted(entry for entry in root.iterdir() if not is_hidden(entry.name))
     for entry in folders:
         if not entry.is_dir():
             raise UserError(
-                f"{entry} is no folder; client-data holds one folder per client and nothing else."
+                f"{entry} is no folder; client-data holds one folder per client and nothing else.",
+                "folder-layout",
             )
     if len(folders) != num_clients:
         raise UserError(
             f"Setting client-data: {root} holds {len(folders)} folders, one per client, "
-            f"so the run needs that many clients, not {num_clients}."
+            f"so the run needs that many clients, not {num_clients}.",
+            "number-of-clients",
+            setting="client-data",
         )
     return folders
 
@@ -170,12 +180,16 @@ def open_points(
     root = user_path(path)
     if not root.exists():
         kinds = "an image, a folder of images, " if single else ""
-        raise UserError(f"{path} does not exist; give {kinds}a {_either(tables)} file.")
+        raise UserError(
+            f"{path} does not exist; give {kinds}a {_either(tables)} file.", "file-missing"
+        )
     found: Images | Table | Texts
     if id_column and single:
         raise UserError(
             f"--id-column {id_column!r} is for tables in .csv and .parquet files; images are named "
-            "by their files."
+            "by their files.",
+            "option-without-effect",
+            option="--id-column",
         )
     if root.is_dir() and single:
         files = list_images(root)
@@ -190,7 +204,10 @@ def open_points(
             found = open_file(root, shape, table)
             names = [str(row) for row in range(len(found))]
     else:
-        raise UserError(f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.")
+        raise UserError(
+            f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.",
+            "folder-layout",
+        )
     refuse_empty(found)
     return names, found
 
@@ -215,20 +232,25 @@ def _find_sets(
             name = composed(entry.stem)
         if name not in sets:
             if entry.is_file() and entry_name.split(".")[0] in sets:  # jan.tsv, jan.csv.gz
-                raise UserError(f"The set {entry} must be {_forms('', tables)}.")
+                raise UserError(f"The set {entry} must be {_forms('', tables)}.", "folder-layout")
             raise UserError(
                 f"{entry} is not a set that {naming} names ({', '.join(sets)}); nothing else "
-                "may lie there."
+                "may lie there.",
+                "folder-layout",
             )
         if name in entries:
-            raise UserError(f"The set {name!r} is both {entries[name]} and {entry}; only one may.")
+            raise UserError(
+                f"The set {name!r} is both {entries[name]} and {entry}; only one may.",
+                "files-contradict",
+            )
         entries[name] = entry
     found: list[tuple[list[Path], Callable[[], Images | Table | Texts]]] = []
     for name in sets:
         if name not in entries:
             raise UserError(
                 f"{root} holds no set {name!r}; {naming} names it, so "
-                f"{_forms(name, tables)} is needed."
+                f"{_forms(name, tables)} is needed.",
+                "set-missing",
             )
         entry = entries[name]
         if entry.is_dir():
@@ -237,7 +259,7 @@ def _find_sets(
         elif entry.suffix.lower() in tables:
             found.append(([entry], partial(open_file, entry, input_shape, options)))
         else:
-            raise UserError(f"The set {entry} must be {_forms('', tables)}.")
+            raise UserError(f"The set {entry} must be {_forms('', tables)}.", "folder-layout")
     return found
 
 
@@ -303,7 +325,8 @@ def load_partly_labeled(
     if not root.is_dir():
         raise UserError(
             f"The data folder {path} does not exist; it must hold images, and {LABELS_FILE} for "
-            "those that have a label."
+            "those that have a label.",
+            "folder-missing",
         )
     labels_file = _labels_file(root, known_labels)
     by_folder = _has_class_folders(root, class_names, form, labels_file)
@@ -364,10 +387,13 @@ def _labels_file(root: Path, known_labels: str | Path) -> Path:
         return inside
     chosen = user_path(known_labels)
     if not chosen.is_file():
-        raise OwnDataError(f"Node config known-labels = {known_labels}: no such file.", "labels")
+        raise OwnDataError(
+            f"Node config known-labels = {known_labels}: no such file.", "file-missing"
+        )
     if inside.exists() and chosen != inside:
         raise OwnDataError(
-            f"{inside} and known-labels = {known_labels} both give labels; only one may.", "labels"
+            f"{inside} and known-labels = {known_labels} both give labels; only one may.",
+            "files-contradict",
         )
     return chosen
 
@@ -393,13 +419,13 @@ def _has_class_folders(
         raise OwnDataError(
             f"{root} holds class folders, and {labels_file} gives labels too; remove one of them, "
             "or say format = 'files' in the node config to read the file.",
-            "labels",
+            "files-contradict",
         )
     if UNLABELED_FOLDER in class_names:
         raise OwnDataError(
             f"A class is called {UNLABELED_FOLDER!r}, as the folder of images without a label is; "
             f"give the labels of {root} in {LABELS_FILE}.",
-            "classes",
+            "class-names-wrong",
         )
     return True
 
@@ -408,18 +434,19 @@ def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequ
     for entry in entries:
         if not entry.is_dir():
             raise OwnDataError(
-                f"{entry} lies beside the class folders; only folders may lie there."
+                f"{entry} lies beside the class folders; only folders may lie there.",
+                "folder-layout",
             )
         if composed(entry.name) not in (*class_names, UNLABELED_FOLDER):
             raise OwnDataError(
                 f"The folder {entry} is called like no class; it must be one of "
                 f"{', '.join(class_names)} or {UNLABELED_FOLDER}.",
-                "classes",
+                "label-unknown",
             )
     if not {composed(entry.name) for entry in entries} & set(class_names):
         raise OwnDataError(
             f"{root} holds no class folder; one or more of {', '.join(class_names)} are needed.",
-            "classes",
+            "folder-layout",
         )
 
 
@@ -450,15 +477,18 @@ def _find_points(
             kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
             raise UserError(
                 f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
-                f"{images}one {kinds} file."
+                f"{images}one {kinds} file.",
+                "files-contradict",
             )
         return tables, partial(open_file, tables[0], input_shape, options)
     if not of_images:
         kind = "vectors" if input_shape else "texts"
-        raise UserError(f"{root} holds no {kind}; one {' or '.join(suffixes)} file is needed.")
+        raise UserError(
+            f"{root} holds no {kind}; one {' or '.join(suffixes)} file is needed.", "file-missing"
+        )
     files = list_images(root, besides=inside)
     if not files:
-        raise UserError(f"{root} holds no images; one or more are needed.")
+        raise UserError(f"{root} holds no images; one or more are needed.", "points-missing")
     return files, partial(file_images, str(root), files)
 
 
@@ -473,7 +503,7 @@ def _read_labels(
     places = {name: place for place, name in enumerate(names)}
     if len(places) < len(names):
         name, _ = Counter(names).most_common(1)[0]
-        raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "labels")
+        raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "name-twice")
     classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for written, label in rows:
@@ -482,18 +512,18 @@ def _read_labels(
             raise OwnDataError(
                 f"{file} names {written!r}, which {where} does not hold; names are paths of images "
                 "in the folder, or row numbers from 0.",
-                "labels",
+                "labels-file-wrong",
             )
         if name in named:
             raise OwnDataError(
-                f"{file} names {name!r} more than once; one row per image.", "labels"
+                f"{file} names {name!r} more than once; one row per image.", "name-twice"
             )
         number = class_of_cell(label, classes)
         if number is None:
             raise OwnDataError(
                 f"{file} gives {name!r} the label {label!r}; it must be one of "
                 f"{', '.join(class_names)}, or empty.",
-                "classes",
+                "label-unknown",
             )
         named.add(name)
         labels[places[name]] = number
@@ -507,14 +537,14 @@ def _as_path(name: str) -> str:
 
 def _label_rows(file: Path) -> tuple[list[list[str]], str]:
     """Names and labels, of which only the number is checked, and how the file was read."""
-    rows, note = read_rows(file, "labels")
+    rows, note = read_rows(file)
     if not rows or rows[0] != ["name", "label"]:
-        raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels")
+        raise OwnDataError(f"{file} must begin with the header 'name,label'.", "labels-file-wrong")
     for row in rows[1:]:
         if len(row) != 2:
             raise OwnDataError(
                 f"The row of {row[0]!r} in {file} has {len(row)} values; it needs a name and a "
                 "label.",
-                "labels",
+                "labels-file-wrong",
             )
     return rows[1:], note

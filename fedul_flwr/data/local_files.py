@@ -26,7 +26,7 @@ from fedul_flwr.data.tables import (
     reading_notes,
 )
 from fedul_flwr.data.types import InputShape
-from fedul_flwr.errors import OwnDataError, Refusal, UserError
+from fedul_flwr.errors import OwnDataError, UserError
 
 TABLES = (".parquet", ".npz")
 """Suffixes of files with many images."""
@@ -42,9 +42,11 @@ def own_data() -> Iterator[None]:
     except OwnDataError:
         raise
     except UserError as error:
-        raise OwnDataError(str(error)) from error
+        raise OwnDataError(str(error), error.code, **error.values) from error
     except OSError as error:
-        raise OwnDataError(f"{error.filename} cannot be used ({error.strerror}).") from error
+        raise OwnDataError(
+            f"{error.filename} cannot be used ({error.strerror}).", "file-not-readable"
+        ) from error
 
 
 def refuse_unwritable(folder: Path, what: str) -> None:
@@ -58,7 +60,7 @@ def refuse_unwritable(folder: Path, what: str) -> None:
         raise OwnDataError(
             f"{what} cannot be written to {folder}: it must be a folder that this user can write "
             "to.",
-            "settings",
+            "file-not-writable",
         )
 
 
@@ -103,7 +105,10 @@ def as_points(
         return [inputs.with_bits(options.bits) for inputs in images]
     if images:
         wanted = f"vectors of {shape[0]} numbers" if shape else "texts"
-        raise UserError(f"{images[0].where} is a folder of images; the run takes {wanted}.")
+        raise UserError(
+            f"{images[0].where} is a folder of images; the run takes {wanted}.",
+            "points-of-another-kind",
+        )
     texts = [inputs for inputs in found if isinstance(inputs, Texts)]
     if texts:
         return [*texts]
@@ -112,7 +117,8 @@ def as_points(
         if table.names:
             raise UserError(
                 f"{table.where} has columns with names, and the run does not say which of them it "
-                "takes, and in which order: setting columns has to name a columns file."
+                "takes, and in which order: setting columns has to name a columns file.",
+                "columns-file-needed",
             )
     columns = options.columns or infer_columns(tables)
     if not options.trained:
@@ -124,22 +130,24 @@ def refuse_empty(inputs: Images | Table | Texts) -> None:
     """Refuse a collection without points."""
     if len(inputs) == 0:
         what = "rows" if isinstance(inputs, Table | Texts) else "images"
-        raise UserError(f"{inputs.where} holds no {what}; one or more are needed.")
+        raise UserError(
+            f"{inputs.where} holds no {what}; one or more are needed.", "points-missing"
+        )
 
 
-def read_rows(file: Path, refusal: Refusal) -> tuple[list[list[str]], str]:
+def read_rows(file: Path) -> tuple[list[list[str]], str]:
     """Rows of a CSV file with composed letters, and how it was read if not as usual
     (:func:`~fedul_flwr.data.csv_files.read_csv_rows`).
 
     Raises
     ------
     OwnDataError
-        If it cannot be read, with ``refusal`` as kind of error.
+        If it cannot be read.
     """
     try:
         rows, note = read_csv_rows(file)
     except UserError as error:
-        raise OwnDataError(str(error), refusal) from error
+        raise OwnDataError(str(error), error.code, **error.values) from error
     return [[composed(read_cell(cell)) for cell in row] for row in rows], note
 
 

@@ -13,14 +13,18 @@ from fedul_flwr.errors import UserError
 def check_num_bits(num_bits: int) -> None:
     """Refuse an L that is not a positive multiple of 8."""
     if num_bits < 8 or num_bits % 8:
-        raise UserError(f"codes have {num_bits} bits; L must be a positive multiple of 8")
+        raise UserError(
+            f"codes have {num_bits} bits; L must be a positive multiple of 8",
+            "argument-not-allowed",
+        )
 
 
 def check_codes(codes: Bytes) -> None:
     """Refuse anything but uint8 ``(n, L / 8)``."""
     if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
         raise UserError(
-            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)"
+            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)",
+            "array-wrong",
         )
 
 

@@ -121,7 +121,11 @@ def imbalanced_partition(
 
 def _mild_shares(majority: set[int], num_classes: int, rng: np.random.Generator) -> Floats:
     if num_classes < len(majority) + 7:  # the rest would need minorities above 0.08
-        raise UserError("Setting partition = 'majority-mild' needs at least 9 classes.")
+        raise UserError(
+            "Setting partition = 'majority-mild' needs at least 9 classes.",
+            "number-of-classes",
+            setting="partition",
+        )
     minority = [k for k in range(num_classes) if k not in majority]
     while True:
         shares = np.zeros(num_classes)
@@ -166,7 +170,10 @@ def _deal(pools: list[Ints], wanted: Ints, partition: str) -> list[Ints]:
     empty = [client for client, part in enumerate(parts) if len(part) == 0]
     if empty:
         raise UserError(
-            f"partition = {partition!r} leaves client {empty[0]} without points; use fewer clients."
+            f"partition = {partition!r} leaves client {empty[0]} without points; use "
+            "fewer clients.",
+            "too-few-points",
+            setting="partition",
         )
     return parts
 
@@ -208,7 +215,8 @@ def partition_points(
     """
     if len(labels) < num_clients:
         raise UserError(
-            f"{len(labels)} training points cannot be split over {num_clients} clients."
+            f"{len(labels)} training points cannot be split over {num_clients} clients.",
+            "too-few-points",
         )
     if config.partition == "iid":
         parts = np.array_split(_shuffled(len(labels), config), num_clients)
@@ -231,7 +239,9 @@ def _listed(names: Mapping[str, object]) -> str:
 def _thin(part: Ints, count: int, client: int, seed: int) -> Ints:
     if len(part) < count:
         raise UserError(
-            f"Setting points-per-client = {count}: client {client} has only {len(part)} points."
+            f"Setting points-per-client = {count}: client {client} has only {len(part)} points.",
+            "too-few-points",
+            setting="points-per-client",
         )
     chosen: Ints = stream(seed, "points-per-client", client).permutation(part)[:count]
     return chosen
@@ -242,7 +252,9 @@ def _by_class_shares(
 ) -> list[Ints]:
     if (labels == UNLABELED).any():
         raise UserError(
-            f"partition = {config.partition!r} needs the label of every training point."
+            f"partition = {config.partition!r} needs the label of every training point.",
+            "labels-missing",
+            setting="partition",
         )
     rng, count = stream(config.seed, "partition"), config.points_per_client
     if config.partition == "imbalanced":
@@ -290,7 +302,9 @@ def _by_library(
             if count > num_classes:
                 raise UserError(
                     f"Setting pathological.classes-per-client = {count}: "
-                    f"the data set has {num_classes} classes."
+                    f"the data set has {num_classes} classes.",
+                    "setting-unfit-for-data",
+                    setting="pathological.classes-per-client",
                 )
             built = library.PathologicalPartitioner(
                 num_clients, "label", count, class_assignment_mode="first-deterministic", seed=seed
@@ -300,7 +314,9 @@ def _by_library(
             if num_clients * count > len(labels):
                 raise UserError(
                     f"Setting shard.shards-per-client = {count}: "
-                    f"{len(labels)} points make no {num_clients * count} shards."
+                    f"{len(labels)} points make no {num_clients * count} shards.",
+                    "setting-unfit-for-data",
+                    setting="shard.shards-per-client",
                 )
             built = library.ShardPartitioner(
                 num_clients, "label", num_shards_per_partition=count, seed=seed
@@ -309,7 +325,9 @@ def _by_library(
             if natural.column not in columns:
                 raise UserError(
                     f"Setting natural.column = {natural.column!r}: the data set has no such column "
-                    f"of whole numbers or texts{_listed(columns)}."
+                    f"of whole numbers or texts{_listed(columns)}.",
+                    "column-missing",
+                    setting="natural.column",
                 )
             table["group"] = np.asarray(columns[natural.column])[order].tolist()
             built = library.NaturalIdPartitioner("group")
@@ -319,7 +337,9 @@ def _by_library(
         if config.partition == "natural" and built.num_partitions != num_clients:
             raise UserError(
                 f"partition = 'natural': column {natural.column!r} has {built.num_partitions} "
-                f"groups, so the run needs that many clients, not {num_clients}."
+                f"groups, so the run needs that many clients, not {num_clients}.",
+                "number-of-clients",
+                setting="partition",
             )
         return [
             np.asarray(built.load_partition(client)["position"], dtype=np.int64)
@@ -328,5 +348,7 @@ def _by_library(
     except ValueError as err:
         raise UserError(
             f"partition = {config.partition!r} cannot split {len(labels)} points over "
-            f"{num_clients} clients: {err}"
+            f"{num_clients} clients: {err}",
+            "too-few-points",
+            setting="partition",
         ) from err

@@ -65,7 +65,7 @@ def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
     """
     file, counted = find_entry(folder, PRIORS_FILE), find_entry(folder, COUNTS_FILE)
     if file.exists() and counted.exists():
-        raise OwnDataError(f"{file} and {counted} both exist; only one may.", "priors")
+        raise OwnDataError(f"{file} and {counted} both exist; only one may.", "files-contradict")
     if counted.exists():
         names, cells, notes = _read_cells(counted, class_names)
         return _with_notes(notes, _from_counts(counted, names, cells))
@@ -73,7 +73,7 @@ def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
         raise OwnDataError(
             f"{file} is missing; it names the sets and their class priors "
             f"({COUNTS_FILE} may take its place).",
-            "priors",
+            "file-missing",
         )
     names, cells, notes = _read_cells(file, class_names)
     # Shares are at most 1, so that a comma in one can only stand before decimals.
@@ -108,7 +108,7 @@ def _from_counts(file: Path, names: list[str], cells: list[list[str]]) -> ToldPr
                 raise OwnDataError(
                     f"The row of set {name!r} in {file} holds {cell!r}; counts must be whole "
                     "numbers, 0 or more.",
-                    "priors",
+                    "priors-cell",
                 )
     counts = np.array([[int(cell) for cell in row] for row in cells], dtype=np.float64)
     note = "class priors are estimates from {} to {} labels per set, by Jeffreys' prior".format(
@@ -159,13 +159,13 @@ def _check_interval_sums(file: Path, name: str, low: Floats, high: Floats) -> No
     if (low > high).any():
         raise OwnDataError(
             f"The row of set {name!r} in {file} has an interval that ends before it begins.",
-            "priors",
+            "priors-cell",
         )
     if low.sum() > 1 + SUM_TOLERANCE or high.sum() < 1 - SUM_TOLERANCE:
         raise OwnDataError(
             f"The intervals of set {name!r} in {file} allow sums from {low.sum():.4g} to "
             f"{high.sum():.4g}; class priors sum to 1.",
-            "priors",
+            "priors-cell",
         )
 
 
@@ -181,7 +181,7 @@ def _ends(file: Path, name: str, cell: str) -> tuple[float, float]:
         raise OwnDataError(
             f"The row of set {name!r} in {file} holds {cell!r}; priors must be finite numbers, or "
             "intervals such as 0.2-0.4.",
-            "priors",
+            "priors-cell",
         )
     return value, value
 
@@ -191,10 +191,10 @@ def _read_cells(
 ) -> tuple[list[str], list[list[str]], tuple[str, ...]]:
     """Names of the sets, their cells with columns in the order of ``class_names``, and how the file
     was read."""
-    rows, note = read_rows(file, "priors")
+    rows, note = read_rows(file)
     if not rows or rows[0][0] != "set":
         raise OwnDataError(
-            f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors"
+            f"{file} must begin with the header 'set,{','.join(class_names)}'.", "priors-header"
         )
     numbers = [str(k) for k in range(len(class_names))]
     header = rows[0][1:]
@@ -206,21 +206,21 @@ def _read_cells(
         raise OwnDataError(
             f"The class columns of {file} are {', '.join(header) or 'missing'}; they must be "
             f"exactly {', '.join(class_names)} in any order.",
-            "classes",
+            "priors-header",
         )
     if len(rows) == 1:
-        raise OwnDataError(f"{file} names no set; one row per set is needed.", "priors")
+        raise OwnDataError(f"{file} names no set; one row per set is needed.", "set-missing")
     sets = [row[0] for row in rows[1:]]
     for row in rows[1:]:
         if len(row) != len(header) + 1:
             raise OwnDataError(
                 f"The row of set {row[0]!r} in {file} has {len(row) - 1} values; it needs "
                 f"{len(header)}, one per class.",
-                "priors",
+                "csv-ragged-row",
             )
         if sets.count(row[0]) > 1:
             raise OwnDataError(
-                f"{file} names the set {row[0]!r} more than once; one row per set.", "priors"
+                f"{file} names the set {row[0]!r} more than once; one row per set.", "name-twice"
             )
     notes = (f"{file.name}: {note}",) if note else ()
     return sets, [[row[1 + column] for column in order] for row in rows[1:]], notes

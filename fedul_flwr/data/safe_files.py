@@ -149,7 +149,7 @@ def load_arrays_of(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]
         arrays = load_file(regular_file(path))
         return arrays, read_header(path)
     except (OSError, ValueError, SafetensorError, UserError) as error:
-        raise UserError(f"{path} is missing or damaged.") from error
+        raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def read_header(path: Path) -> dict[str, Any]:
             header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         about = json.loads(header.get("__metadata__", {}).get("fedul", "{}"))
     except (OSError, ValueError, RecursionError, AttributeError) as error:
-        raise UserError(f"{path} is missing or damaged.") from error
+        raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
     return about if isinstance(about, dict) else {}
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from fedul_flwr.config.class_priors import SUM_TOLERANCE
 from fedul_flwr.data.types import Floats, Ints
-from fedul_flwr.errors import Refusal
 
 ILL_CONDITIONED = 1e3
 """Condition numbers of Pi above this are warned about."""
@@ -35,7 +34,7 @@ class SetCheck:
     ----------
     reason : why the sets are refused, only for the client; empty if they are accepted.
     told : the same for the server, with numbers from 0 instead of names of sets.
-    refusal : kind of error, if they are refused.
+    code : that of the error, if they are refused.
     num_sets, num_points : M_c and n_c.
     condition_number : condition number of Pi; infinite below full column rank.
     rank : rank of Pi; 0 if the reason leaves it unknown.
@@ -48,7 +47,7 @@ class SetCheck:
     condition_number: float
     warnings: tuple[str, ...] = ()
     told: str = ""
-    refusal: Refusal = "priors"
+    code: str = ""
     rank: int = 0
 
     @property
@@ -96,7 +95,7 @@ def check_sets(
     least = num_classes if min_sets is None else min_sets
     if tolerances is None:
         tolerances = np.full(num_sets, SUM_TOLERANCE)
-    reason, refusal = _refusal(priors, set_sizes, set_names or numbers, least, tolerances)
+    reason, code = _refusal(priors, set_sizes, set_names or numbers, least, tolerances)
     told, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
     condition, rank = np.inf, 0
     if not reason:
@@ -108,7 +107,7 @@ def check_sets(
     if not reason and rank < num_classes:
         if strict_rank:
             reason = told = f"its priors have rank {rank}, below {num_classes} classes"
-            refusal = "rank"
+            code = "priors-rank"
         else:
             absent = [class_names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
             named = f" (absent: {', '.join(absent)})" if absent else ""
@@ -122,7 +121,7 @@ def check_sets(
             "sets that differ more in their classes would help"
         )
     num_points = int(set_sizes.sum())
-    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), told, refusal, rank)
+    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), told, code, rank)
 
 
 def check_counts(
@@ -180,25 +179,27 @@ def _refusal(
     tolerances: Floats,
     *,
     with_sums: bool = True,
-) -> tuple[str, Refusal]:
+) -> tuple[str, str]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
         if (
             set_sizes[m] == 0
         ):  # check this first, because the realized priors of an empty set are zero
-            return f"set {set_names[m]!r} is empty", "format"
+            return f"set {set_names[m]!r} is empty", "points-missing"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():
-            return f"set {set_names[m]!r} has a negative or non-finite class prior", "priors"
+            reason = f"set {set_names[m]!r} has a negative or non-finite class prior"
+            return reason, "class-priors-wrong"
         if abs(row.sum() - 1) > tolerances[m]:
             reason = f"the class priors of set {set_names[m]!r} do not sum to 1"
             found = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
-            return reason + found * with_sums, "priors"
+            return reason + found * with_sums, "class-priors-wrong"
     if num_sets < min_sets:
         if min_sets < num_classes:
-            return "it has one set, and the set of a point tells nothing if there is one", "rank"
-        return f"it has {num_sets} sets, fewer than the {num_classes} classes", "rank"
-    return "", "priors"
+            reason = "it has one set, and the set of a point tells nothing if there is one"
+            return reason, "too-few-sets"
+        return f"it has {num_sets} sets, fewer than the {num_classes} classes", "too-few-sets"
+    return "", ""
 
 
 def identifiable_directions(clients: Sequence[Floats]) -> int:

@@ -274,7 +274,8 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
     if (labels == UNLABELED).any():
         raise UserError(
             "A simulation makes unlabeled sets of known class priors, so it needs the label of "
-            f"every training point; {int((labels == UNLABELED).sum())} have none."
+            f"every training point; {int((labels == UNLABELED).sum())} have none.",
+            "labels-missing",
         )
     held, validation, server = assign_points(source, num_clients, config)
     settings = config[UnlabeledSetSettings]

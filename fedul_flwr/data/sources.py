@@ -70,7 +70,8 @@ def hub_tables(name: str) -> dict[str, ArrowTable]:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
         raise UserError(
             f"{name!r} is neither a folder here nor a data set that could be loaded from the "
-            f"Hugging Face hub ({reason}){nearest(name, (*BUILT_IN, 'none')) or '.'}"
+            f"Hugging Face hub ({reason}){nearest(name, (*BUILT_IN, 'none')) or '.'}",
+            "data-set-missing",
         ) from error
     finally:
         log.setLevel(level)
@@ -289,7 +290,10 @@ def source_directory(
     ``image_size`` or ``table``, gets another folder.
     """
     if image_size < 0:
-        raise UserError(f"The image size {image_size} is not allowed; it must be 0 or more.")
+        raise UserError(
+            f"The image size {image_size} is not allowed; it must be 0 or more.",
+            "argument-not-allowed",
+        )
     origin = _find(dataset, table)
     key = cache_key([origin.identity, image_size, *table.identity], origin.files)
     root = (cache_directory() if cache is None else cache) / "sources"
@@ -314,7 +318,9 @@ def read_source(directory: Path) -> Source:
         features, bits = meta["features"], int(meta["bits"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{directory} is not a decoded data set or is damaged; delete it and it is built again."
+            f"{directory} is not a decoded data set or is damaged; delete it and it is "
+            "built again.",
+            "file-damaged",
         ) from error
     train = PointArrays(
         open_array(directory / TRAIN_INPUTS),
@@ -336,13 +342,21 @@ def _find(dataset: str, options: TableOptions) -> _Origin:
         return _Origin(dataset, (), lambda: read_demo_table(dataset))
     path = user_path(dataset)
     if not dataset:
-        raise UserError("The data set has no name; give a folder, a hub name or 'digits'.")
+        raise UserError(
+            "The data set has no name; give a folder, a hub name or 'digits'.", "data-set-missing"
+        )
     if not path.exists() and not _looks_like_path(dataset):
         return _Origin(f"hub:{dataset}", (), lambda: _read_hub(dataset, options))
     if not path.exists():
-        raise UserError(f"The data set {dataset} does not exist; a folder must hold {_LAYOUTS}.")
+        raise UserError(
+            f"The data set {dataset} does not exist; a folder must hold {_LAYOUTS}.",
+            "data-set-missing",
+        )
     if not path.is_dir():
-        raise UserError(f"The data set {dataset} is a file; name the folder with {_LAYOUTS}.")
+        raise UserError(
+            f"The data set {dataset} is a file; name the folder with {_LAYOUTS}.",
+            "data-set-missing",
+        )
     return _find_in_folder(path.resolve(), options)
 
 
@@ -361,13 +375,19 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
         if any(_holds(find_entry(root, f"{split}{suffix}"), suffix) for split in ("train", "test"))
     ]
     if not found:
-        raise UserError(f"The folder {root} holds no data set; it must hold {_LAYOUTS}.")
+        raise UserError(
+            f"The folder {root} holds no data set; it must hold {_LAYOUTS}.", "data-set-layout"
+        )
     if len(found) > 1:
-        raise UserError(f"The folder {root} holds several data sets; only one of {_LAYOUTS}.")
+        raise UserError(
+            f"The folder {root} holds several data sets; only one of {_LAYOUTS}.", "data-set-layout"
+        )
     train, test = (find_entry(root, f"{split}{found[0]}") for split in ("train", "test"))
     for split, path in (("train", train), ("test", test)):
         if not _holds(path, found[0]):
-            raise UserError(f"The data set {root} has no {split} split; {path} is missing.")
+            raise UserError(
+                f"The data set {root} has no {split} split; {path} is missing.", "data-set-layout"
+            )
     if found[0]:
         return _Origin(
             str(root), (train, test), lambda: (_read(train, options), _read(test, options))
@@ -375,7 +395,9 @@ def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
     in_train, in_test = class_folders(train), class_folders(test)
     names = sorted({*in_train, *in_test})
     if not names:
-        raise UserError(f"The folder {train} has no class folders; one per class is needed.")
+        raise UserError(
+            f"The folder {train} has no class folders; one per class is needed.", "data-set-layout"
+        )
     files = [f for classes in (in_train, in_test) for images in classes.values() for f in images]
     return _Origin(
         # Include the classes: an empty class folder changes K but has no file.
@@ -411,7 +433,8 @@ def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
     for split in ("train", "test"):
         if split not in tables:
             raise UserError(
-                f"The data set {dataset} has no {split} split; it has: {', '.join(tables)}."
+                f"The data set {dataset} has no {split} split; it has: {', '.join(tables)}.",
+                "data-set-layout",
             )
     return table_split(tables["train"], options), table_split(tables["test"], options)
 

@@ -102,7 +102,9 @@ def constant_scaling(columns: Columns | None) -> Scaling:
     if columns is None:
         raise UserError(
             "Setting standardize = 'constants' needs setting columns, a columns file with the mean "
-            "and scale of every number."
+            "and scale of every number.",
+            "columns-file-needed",
+            setting="standardize",
         )
     means, scales = columns.constants()
     return Scaling(np.array(means), np.array(scales))
@@ -135,7 +137,9 @@ class SharedScaling:
             If it is not known yet.
         """
         if self.known is None:
-            raise UserError("The means and scales of columns are not known before round 1.")
+            raise UserError(
+                "The means and scales of columns are not known before round 1.", "not-sent-yet"
+            )
         return self.known
 
 

@@ -57,14 +57,20 @@ def read_with_ids(
     import pyarrow as pa  # type: ignore[import-untyped]
 
     if path.suffix.lower() == ".npz":
-        raise UserError(f"--id-column {id_column!r}: {path} has no columns with names.")
+        raise UserError(
+            f"--id-column {id_column!r}: {path} has no columns with names.",
+            "option-without-effect",
+            option="--id-column",
+        )
     table = open_table(path, options, id_column)
     table.refuse_twice(id_column)
     if id_column not in table.names:
         raise table.refuse(f"no column {id_column!r}, which --id-column names")
     if id_column == options.text or (options.columns and id_column in options.columns.names):
         raise UserError(
-            f"--id-column {id_column!r}: the model takes this column, so it is no identifier."
+            f"--id-column {id_column!r}: the model takes this column, so it is no identifier.",
+            "option-not-allowed",
+            option="--id-column",
         )
     try:
         ids = [
@@ -75,7 +81,10 @@ def read_with_ids(
     except pa.ArrowException:
         kind = table.schema.field(id_column).type
         raise UserError(
-            f"--id-column {id_column!r} of {path} has the type {kind}; texts or numbers are needed."
+            f"--id-column {id_column!r} of {path} has the type {kind}; texts or numbers "
+            "are needed.",
+            "column-type",
+            option="--id-column",
         ) from None
     rest = table.schema.remove(table.schema.get_field_index(id_column))
     return ids, _points(replace(table, schema=rest), options)
@@ -101,7 +110,9 @@ def refuse_texts_in_npz(path: Path, options: TableOptions) -> None:
     if options.text:
         raise UserError(
             f"Setting text-column = {options.text!r} names a column, and {path} has none: texts "
-            "come in .csv or .parquet files."
+            "come in .csv or .parquet files.",
+            "setting-without-effect",
+            setting="text-column",
         )
 
 
@@ -111,7 +122,8 @@ def npz_table(path: Path) -> Table:
     if vectors.ndim != 2 or vectors.dtype.kind not in "fiub":
         raise UserError(
             f"Array 'vectors' of {path} has type {vectors.dtype} and shape {vectors.shape}; "
-            "numbers (n, d) are needed."
+            "numbers (n, d) are needed.",
+            "array-wrong",
         )
     refuse_too_wide(vectors.shape[1], str(path))
     return Table(str(path), vectors.astype(np.float64 if vectors.itemsize > 4 else np.float32))
@@ -121,7 +133,10 @@ def has_vectors(path: Path) -> bool:
     """Whether an ``.npz`` file holds vectors and not images."""
     names = npz_names(path)
     if {"images", "vectors"} <= set(names):
-        raise UserError(f"{path} holds the arrays 'images' and 'vectors'; only one of them may be.")
+        raise UserError(
+            f"{path} holds the arrays 'images' and 'vectors'; only one of them may be.",
+            "files-contradict",
+        )
     return "vectors" in names
 
 
@@ -197,7 +212,10 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        raise UserError(f"Column {name!r} of {table.where} has the type {kind}; texts are needed.")
+        raise UserError(
+            f"Column {name!r} of {table.where} has the type {kind}; texts are needed.",
+            "column-type",
+        )
     found: list[bytes] = []
     missing = 0
     for batch in table.batches([name]):
@@ -207,12 +225,14 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
     if missing:
         raise UserError(
             f"Column {name!r} of {table.where} has {missing} texts that are missing: leave these "
-            "rows out."
+            "rows out.",
+            "text-wrong",
         )
     if max(map(len, found), default=0) > MAX_BYTES:
         raise UserError(
             f"Column {name!r} of {table.where} has a text of more than {MAX_BYTES:,} bytes: "
-            "shorten it."
+            "shorten it.",
+            "text-wrong",
         )
     return Texts(table.where, np.array(found, dtype=np.bytes_), table.note)
 
@@ -243,7 +263,9 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
         left_out = {options.group, *index_columns(table.schema)}
         wanted = [name for name in names if name not in left_out]
     if not wanted:
-        raise UserError(f"{table.where} has no column of features beside the label.")
+        raise UserError(
+            f"{table.where} has no column of features beside the label.", "column-missing"
+        )
     refuse_too_wide(len(wanted), table.where)
     parts: dict[str, list[Any]] = {name: [] for name in wanted}
     for batch in table.batches(wanted):
@@ -271,7 +293,8 @@ def _from_lists(table: ArrowTable, name: str, names: list[str]) -> Table:
             one, other = sorted(widths)[:2]
             raise UserError(
                 f"Column {name!r} of {table.where} holds lists of {one} and of {other} numbers; "
-                "all must be equally long."
+                "all must be equally long.",
+                "columns-differ",
             )
         values = column.flatten().cast(pa.float64(), safe=False).to_numpy(False)
         parts.append(np.asarray(values, dtype=np.float64).reshape(len(column), -1))

@@ -51,7 +51,9 @@ class Texts:
     def blocks(self, shape: InputShape) -> Iterator[NDArray[np.bytes_]]:
         """Yield all texts; refuse a ``shape`` of other points."""
         if shape != ():
-            raise UserError(f"{self.where} holds texts; the run takes other points.")
+            raise UserError(
+                f"{self.where} holds texts; the run takes other points.", "points-of-another-kind"
+            )
         yield self.cells
 
 
@@ -149,7 +151,8 @@ class VectorPoints:
         if self.vectors.shape[1:] != shape:
             raise UserError(
                 f"{self.where} holds vectors of {self.vectors.shape[1]} numbers; "
-                f"the run takes {'x'.join(map(str, shape))}."
+                f"the run takes {'x'.join(map(str, shape))}.",
+                "points-of-another-kind",
             )
         for start in range(0, len(self), _BLOCK):
             yield self.vectors[start : start + _BLOCK]
@@ -176,7 +179,8 @@ def refuse_too_wide(count: int, where: str) -> None:
     """Refuse vectors that are longer than :data:`MAX_FEATURES`, or have no numbers."""
     if not 0 < count <= MAX_FEATURES:
         raise UserError(
-            f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed."
+            f"{where} holds vectors of {count} numbers; 1 to {MAX_FEATURES:,} are allowed.",
+            "too-many-columns",
         )
 
 
@@ -203,7 +207,8 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
         if odd := sorted(set(first.names) ^ set(other.names)):
             raise UserError(
                 f"The columns of {first.where} and {other.where} differ in column {odd[0]!r}; both "
-                "must have the same, in any order."
+                "must have the same, in any order.",
+                "columns-differ",
             )
     if first.vectors is not None:
         return unnamed_columns(first.vectors.shape[1])
@@ -360,14 +365,16 @@ def _check_columns(table: Table, columns: Columns) -> None:
         if width != len(columns.features):
             raise UserError(
                 f"{table.where} holds vectors of {width} numbers; {len(columns.features)} are "
-                "needed."
+                "needed.",
+                "points-of-another-kind",
             )
         return
     for name in columns.names:
         if name not in (table.cells or {}):
             raise UserError(
                 f"{table.where} has no column {name!r}; its columns are: "
-                f"{', '.join(table.names[:20])}{', …' if len(table.names) > 20 else ''}."
+                f"{', '.join(table.names[:20])}{', …' if len(table.names) > 20 else ''}.",
+                "column-missing",
             )
 
 
@@ -386,7 +393,8 @@ def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) 
     verb = "is" if count == 1 else "are"
     raise UserError(
         f"Column {block[place].name!r} of {table.where} has {count} {values} that {verb} {what}: "
-        f"{hint}."
+        f"{hint}.",
+        "cell-not-a-number",
     )
 
 
@@ -403,7 +411,8 @@ def _refuse_lost_differences(values: Floats, block: Sequence[Column], table: Tab
             raise UserError(
                 f"Column {block[place].name!r} of {table.where} holds numbers from "
                 f"{own.min():.17g} to {own.max():.17g}, which differ by less than float32 "
-                "can tell: subtract a constant, such as the smallest one, or leave the column out."
+                "can tell: subtract a constant, such as the smallest one, or leave the column out.",
+                "column-without-spread",
             )
 
 
@@ -411,5 +420,6 @@ def _refuse_unknown(count: int, column: Column, table: Table) -> None:
     if count == 0:
         raise UserError(
             f"Column {column.name!r} of {table.where} holds no value at all, so its missing values "
-            'cannot be filled: leave it out, or give it a "fill" in the columns file.'
+            'cannot be filled: leave it out, or give it a "fill" in the columns file.',
+            "column-without-spread",
         )

@@ -66,7 +66,7 @@ def check_owner(
     Raises
     ------
     UserError
-        If the client could not take part; its ``refusal`` is the kind of error.
+        If the client could not take part.
     """
     where = _read_node_config(node_config)
     settings, otherwise = _settings(overrides, base_dir)
@@ -119,11 +119,13 @@ def _read_node_config(text: str) -> dict[str, Any]:
         raise OwnDataError(
             f"--node-config {text!r} cannot be read: it takes key=value pairs, without spaces "
             "around = and text in quotes, or the path of a .toml file.",
-            "settings",
+            "node-config-wrong",
+            option="--node-config",
         )
     if not NodeConfig.parse(found).data:
         raise OwnDataError(
-            "Node config data is missing: it names the folder of the owner's data.", "settings"
+            "Node config data is missing: it names the folder of the owner's data.",
+            "node-config-wrong",
         )
     return found
 
@@ -133,7 +135,9 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
     settings = resolve(overrides, base_dir)
     if settings.client_data:
         raise UserError(
-            "Setting client-data is for simulations; an owner's data are in its node config."
+            "Setting client-data is for simulations; an owner's data are in its node config.",
+            "setting-for-simulations",
+            setting="client-data",
         )
     strategy = load_reference(find_method(settings.method).strategy, "method")
     strategy.validate(settings)
@@ -154,7 +158,8 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
         if class_names or input_shape:
             raise UserError(
                 "Options --class-names and --input-shape are for a data set at the server; with "
-                "dataset = 'none' the settings class-names and input-shape say it."
+                "dataset = 'none' the settings class-names and input-shape say it.",
+                "option-without-effect",
             )
         return named_shape(settings)
     if class_names and (input_shape or settings.columns or settings.text_column):
@@ -166,7 +171,9 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
     raise UserError(
         f"Setting dataset = {settings.dataset!r} is not on this machine: --class-names and "
         "--input-shape, which the server's side can tell, have to say what it is like; for a table "
-        "setting columns, the file that all owners have, in place of --input-shape."
+        "setting columns, the file that all owners have, in place of --input-shape.",
+        "option-missing",
+        setting="dataset",
     )
 
 

@@ -278,14 +278,23 @@ def plan(
         For invalid options.
     """
     if not address:
-        raise UserError("deploy init needs --address HOST[:PORT], where owners reach the server.")
+        raise UserError(
+            "deploy init needs --address HOST[:PORT], where owners reach the server.",
+            "option-missing",
+        )
     for host in also:
         check_host(host, host, "--also")
     if not 1 <= days <= AUTHORITY_DAYS:
-        raise UserError(f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.")
+        raise UserError(
+            f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
+            "option-not-allowed",
+            option="--days",
+        )
     if insecure and (public_keys or also):
         raise UserError(
-            "--insecure has no keys and certificates: leave --public-key and --also out."
+            "--insecure has no keys and certificates: leave --public-key and --also out.",
+            "options-contradict",
+            option="--insecure",
         )
     owners = _owners(count, names)
     reached = parse_address(address)
@@ -323,7 +332,10 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
     """
     try:
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-            raise UserError(f"{directory} is not empty: name a new folder, nothing is overwritten.")
+            raise UserError(
+                f"{directory} is not empty: name a new folder, nothing is overwritten.",
+                "file-exists",
+            )
         certificates = make_certificates(consortium)
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
@@ -334,7 +346,9 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
         finally:
             shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
-        raise UserError(f"{directory} cannot be written: {error.strerror}.") from None
+        raise UserError(
+            f"{directory} cannot be written: {error.strerror}.", "file-not-writable"
+        ) from None
     return certificates
 
 
@@ -369,21 +383,38 @@ def _write(root: Path, file: File) -> None:
 
 def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
     if (count is None) == (not names):
-        raise UserError("deploy init takes either --owners N or --owner NAME for each owner.")
+        raise UserError(
+            "deploy init takes either --owners N or --owner NAME for each owner.",
+            "options-contradict",
+        )
     if count is not None and not 1 <= count <= _MOST_OWNERS:
-        raise UserError(f"--owners {count}: there can be 1 to {_MOST_OWNERS} owners.")
+        raise UserError(
+            f"--owners {count}: there can be 1 to {_MOST_OWNERS} owners.",
+            "option-not-allowed",
+            option="--owners",
+        )
     if len(names) > _MOST_OWNERS:
-        raise UserError(f"--owner is there {len(names)} times: there can be {_MOST_OWNERS} owners.")
+        raise UserError(
+            f"--owner is there {len(names)} times: there can be {_MOST_OWNERS} owners.",
+            "option-not-allowed",
+            option="--owner",
+        )
     seen: set[str] = set()
     for name in names:
         if not _NAME.fullmatch(name):
             raise UserError(
                 f"--owner {name!r}: a name has up to 64 letters, digits, '-', '_' and '.', "
-                "with a letter or digit at both ends."
+                "with a letter or digit at both ends.",
+                "option-not-allowed",
+                option="--owner",
             )
         # Names become file names, and some systems ignore case.
         if name.lower() in seen:
-            raise UserError(f"--owner {name!r} is there twice: every owner has a name of its own.")
+            raise UserError(
+                f"--owner {name!r} is there twice: every owner has a name of its own.",
+                "name-twice",
+                option="--owner",
+            )
         seen.add(name.lower())
     return tuple(names or (f"owner-{number}" for number in range(count or 0)))
 
@@ -393,7 +424,9 @@ def _known_method(name: str) -> str:
     if name not in METHODS and not re.fullmatch(r"[A-Za-z0-9_.]+:[A-Za-z0-9_]+", name):
         raise UserError(
             f"--method {name!r}: must be one of {', '.join(METHODS)} or 'package.module:NAME'"
-            f"{nearest(name, METHODS) or '.'}"
+            f"{nearest(name, METHODS) or '.'}",
+            "unknown-name",
+            option="--method",
         )
     return name
 
@@ -403,14 +436,30 @@ def _public_keys(given: Sequence[str], owners: Sequence[str]) -> dict[str, bytes
     for text in given:
         name, equals, file = text.partition("=")
         if not equals:
-            raise UserError(f"--public-key {text!r} is not NAME=FILE.")
+            raise UserError(
+                f"--public-key {text!r} is not NAME=FILE.",
+                "option-not-allowed",
+                option="--public-key",
+            )
         if name not in owners:
-            raise UserError(f"--public-key {text!r}: there is no owner {name!r}.")
+            raise UserError(
+                f"--public-key {text!r}: there is no owner {name!r}.",
+                "unknown-name",
+                option="--public-key",
+            )
         if name in keys:
-            raise UserError(f"--public-key {text!r}: {name!r} has two keys.")
+            raise UserError(
+                f"--public-key {text!r}: {name!r} has two keys.",
+                "name-twice",
+                option="--public-key",
+            )
         key = _public_key(user_path(file))
         if key in keys.values():
-            raise UserError(f"--public-key {text!r}: another owner has the same key.")
+            raise UserError(
+                f"--public-key {text!r}: another owner has the same key.",
+                "name-twice",
+                option="--public-key",
+            )
         keys[name] = key
     return keys
 
@@ -420,10 +469,13 @@ def _public_key(file: Path) -> bytes:
     try:
         content = regular_file(file).read_bytes()
     except OSError as error:
-        raise UserError(f"Public key {file} cannot be read: {error.strerror}.") from None
+        raise UserError(
+            f"Public key {file} cannot be read: {error.strerror}.", "file-not-readable"
+        ) from None
     if fault := public_key_fault(content):
         raise UserError(
             f"Public key {file} {fault}: Flower takes one on a NIST curve as made by "
-            "ssh-keygen -t ecdsa -b 384."
+            "ssh-keygen -t ecdsa -b 384.",
+            "key-file-wrong",
         )
     return b" ".join(content.split()[:2]) + b"\n"

@@ -147,7 +147,7 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
                 rare.setdefault(name, []).append(value)
     if not columns:
         reasons = "; ".join(f"{name!r}: {why}" for name, why in [*left_out.items()][:5])
-        raise UserError(f"No column is left to propose ({reasons}).")
+        raise UserError(f"No column is left to propose ({reasons}).", "column-missing")
     rows = sum(count for _, count in owners.values())
     return Proposal(
         Columns(tuple(columns)), left_out, differences, rare, len(owners), rows, tuple(notes)
@@ -222,17 +222,20 @@ def _read_owner(folder: Path, notes: list[str]) -> tuple[dict[str, _Facts], int]
 
 def _table_files(folder: Path) -> list[Path]:
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder; name the folders with the tables of owners.")
+        raise UserError(
+            f"{folder} is no folder; name the folders with the tables of owners.", "folder-missing"
+        )
     entries = [entry for entry in sorted(folder.iterdir()) if not is_hidden(entry.name)]
     entries = [entry for entry in entries if entry.name.lower() not in _NO_TABLES]
     for entry in entries:
         if entry.is_dir() or entry.suffix.lower() not in (".csv", ".parquet"):
             raise UserError(
                 f"{entry} is no table with names of columns; a folder of an owner holds .csv and "
-                ".parquet files."
+                ".parquet files.",
+                "folder-layout",
             )
     if not entries:
-        raise UserError(f"{folder} holds no .csv or .parquet file.")
+        raise UserError(f"{folder} holds no .csv or .parquet file.", "file-missing")
     return entries
 
 

@@ -60,7 +60,11 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
         If a SuperNode is told ``runs_from_anywhere``, or would give messages to anybody.
     """
     if runs_from_anywhere and program == "supernode":
-        raise UserError("--runs-from-anywhere is for the SuperLink: no run starts at a SuperNode.")
+        raise UserError(
+            "--runs-from-anywhere is for the SuperLink: no run starts at a SuperNode.",
+            "option-without-effect",
+            option="--runs-from-anywhere",
+        )
     for key in set(os.environ) - set(direct := without_proxy(os.environ)):
         del os.environ[key]
     os.environ.update(direct)
@@ -117,7 +121,9 @@ def _start_superexec(
         if said.superexec_auth_secret_file is None:
             raise UserError(
                 "--isolation process needs --superexec-auth-secret-file: without it every user of "
-                "this machine could answer this owner's messages."
+                "this machine could answer this owner's messages.",
+                "option-missing",
+                option="--isolation",
             )
         return None, []
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(said.host, said.host)

@@ -49,7 +49,8 @@ def status(directory: Path) -> list[OwnerState]:
     if not (server / OWNERS).is_file():
         raise UserError(
             f"{directory} is no folder of a consortium's server: {OWNERS}, which deploy init "
-            "writes into server/, is missing."
+            "writes into server/, is missing.",
+            "folder-missing",
         )
     return rows(_owners(server), _nodes_of(server), _listed(server))
 
@@ -109,7 +110,7 @@ def _listed(server: Path) -> list[Mapping[str, Any]]:
         environment = {**os.environ, "FLWR_HOME": place}
         entry = subprocess.run(script, capture_output=True, text=True, check=False, env=environment)
         if entry.returncode:
-            raise UserError(f"{script[0]} failed: {entry.stderr.strip()}")
+            raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         flower = FlowerProgram({**without_proxy(environment), **quiet})

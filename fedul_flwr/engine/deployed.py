@@ -103,7 +103,9 @@ def _refuse_unknown(superlink: str) -> None:
         names = ", ".join(name for name, entry in known.items() if isinstance(entry, dict))
         raise UserError(
             f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
-            f"{nearest(superlink, known) or '.'}"
+            f"{nearest(superlink, known) or '.'}",
+            "unknown-name",
+            option="--federation",
         )
 
 

@@ -45,7 +45,9 @@ def app_directory() -> Path:
         return package.parent
     if not (package / "app_pyproject.toml").is_file():
         raise UserError(
-            f"The Flower app's pyproject.toml is missing beside {package}; install fedul-flwr anew."
+            f"The Flower app's pyproject.toml is missing beside {package}; install "
+            "fedul-flwr anew.",
+            "package-missing",
         )
     app = Path(tempfile.mkdtemp(prefix="fedul-app-"))
     atexit.register(shutil.rmtree, app, ignore_errors=True)
@@ -77,7 +79,9 @@ def copy_app(root: Path, place: Path) -> None:
     try:
         project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"The Flower app in {root} cannot be packed: {error}") from error
+        raise UserError(
+            f"The Flower app in {root} cannot be packed: {error}", "flower-failed"
+        ) from error
     patterns = project.get("tool", {}).get("flwr", {}).get("app", {}).get("fab-include")
     if patterns is None:
         files = list(app_files(root))
@@ -153,11 +157,13 @@ class FlowerProgram:
             answer: dict[str, Any] = json.loads(text)
         except ValueError:
             tail = "\n".join(errors.strip().splitlines()[-5:])
-            raise UserError(f"`flwr {arguments[0]}` gave no answer.\n{tail}") from None
+            raise UserError(
+                f"`flwr {arguments[0]}` gave no answer.\n{tail}", "flower-failed"
+            ) from None
         if not answer.get("success"):
             # Flower puts all that it has written before the reason, and an empty line between.
             reason = str(answer.get("error-message", text)).strip().rpartition("\n\n")[2]
-            raise UserError(reason.strip())
+            raise UserError(reason.strip(), "flower-failed")
         return answer
 
     def close(self) -> None:
@@ -207,7 +213,8 @@ def scripts_directory() -> Path:
             return candidate
     raise UserError(
         f"Flower's programs were not found beside {sys.executable}; "
-        "install them with: pip install 'flwr[simulation]'"
+        "install them with: pip install 'flwr[simulation]'",
+        "package-missing",
     )
 
 
@@ -261,7 +268,7 @@ def start_run(
         try:
             answer = flwr.ask("run", str(app), *where, "--run-config", str(settings), *options)
         except UserError as error:
-            raise UserError(f"Flower refused the run: {error}") from None
+            raise UserError(f"Flower refused the run: {error}", "flower-failed") from None
     return FlowerRun(flwr, str(answer["run-id"]), where)
 
 
@@ -409,10 +416,11 @@ def failure(
     before : its :func:`stamp` before the run.
     log : the run's log.
     """
-    reason = outcome.details
+    reason = UserError(outcome.details, "run-failed")
     if stamp(error) not in (None, before):
-        reason = error.read_text(encoding="utf-8", errors="replace").strip() or reason
-    return UserError(f"{reason}\nThe log of the run is {log}.")
+        text = error.read_text(encoding="utf-8", errors="replace").strip()
+        reason = UserError.from_text(text) if text else reason
+    return UserError(f"{reason}\nThe log of the run is {log}.", reason.code)
 
 
 def read_log(path: Path, start: int = 0) -> str:

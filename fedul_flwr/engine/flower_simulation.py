@@ -129,7 +129,9 @@ def refuse_silent_cluster(address: str) -> None:
     match = re.fullmatch(r"(\[[^]]+\]|[^:/]+):(\d{1,5})", address)
     if match is None or not 0 < int(match[2]) < 65536:
         raise UserError(
-            f"--ray-address {address!r} must be HOST:PORT of the head of a cluster, or auto."
+            f"--ray-address {address!r} must be HOST:PORT of the head of a cluster, or auto.",
+            "address-wrong",
+            option="--ray-address",
         )
     try:
         with socket.create_connection((match[1].strip("[]"), int(match[2])), _PATIENCE):
@@ -138,7 +140,9 @@ def refuse_silent_cluster(address: str) -> None:
         why = error.strerror or str(error)
         raise UserError(
             f"--ray-address {address}: no Ray cluster answers there ({why}); `ray status` on its "
-            "head says whether it runs."
+            "head says whether it runs.",
+            "ray-not-reachable",
+            option="--ray-address",
         ) from error
     if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
         _refuse_other_program(address)
@@ -154,5 +158,7 @@ def _refuse_other_program(address: str) -> None:
             grpc.channel_ready_future(channel).result(_PATIENCE)
         except grpc.FutureTimeoutError as error:
             raise UserError(
-                f"--ray-address {address}: what answers there is no Ray cluster."
+                f"--ray-address {address}: what answers there is no Ray cluster.",
+                "ray-not-reachable",
+                option="--ray-address",
             ) from error

@@ -40,9 +40,17 @@ def refuse_used(directory: Path) -> None:
     try:
         is_free = not directory.exists() or not any(directory.iterdir())
     except OSError as err:
-        raise UserError(f"--message-log {directory} cannot be read ({err.strerror}).") from err
+        raise UserError(
+            f"--message-log {directory} cannot be read ({err.strerror}).",
+            "file-not-readable",
+            option="--message-log",
+        ) from err
     if not is_free:
-        raise UserError(f"--message-log {directory} must be a new or an empty directory.")
+        raise UserError(
+            f"--message-log {directory} must be a new or an empty directory.",
+            "file-exists",
+            option="--message-log",
+        )
 
 
 class MessageLog:
@@ -61,7 +69,9 @@ class MessageLog:
             (directory / ARRAYS).mkdir()
             (directory / MESSAGES).touch()
         except OSError as err:
-            raise UserError(f"Cannot write to {directory} ({err.strerror}).") from err
+            raise UserError(
+                f"Cannot write to {directory} ({err.strerror}).", "file-not-writable"
+            ) from err
         self._directory, self._written = directory, 0
 
     def add(self, direction: str, client: int, phase: str | None, message: Message) -> None:
@@ -136,7 +146,7 @@ def read_message_log(directory: Path) -> Iterator[Recorded]:
         If the directory has no message log.
     """
     if not (directory / MESSAGES).is_file():
-        raise UserError(f"{directory} holds no message log.")
+        raise UserError(f"{directory} holds no message log.", "run-missing")
     with (directory / MESSAGES).open() as file:
         for line in file:
             if line.endswith("\n"):

@@ -261,7 +261,9 @@ def worker_environments(client_cpus: int, client_gpus: float) -> list[dict[str, 
     each = max(1, math.ceil(client_gpus))
     groups = [names[start : start + each] for start in range(0, len(names) - each + 1, each)]
     if not groups:
-        raise UserError(f"client GPUs is {client_gpus}; this machine has {len(names)}.")
+        raise UserError(
+            f"client GPUs is {client_gpus}; this machine has {len(names)}.", "machine-too-small"
+        )
     slots = groups * max(1, int(1 / client_gpus))
     return [{_GPUS: ",".join(group)} for group in slots[:most]]
 

@@ -235,7 +235,9 @@ def number_of_clients(config: RunConfig, given: int | None) -> int:
     if known is not None and given not in (None, known):
         raise UserError(
             f"--num-supernodes {given}: the run in {config.resume} has {known} clients, and goes "
-            "on with as many: leave the option out."
+            "on with as many: leave the option out.",
+            "number-of-clients",
+            option="--num-supernodes",
         )
     return known or given or DEFAULT_CLIENTS
 
@@ -287,15 +289,27 @@ def simulate(
 
     refuse_missing(config.tracking)
     if message_log is not None and engine != "in-process":
-        raise UserError(f"--message-log {message_log} needs --engine in-process.")
+        raise UserError(
+            f"--message-log {message_log} needs --engine in-process.",
+            "option-without-effect",
+            option="--message-log",
+        )
     if keep_superlink and engine != "ray":
-        raise UserError("--keep-superlink needs --engine ray: other engines start no SuperLink.")
+        raise UserError(
+            "--keep-superlink needs --engine ray: other engines start no SuperLink.",
+            "option-without-effect",
+            option="--keep-superlink",
+        )
     if message_log is not None:
         from fedul_flwr.engine.message_log import refuse_used
 
         refuse_used(message_log)
     if ray_address and engine != "ray":
-        raise UserError(f"--ray-address {ray_address} needs --engine ray.")
+        raise UserError(
+            f"--ray-address {ray_address} needs --engine ray.",
+            "option-without-effect",
+            option="--ray-address",
+        )
     if engine != "in-process" and not ray_address:  # a cluster may have larger machines
         refuse_cpus(client_cpus)
     if engine == "processes":

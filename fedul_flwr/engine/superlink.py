@@ -270,7 +270,10 @@ class LocalSuperLink:
                 break
         code = self.exit_code()
         reason = f"ended with exit code {code}" if code is not None else "did not answer in time"
-        raise UserError(f"Flower's SuperLink could not be started: it {reason}.\n{self.log_tail()}")
+        raise UserError(
+            f"Flower's SuperLink could not be started: it {reason}.\n{self.log_tail()}",
+            "flower-failed",
+        )
 
     def _spawn(self, port: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         options = ["--insecure", "--simulation", "--disable-runtime-dependency-installation"]

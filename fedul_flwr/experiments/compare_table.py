@@ -329,7 +329,9 @@ def parse_measures(text: str) -> tuple[str, ...]:
             hint = nearest(name, MEASURES) if name not in MEASURES else ""
             raise UserError(
                 f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas"
-                f"{hint or '.'}"
+                f"{hint or '.'}",
+                "unknown-name",
+                option="--measures",
             )
     return tuple(names)
 

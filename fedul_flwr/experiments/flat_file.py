@@ -26,7 +26,11 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
         If a benchmark measures the table, or the column or row is unknown.
     """
     if table.settings.benchmark:
-        raise UserError(f"--print has no effect on {table.name}: a benchmark measures it.")
+        raise UserError(
+            f"--print has no effect on {table.name}: a benchmark measures it.",
+            "option-without-effect",
+            option="--print",
+        )
     column = _one(column, list(table.columns), "column")
     rows = table.rows_of(column, size)
     shared = table.settings_of(column, size)
@@ -61,5 +65,9 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
 def _one(wanted: str, known: Sequence[str], noun: str) -> str:
     found = pick(wanted, known, noun)
     if len(found) > 1:
-        raise UserError(f"--print takes one {noun}, not {', '.join(found)}.")
+        raise UserError(
+            f"--print takes one {noun}, not {', '.join(found)}.",
+            "option-not-allowed",
+            option="--print",
+        )
     return found[0]

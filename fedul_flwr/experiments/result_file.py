@@ -157,15 +157,20 @@ class ResultFile:
         trial = f"row {row!r}, column {column!r}, seed {seed}"
         name = f"The result ({self.kind}) of {self.table}, {trial}"
         if now is None:
-            raise UserError(f"{name} belongs to no run of the table: remove it from the results.")
+            raise UserError(
+                f"{name} belongs to no run of the table: remove it from the results.",
+                "result-edited",
+            )
         again = f"run it again: {self.command(key)}"
         if part := edited(result):
             raise UserError(
-                f"{name} does not have the hash of its {part}, so it was edited: {again}"
+                f"{name} does not have the hash of its {part}, so it was edited: {again}",
+                "result-edited",
             )
         if changed := differences(result["settings"], now):
             raise UserError(
-                f"{name} was made with other settings ({changes_text(changed)}): {again}"
+                f"{name} was made with other settings ({changes_text(changed)}): {again}",
+                "result-of-other-settings",
             )
 
 
@@ -189,12 +194,15 @@ def read_records(
         return []
     found = known.get(key)
     if not isinstance(found, list):
-        raise UserError(f"{file} is not a file of {content}: it has no list {key!r}.")
+        raise UserError(
+            f"{file} is not a file of {content}: it has no list {key!r}.", "result-file-wrong"
+        )
     for position, record in enumerate(found, start=1):
         for part, kind in parts.items():
             if not isinstance(record, dict) or not isinstance(record.get(part), kind):
                 raise UserError(
-                    f"{file}, {noun} {position}: key {part!r} is missing or has a wrong type."
+                    f"{file}, {noun} {position}: key {part!r} is missing or has a wrong type.",
+                    "result-file-wrong",
                 )
     return found
 

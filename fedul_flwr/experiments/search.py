@@ -170,7 +170,8 @@ def plan_searches(
         if plan.start is not None and trials:
             raise UserError(
                 f"Column {plan.column!r} starts from the model of another run, which no search "
-                "covers: leave it out with --columns."
+                "covers: leave it out with --columns.",
+                "nothing-to-search",
             )
         folder = directory / slug(plan.column)
         tasks += [
@@ -202,7 +203,7 @@ def _row_search(
         task.config(task.base())
     except UserError as error:
         where = f"Row {trial.row!r}" + (f", column {trial.column!r}" if trial.column else "")
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(f"{where}: {error}", error.code, **error.values) from None
     return task
 
 
@@ -219,7 +220,8 @@ def require_optuna() -> None:
     except ImportError:
         raise UserError(
             "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]', or in a checkout "
-            "pip install -e '.[tune]' (make setup installs it)."
+            "pip install -e '.[tune]' (make setup installs it).",
+            "package-missing",
         ) from None
 
 
@@ -254,7 +256,8 @@ def ended_searches(
             except BrokenProcessPool:
                 raise UserError(
                     "A process of the search was killed, perhaps because memory ran out. The same "
-                    "command resumes the search; fewer --jobs need less memory."
+                    "command resumes the search; fewer --jobs need less memory.",
+                    "search-failed",
                 ) from None
             yield waiting[future], records
 
@@ -286,7 +289,9 @@ def run_search(task: RowSearch, say: Say) -> list[Record]:
             prepare_directory(folder, IDENTITY, task.identity)
             return _run_trials(task, say)
     except Timeout:
-        raise UserError(f"Another search is running in {folder}: wait for its end.") from None
+        raise UserError(
+            f"Another search is running in {folder}: wait for its end.", "run-in-use"
+        ) from None
 
 
 def best_of(records: Sequence[Record]) -> Record | None:

@@ -156,7 +156,8 @@ def read_searches(file: Path) -> dict[RowKey, StoredSearch]:
         if one["outcome-hash"] != outcome_hash(one) or one["hash"] != digest(one["settings"]):
             raise UserError(
                 f"{file}: the search of row {one['row']!r}, column {one['column']!r} does not have "
-                f"its hashes, so it was edited: search it again with {one.get('command')}"
+                f"its hashes, so it was edited: search it again with {one.get('command')}",
+                "result-edited",
             )
     return {(one["row"], one["column"]): one for one in found}
 
@@ -214,7 +215,11 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
         If there is no such file, or as :func:`tuned_rows`.
     """
     if not file.is_file():
-        raise UserError(f"--tuned {file} is no file: fedul-flwr tune --runs writes one.")
+        raise UserError(
+            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.",
+            "file-missing",
+            option="--tuned",
+        )
     searches = read_searches(file)
     now = {trial.row: trial for trial in plan.trials}
     again = "search it with fedul-flwr tune --runs"
@@ -246,22 +251,27 @@ def _chosen_settings(
     name = f"row {row!r}" + (f", column {column!r}" if column else "")
     search = searches.get(key)
     if search is None:
-        raise UserError(f"{file} has no search of {name}: {again}")
+        raise UserError(f"{file} has no search of {name}: {again}", "search-missing")
     then = {key: value for key, value in search["settings"].items() if key != "seed"}
     present = {key: value for key, value in now.settings.items() if key != "seed"}
     if changed := differences(then, present):
         raise UserError(
-            f"The search of {name} was made with other settings ({changes_text(changed)}): {again}"
+            f"The search of {name} was made with other settings ({changes_text(changed)}): {again}",
+            "result-of-other-settings",
         )
     for setting in changed_content(search.get("content", {}), now.content):
         raise UserError(
             f"The search of {name} was made with another content of {setting} = "
-            f"{now.config.to_flat()[setting]!r}, which has changed since: {again}"
+            f"{now.config.to_flat()[setting]!r}, which has changed since: {again}",
+            "result-of-other-settings",
         )
     if search["chosen"] is None:
-        raise UserError(f"No trial of the search of {name} was complete: {again}")
+        raise UserError(f"No trial of the search of {name} was complete: {again}", "search-failed")
     for seed in seeds:
         if seed in search["seeds"]:
-            raise UserError(f"Seed {seed} was used by the search; choose others with --seeds.")
+            raise UserError(
+                f"Seed {seed} was used by the search; choose others with --seeds.",
+                "option-not-allowed",
+            )
     settings: Mapping[str, Scalar] = search["chosen"]["settings"]
     return settings

@@ -93,16 +93,21 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
 
     method = find_method(own.method)
     if not method.trains:
-        raise UserError(f"Method {own.method!r} does not train, so it has no settings to search.")
+        raise UserError(
+            f"Method {own.method!r} does not train, so it has no settings to search.",
+            "nothing-to-search",
+        )
     can_hold_out = load_reference(method.strategy, "method").can_hold_out
     if name != "heldout" and not _validates(trial):
         raise UserError(
             "There are no validation points: set validation-fraction above 0 in the experiment, or "
-            "in [settings] of the search, which applies to its trials alone."
+            "in [settings] of the search, which applies to its trials alone.",
+            "setting-needs-labels",
         )
     if name == "heldout" and not can_hold_out:
         raise UserError(
-            f"Method {own.method!r} has no held-out loss: search it with --criterion validation."
+            f"Method {own.method!r} has no held-out loss: search it with --criterion validation.",
+            "method-mismatch",
         )
     chosen = choose_selection(own, can_hold_out, has_validation=_validates(own))
     by_validation = name == "balanced" and chosen == "validation"
@@ -213,7 +218,9 @@ def search_files(experiments: Path, table: str) -> list[Path]:
     if own.is_file() and _content(own):
         found.append(own)
     if not found:
-        raise UserError(f"{own} has no search and no {FILE} above it: name one with --search.")
+        raise UserError(
+            f"{own} has no search and no {FILE} above it: name one with --search.", "search-missing"
+        )
     return found
 
 
@@ -247,7 +254,9 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
         }
         for name, options in space.items():
             if len(options) < 2 or len({*map(label, options)}) < len(options):
-                raise UserError(f"Key space.{name} needs two or more different options.")
+                raise UserError(
+                    f"Key space.{name} needs two or more different options.", "table-file-wrong"
+                )
         for point in found.first:
             for name, at in point.items():
                 if name not in space:
@@ -258,13 +267,16 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
                 if not 0 <= at < len(space[name]):
                     raise UserError(
                         f"Key first.{name} = {at} must be a position from 0 to "
-                        f"{len(space[name]) - 1}, that of an option of space.{name}."
+                        f"{len(space[name]) - 1}, that of an option of space.{name}.",
+                        "table-file-wrong",
                     )
         settings = flatten(found.settings)
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
         text, file = str(error), files[-1]
-        raise UserError(text if text.startswith(str(file)) else f"{file}: {text}") from None
+        raise UserError(
+            text if text.startswith(str(file)) else f"{file}: {text}", error.code, **error.values
+        ) from None
     return found.model_copy(update={"settings": settings, "space": space})
 
 
@@ -272,7 +284,9 @@ def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
     flat = flatten(option)
     share = flat.get(ROUNDS, 1.0)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise UserError(f"Key space.{name}: {ROUNDS} = {share!r} must be a share in (0, 1].")
+        raise UserError(
+            f"Key space.{name}: {ROUNDS} = {share!r} must be a share in (0, 1].", "table-file-wrong"
+        )
     _check_keys(f"space.{name}", {key: v for key, v in flat.items() if key != ROUNDS}, _FIXED)
     return flat
 
@@ -281,7 +295,10 @@ def _check_keys(place: str, flat: Overrides, refused: Mapping[str, str]) -> None
     defaults = default_flat()
     for key in flat:
         if key in refused:
-            raise UserError(f"Key {place}: {key} cannot be searched or set here: {refused[key]}.")
+            raise UserError(
+                f"Key {place}: {key} cannot be searched or set here: {refused[key]}.",
+                "table-file-wrong",
+            )
         if key not in defaults:
             raise unknown_key(key, defaults)
 

@@ -88,7 +88,7 @@ def expand(content: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[st
     for names in product(*axes):
         label = " ".join(names)
         if label in columns:
-            raise UserError(f"Key matrix: two columns have the name {label!r}.")
+            raise UserError(f"Key matrix: two columns have the name {label!r}.", "name-twice")
         columns[label] = frozenset(enumerate(names))
     _refuse_ineffective(overrides, list(columns.values()), rows)
     return {label: _column(overrides, label, values, rows) for label, values in columns.items()}
@@ -109,10 +109,14 @@ def _column(
         number = clients[size] = shared.pop(CLIENTS, None)
         settings[size] = shared
         if number is None:
-            raise UserError(f"Key clients is missing, and column {label!r} has none of its own.")
+            raise UserError(
+                f"Key clients is missing, and column {label!r} has none of its own.",
+                "table-file-wrong",
+            )
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise UserError(
-                f"Key clients = {number!r} of column {label!r} must be a number above 0."
+                f"Key clients = {number!r} of column {label!r} must be a number above 0.",
+                "table-file-wrong",
             )
     return Column(settings, own, clients)
 
@@ -123,7 +127,10 @@ def _overrides(
     """All overrides in the order in which they apply."""
     for key in (CLIENTS, ONLY):
         if key in content["settings"]:
-            raise UserError(f"Key settings.{key}: write it above the first table of the file.")
+            raise UserError(
+                f"Key settings.{key}: write it above the first table of the file.",
+                "table-file-wrong",
+            )
     shared = {key: content[key] for key in (CLIENTS, ONLY) if content[key]}
     yield Override(
         "settings", frozenset(), _settings("settings", content["settings"] | shared, rows)
@@ -137,7 +144,7 @@ def _overrides(
         values, row = _parse_values(text, axes, list(rows), place)
         settings = _settings(place, own, rows)
         for key in {CLIENTS, ONLY} & settings.keys() if row else ():
-            raise UserError(f"Key {place}.{key}: columns have it, rows do not.")
+            raise UserError(f"Key {place}.{key}: columns have it, rows do not.", "table-file-wrong")
         yield Override(place, values, settings, row)
     quick = {key: value for key, value in content["quick"].items() if key not in ("when", "start")}
     settings = flat_settings("quick", quick, CLIENTS)
@@ -156,10 +163,12 @@ def _settings(place: str, own: Mapping[str, Any], rows: Mapping[str, Overrides])
     }
     if ONLY in own:
         if not isinstance(own[ONLY], list):
-            raise UserError(f"Key {place}.only = {own[ONLY]!r} must be a list of rows.")
+            raise UserError(
+                f"Key {place}.only = {own[ONLY]!r} must be a list of rows.", "table-file-wrong"
+            )
         for row in own[ONLY]:
             if row not in rows:
-                raise UserError(f"Key {place}.only: there is no row {row!r}.")
+                raise UserError(f"Key {place}.only: there is no row {row!r}.", "unknown-name")
         found[ONLY] = own[ONLY]
     return found
 
@@ -174,7 +183,7 @@ def part(content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
     """
     found = content.get(place.rpartition(".")[2], {})
     if not isinstance(found, dict):
-        raise UserError(f"Key {place} = {found!r} must be a table.")
+        raise UserError(f"Key {place} = {found!r} must be a table.", "table-file-wrong")
     return found
 
 
@@ -187,7 +196,7 @@ def flat_settings(place: str, own: Any, *others: str) -> dict[str, Scalar]:
         Naming the place and the setting that is unknown.
     """
     if not isinstance(own, dict):
-        raise UserError(f"Key {place} = {own!r} must be a table of settings.")
+        raise UserError(f"Key {place} = {own!r} must be a table of settings.", "table-file-wrong")
     known = {*default_flat(), *others}
     try:
         flat = flatten(own)
@@ -195,7 +204,7 @@ def flat_settings(place: str, own: Any, *others: str) -> dict[str, Scalar]:
             if key not in known:
                 raise unknown_key(key, known)
     except UserError as error:
-        raise UserError(f"Key {place}: {error}") from None
+        raise UserError(f"Key {place}: {error}", error.code, **error.values) from None
     return flat
 
 
@@ -207,9 +216,13 @@ def _parse_values(
     found = list(_readings(text, known))
     if not found:
         values = "; ".join(", ".join(values) for values in known)
-        raise UserError(f"Key {place} names no values of the matrix and no row: {values}.")
+        raise UserError(
+            f"Key {place} names no values of the matrix and no row: {values}.", "unknown-name"
+        )
     if len(found) > 1:
-        raise UserError(f"Key {place} can be read in {len(found)} ways: rename a value.")
+        raise UserError(
+            f"Key {place} can be read in {len(found)} ways: rename a value.", "table-file-wrong"
+        )
     row = next((name for number, name in found[0] if number == len(axes)), None)
     return frozenset(value for value in found[0] if value[0] < len(axes)), row
 
@@ -273,7 +286,9 @@ def _refuse_ineffective(
                 effect(overrides, *column, one.row) == effect(without, *column, one.row)
                 for column in product(columns, SIZES)
             ):
-                raise UserError(f"Key {one.place}: {key} changes no column: leave it out.")
+                raise UserError(
+                    f"Key {one.place}: {key} changes no column: leave it out.", "key-without-effect"
+                )
 
 
 PaperFigure = Annotated[
@@ -398,7 +413,10 @@ def table_names(experiments: Path) -> list[str]:
     files = sorted(experiments.rglob("*.toml"))
     found = [file for file in files if _is_table(read_toml(file))]
     if not found:
-        raise UserError(f"{experiments} holds no tables: name their folder with --experiments.")
+        raise UserError(
+            f"{experiments} holds no tables: name their folder with --experiments.",
+            "folder-missing",
+        )
     return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in found)
 
 
@@ -406,7 +424,9 @@ def _number(settings: Overrides, key: str) -> str:
     value = settings.get(key)
     if isinstance(value, int | float):
         return f"{value:g}"
-    raise UserError(f"Key start-from: {{{key}}} is not a setting with a number.")
+    raise UserError(
+        f"Key start-from: {{{key}}} is not a setting with a number.", "table-file-wrong"
+    )
 
 
 def _is_table(content: Mapping[str, Any]) -> bool:
@@ -431,26 +451,34 @@ def read_table(experiments: Path, name: str) -> Table:
     if not _is_table(content):
         known = table_names(experiments)
         hint = nearest(name, known) or "."
-        raise UserError(f"Unknown table {name!r}; there are {', '.join(known)}{hint}")
+        raise UserError(
+            f"Unknown table {name!r}; there are {', '.join(known)}{hint}", "unknown-name"
+        )
     try:
         settings = TableSettings.parse(content)
         table = Table(experiments, name, settings, _columns(file, settings))
         _check(table)
     except UserError as error:
         text = str(error)
-        raise UserError(text if text.startswith(str(experiments)) else f"{file}: {text}") from None
+        raise UserError(
+            text if text.startswith(str(experiments)) else f"{file}: {text}",
+            error.code,
+            **error.values,
+        ) from None
     return table
 
 
 def _columns(file: Path, settings: TableSettings) -> dict[str, Column]:
     if bool(settings.rows) == bool(settings.benchmark):
-        raise UserError("The file needs one of the keys rows and benchmark.")
+        raise UserError("The file needs one of the keys rows and benchmark.", "table-file-wrong")
     if settings.benchmark:
         if idle := {"clients", "settings", "matrix", "when", "quick"} & settings.model_fields_set:
-            raise UserError(f"Key {min(idle)} has no effect with benchmark: leave it out.")
+            raise UserError(
+                f"Key {min(idle)} has no effect with benchmark: leave it out.", "key-without-effect"
+            )
         return _measured(settings)
     if not settings.matrix:
-        raise UserError("Key matrix is missing: its values name the columns.")
+        raise UserError("Key matrix is missing: its values name the columns.", "table-file-wrong")
     if isinstance(settings.rows, str):
         rows: Mapping[str, Overrides] = read_runs(file.parent / settings.rows)
     else:
@@ -484,7 +512,9 @@ def pick(wanted: str | None, known: Sequence[str], noun: str) -> list[str]:
     for name in names or [wanted]:
         if name not in known:
             hint = nearest(name, known) or "."
-            raise UserError(f"Unknown {noun} {name!r}; there are {', '.join(known)}{hint}")
+            raise UserError(
+                f"Unknown {noun} {name!r}; there are {', '.join(known)}{hint}", "unknown-name"
+            )
     return [name for name in known if name in names]
 
 
@@ -495,42 +525,61 @@ def _check_start(table: Table) -> None:
         columns = [table.settings_of(label, size) for label in table.columns]
         started = [one for one in columns if str(one.get(START_FROM, "")).startswith(own)]
         if not started and (given or part(table.settings.quick, "quick.start")):
-            raise UserError(f"Key start has no effect: no column has a start-from below {own}.")
+            raise UserError(
+                f"Key start has no effect: no column has a start-from below {own}.",
+                "key-without-effect",
+            )
         if started and not given:
-            raise UserError("Key start is missing: columns start from a run of this table.")
+            raise UserError(
+                "Key start is missing: columns start from a run of this table.", "table-file-wrong"
+            )
         for key, value in table.start_of(size).items():
             if key != START_FROM and all(one.get(key) == value for one in started):
-                raise UserError(f"Key start: the columns have the same {key}: leave it out.")
+                raise UserError(
+                    f"Key start: the columns have the same {key}: leave it out.",
+                    "key-without-effect",
+                )
     full, quick = table.start_of("full"), table.start_of("quick")
     for key in flat_settings("quick.start", part(table.settings.quick, "quick.start")):
         if key in full and full[key] == quick[key]:
-            raise UserError(f"Key quick.start: start has the same {key}: leave it out.")
+            raise UserError(
+                f"Key quick.start: start has the same {key}: leave it out.", "key-without-effect"
+            )
 
 
 def _check(table: Table) -> None:
     settings = table.settings
     for metric in [*settings.measures, *settings.paper]:
         if metric not in METRICS:
-            raise UserError(f"Unknown measure {metric!r}; there are {', '.join(METRICS)}.")
+            raise UserError(
+                f"Unknown measure {metric!r}; there are {', '.join(METRICS)}.", "unknown-name"
+            )
     if settings.picture and settings.picture not in table.columns:
-        raise UserError(f"Key picture: there is no column {settings.picture!r}.")
+        raise UserError(f"Key picture: there is no column {settings.picture!r}.", "unknown-name")
     _check_start(table)
     folders: dict[str, str] = {}
     for label in table.columns:
         if "," in label:
-            raise UserError(f"Column {label!r}: a comma separates columns on the command line.")
+            raise UserError(
+                f"Column {label!r}: a comma separates columns on the command line.",
+                "table-file-wrong",
+            )
         other = folders.setdefault(slug(label), label)
         if other != label:
-            raise UserError(f"Columns {other!r} and {label!r} would share a directory.")
+            raise UserError(
+                f"Columns {other!r} and {label!r} would share a directory.", "name-twice"
+            )
     if found := next((row for row in table.rows() if "," in row), None):
-        raise UserError(f"Row {found!r}: a comma separates rows on the command line.")
+        raise UserError(
+            f"Row {found!r}: a comma separates rows on the command line.", "table-file-wrong"
+        )
     for metric, columns in settings.paper.items():
         if metric not in settings.measures:
-            raise UserError(f"Key paper.{metric}: measures does not have it.")
+            raise UserError(f"Key paper.{metric}: measures does not have it.", "unknown-name")
         for label, figures in columns.items():
             place = f"Key paper.{metric}.{label!r}"
             if label not in table.columns:
-                raise UserError(f"{place}: there is no such column.")
+                raise UserError(f"{place}: there is no such column.", "unknown-name")
             rows = table.rows_of(label, "full")
             if unknown := next((row for row in figures if row not in rows), None):
-                raise UserError(f"{place}.{unknown}: there is no such row.")
+                raise UserError(f"{place}.{unknown}: there is no such row.", "unknown-name")

@@ -73,7 +73,9 @@ def plan_column(
     try:
         plan = _plan(rows, shared, seeds, table.num_clients(column, size), output, device, column)
     except UserError as error:
-        raise UserError(f"{table.file}, column {column!r}, {size}: {error}") from None
+        raise UserError(
+            f"{table.file}, column {column!r}, {size}: {error}", error.code, **error.values
+        ) from None
     source = str(shared.get(START_FROM, ""))
     if not is_run(source):
         return plan
@@ -113,7 +115,11 @@ def plan_columns(
     known = sorted({str(trial.settings["dataset"]) for plan in plans for trial in plan.trials})
     for name in device.datasets:
         if name not in known:
-            raise UserError(f"--dataset {name}: the runs use {', '.join(known)}.")
+            raise UserError(
+                f"--dataset {name}: the runs use {', '.join(known)}.",
+                "unknown-name",
+                option="--dataset",
+            )
     return plans
 
 
@@ -176,7 +182,7 @@ def start_settings(source: str, experiments: Path) -> dict[str, Scalar]:
         shared = table.settings_of(column, size)
         if shared.pop(START_FROM, "") == source and table.settings.start:
             return apply(shared, table.start_of(size))
-    raise UserError(f"{table.file} has no start for {source!r}.")
+    raise UserError(f"{table.file} has no start for {source!r}.", "table-file-wrong")
 
 
 def local_settings(trial: Trial) -> dict[str, Scalar]:

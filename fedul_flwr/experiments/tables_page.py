@@ -196,7 +196,10 @@ def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
     before, found_begin, rest = text.partition(BEGIN)
     _, found_end, after = rest.partition(END)
     if not (found_begin and found_end):
-        raise UserError(f"{page} needs the lines {BEGIN} and {END}; the tables go between them.")
+        raise UserError(
+            f"{page} needs the lines {BEGIN} and {END}; the tables go between them.",
+            "result-file-wrong",
+        )
     tables = read_all(experiments, folder)
     page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, f"{before}{BEGIN}\n\n{markdown(tables)}\n{END}{after}")

@@ -217,12 +217,14 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
             raise UserError(
                 f"{trial.directory} was run with another content of {setting} = "
                 f"{trial.config.to_flat()[setting]!r}, which has changed since: name "
-                "another --output for a comparison with the present content, or remove that one."
+                "another --output for a comparison with the present content, or remove that one.",
+                "result-of-other-settings",
             )
         for key, then, now in _changes_on_disk(trial):
             raise UserError(
                 f"{trial.directory} was run with {key} = {then!r}, not {now!r}: "
-                "name another --output for a comparison with changed settings, or remove that one."
+                "name another --output for a comparison with changed settings, or remove that one.",
+                "result-of-other-settings",
             )
 
 

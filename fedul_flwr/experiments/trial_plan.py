@@ -78,10 +78,11 @@ def read_runs(path: Path) -> dict[str, dict[str, Scalar]]:
         if not isinstance(value, dict):
             raise UserError(
                 f"{path}: {key} = {value!r} is in no table. Each table is a run; "
-                "give settings of all runs with --run-config."
+                "give settings of all runs with --run-config.",
+                "table-file-wrong",
             )
     if not content:
-        raise UserError(f"{path} has no table; each table is a run.")
+        raise UserError(f"{path} has no table; each table is a run.", "table-file-wrong")
     return {name: flatten(table) for name, table in content.items()}
 
 
@@ -109,7 +110,11 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     except ValueError:
         seeds = []
     if not seeds or min(seeds) < 0:
-        raise UserError(f"--seeds {text!r} must be whole numbers from 0 on, such as 0,1,2.")
+        raise UserError(
+            f"--seeds {text!r} must be whole numbers from 0 on, such as 0,1,2.",
+            "option-not-allowed",
+            option="--seeds",
+        )
     return tuple(_distinct(seeds, "--seeds"))
 
 
@@ -143,7 +148,11 @@ def make_plan(
     owners = {"--run-config": shared} | {f"run {name!r}": own for name, own in rows.items()}
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
-            raise UserError(f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.")
+            raise UserError(
+                f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.",
+                "setting-not-allowed",
+                setting=key,
+            )
     applied = _applied(rows, shared)
     output = user_path(output, Path.cwd())
     trials = tuple(
@@ -160,12 +169,16 @@ def _check_names(runs: Iterable[str]) -> None:
     by_slug: dict[str, str] = {}
     for name in runs:
         if not slug(name) or not name.isprintable():
-            raise UserError(f"Run {name!r} needs a name in one line with a letter or a digit.")
+            raise UserError(
+                f"Run {name!r} needs a name in one line with a letter or a digit.",
+                "table-file-wrong",
+            )
         other = by_slug.setdefault(slug(name), name)
         if other != name:
             raise UserError(
                 f"Runs {other!r} and {name!r} would share the directory {slug(name)!r}: "
-                "rename one of them."
+                "rename one of them.",
+                "name-twice",
             )
 
 
@@ -194,7 +207,9 @@ def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict
     for key in shared:
         if key not in used:
             raise UserError(
-                f"Setting {key} in --run-config has no effect in any of the runs: leave it out."
+                f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
+                "setting-without-effect",
+                setting=key,
             )
     return applied
 
@@ -214,7 +229,7 @@ def _trial(
 
 
 def _of_run(name: str, error: UserError) -> UserError:
-    return UserError(f"Run {name!r}: {error}")
+    return UserError(f"Run {name!r}: {error}", error.code, **error.values)
 
 
 def _split_warnings(configs: Mapping[str, RunConfig]) -> Iterable[str]:
@@ -246,8 +261,12 @@ def _parts(text: str) -> list[str]:
 
 def _distinct(values: Sequence[T], option: str) -> Sequence[T]:
     if not values:
-        raise UserError(f"{option} names nothing; separate names by commas.")
+        raise UserError(
+            f"{option} names nothing; separate names by commas.",
+            "option-not-allowed",
+            option=option,
+        )
     for value in values:
         if values.count(value) > 1:
-            raise UserError(f"{option} names {value} twice.")
+            raise UserError(f"{option} names {value} twice.", "name-twice", option=option)
     return values

@@ -55,7 +55,9 @@ def feature_source(source: Path, extractor: Extractor) -> Path:
 def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = None) -> Inputs:
     """Features float32 ``(n, d)`` of an owner's points, which no other user can open."""
     if not len(points):
-        raise UserError("There are no points to compute features of; one or more are needed.")
+        raise UserError(
+            "There are no points to compute features of; one or more are needed.", "points-missing"
+        )
     content = sha256(np.ascontiguousarray(points).data).hexdigest()
     key = cache_key([content, str(points.dtype), list(points.shape), *extractor.identity])
     root = cache_directory() if cache is None else cache

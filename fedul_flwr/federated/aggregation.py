@@ -132,7 +132,8 @@ def refuse_non_finite(
     last = f"round {before}'s, in {last_model}" if before else "the one that the run began with"
     raise UserError(
         f"Round {round_number}: {unsound[0]} is not finite and was not kept; the last good model "
-        f"is {last}."
+        f"is {last}.",
+        "model-not-finite",
     )
 
 

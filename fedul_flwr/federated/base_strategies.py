@@ -149,7 +149,9 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
         options = [f"{key} = {value}" for key, value in table.to_flat(f"{table.table}.").items()]
         raise UserError(
             f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
-            f"{' and '.join(options)}: there are {updates}."
+            f"{' and '.join(options)}: there are {updates}.",
+            "too-few-clients",
+            setting="base",
         )
 
 

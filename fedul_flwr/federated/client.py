@@ -104,7 +104,9 @@ class MethodClient(NumPyClient, Generic[D]):
             If the method trains nothing at clients.
         """
         del round
-        raise UserError(f"Method {self.settings.method!r} trains nothing at its clients.")
+        raise UserError(
+            f"Method {self.settings.method!r} trains nothing at its clients.", "method-mismatch"
+        )
 
     def register(self) -> dict[str, Value]:
         """Values that the client sends to the server before round 1."""
@@ -144,7 +146,9 @@ class MethodClient(NumPyClient, Generic[D]):
             case _ if name in SUM_PHASES:
                 return self.sums.on_phase(name, content)
             case _:
-                raise UserError(f"Method {self.settings.method!r} has no phase {name!r}.")
+                raise UserError(
+                    f"Method {self.settings.method!r} has no phase {name!r}.", "method-mismatch"
+                )
 
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""
@@ -193,7 +197,8 @@ class MethodClient(NumPyClient, Generic[D]):
         found = self.state.values(messages.SETUP)
         if not found:
             raise UserError(
-                "It has no setup of this run, or has lost it: the server has to send it first."
+                "It has no setup of this run, or has lost it: the server has to send it first.",
+                "not-sent-yet",
             )
         return found
 
@@ -296,7 +301,7 @@ class MethodClient(NumPyClient, Generic[D]):
         if told.get(messages.SETTINGS):
             self.settings = admitted_settings(self.node, str(told[messages.SETTINGS]))
         elif self.node.data:
-            raise UserError("The server's setup has no settings.")
+            raise UserError("The server's setup has no settings.", "message-form")
         self.state.set_values(messages.SETUP, told)
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(told, self.node))

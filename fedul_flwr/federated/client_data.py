@@ -119,14 +119,19 @@ class ClientData:
 
     def _federation_scaling(self) -> Scaling:
         if MEANS not in self.setup:
-            raise UserError("The server has not sent the means and scales of columns yet.")
+            raise UserError(
+                "The server has not sent the means and scales of columns yet.", "not-sent-yet"
+            )
         return Scaling(np.array(self.setup[MEANS]), np.array(self.setup[SCALES]))
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:
         """An array of points, and which rows of it are the client's; the federation standardizes
         vectors by these."""
-        raise UserError(f"Method {self.settings.method!r} does not say which points clients have.")
+        raise UserError(
+            f"Method {self.settings.method!r} does not say which points clients have.",
+            "method-mismatch",
+        )
 
     @property
     def own_points(self) -> OwnPoints:
@@ -271,7 +276,7 @@ class UnlabeledSetData(ClientData):
         found = self.set_check
         if not found.accepted:
             text = f"Client {self.node.partition_id} cannot take part: {found.reason}."
-            raise OwnDataError(text, found.refusal)
+            raise OwnDataError(text, found.code)
 
 
 class AnySetsData(UnlabeledSetData):

@@ -79,18 +79,22 @@ class SetAdmission(ClientPolicy):
         """Take the result of the client's check; refuse where the client refused itself."""
         condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
         if not isinstance(condition, float) or not isinstance(reason, str):
-            raise BadMessageError("the result of the check of its sets is missing")
+            raise BadMessageError(
+                "the result of the check of its sets is missing", "message-incomplete"
+            )
         report.condition_number = condition if np.isfinite(condition) else None
         report.reason = own_words(reason) if reason else ""
         if self.options.share_priors:
             report.priors = self._priors(answer).tolist()
             report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
             if min(report.set_sizes, default=0) < 0 or sum(report.set_sizes) != report.num_points:
-                raise BadMessageError("the sizes of its sets are not those of its points")
+                raise BadMessageError(
+                    "the sizes of its sets are not those of its points", "message-contradicts"
+                )
         if report.reason:
             text = f"{called('Client', report.id, report.name)} cannot take part: {report.reason}."
             if self.settings.on_client_failure == "stop":
-                raise UserError(f"{text} {self._way_out(answer)}")
+                raise UserError(f"{text} {self._way_out(answer)}", "client-refused")
             log(WARNING, text)
         elif report.condition_number is None:
             log(WARNING, "Client %s: its class priors have rank below K", report.id)
@@ -129,19 +133,23 @@ class SetAdmission(ClientPolicy):
         if rank < self.num_classes:
             raise UserError(
                 f"The class priors of all clients together have rank {rank}, below "
-                f"{self.num_classes} classes: no method can tell the classes apart."
+                f"{self.num_classes} classes: no method can tell the classes apart.",
+                "priors-rank",
             )
         if few and (found := identifiable_directions(priors)) < self.num_classes - 1:
             raise UserError(
                 f"The sets of all clients together determine {found} of the "
                 f"{self.num_classes - 1} ratios between the classes' posteriors: with "
-                "fedul.fewer-sets a client of M sets determines at most M - 1 of them."
+                "fedul.fewer-sets a client of M sets determines at most M - 1 of them.",
+                "priors-rank",
             )
 
     def _priors(self, answer: Content) -> NDArray[np.float64]:
         flat, shape = numbers(answer, "priors"), (count(answer, "num-sets"), self.num_classes)
         if flat.size != shape[0] * shape[1]:
-            raise BadMessageError(f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}")
+            raise BadMessageError(
+                f"it sent {flat.size} class priors, not {shape[0]} x {shape[1]}", "message-form"
+            )
         return flat.reshape(shape)
 
 
@@ -162,7 +170,7 @@ class LabeledClients(ClientPolicy):
         """Take how many labels a client has."""
         report.num_labeled = count(answer, "num-labeled")
         if report.num_points is not None and report.num_labeled > report.num_points:
-            raise BadMessageError("it announced more labels than points")
+            raise BadMessageError("it announced more labels than points", "message-contradicts")
 
     def changed(self, answers: Mapping[int, Content]) -> None:
         """Remember who has labels.
@@ -177,7 +185,9 @@ class LabeledClients(ClientPolicy):
         if not having and place == "clients":
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
-            raise UserError(f"{text}{advice * ('scenario' in self.settings.sections)}.")
+            raise UserError(
+                f"{text}{advice * ('scenario' in self.settings.sections)}.", "labels-missing"
+            )
         clients = self.registry.clients
         self.labeled = [client for client in clients if client.partition_id in having]
         self.unlabeled = [client for client in clients if client.partition_id not in having]

@@ -111,4 +111,6 @@ def _mapped_arrays(file: Path) -> Arrays:
     try:
         return {name: tensor.numpy() for name, tensor in load_file(file).items()}
     except (OSError, SafetensorError) as error:
-        raise UserError(f"{file} is damaged: begin the run anew in another output.") from error
+        raise UserError(
+            f"{file} is damaged: begin the run anew in another output.", "file-damaged"
+        ) from error

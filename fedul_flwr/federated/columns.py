@@ -73,9 +73,15 @@ def answer_column_sum(
         has answered one before: two with other participants would tell a client's part.
     """
     if settings.standardize_sum != "masked":
-        raise UserError("The server asked for a sum of columns that this run does not have.")
+        raise UserError(
+            "The server asked for a sum of columns that this run does not have.",
+            "server-out-of-turn",
+        )
     if state.values(ANSWERED):
-        raise UserError("The server asked for a second sum of columns, which would tell one part.")
+        raise UserError(
+            "The server asked for a second sum of columns, which would tell one part.",
+            "server-out-of-turn",
+        )
     remembered, reply = answer_sum(
         state.ephemeral(STORED),
         content.arrays,
@@ -109,7 +115,8 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
     found = {key: numbers(content, key) for key in (MEANS, SCALES)}
     if any(len(values) != shape[0] for values in found.values()) or (found[SCALES] <= 0).any():
         raise BadMessageError(
-            f"Phase 'columns' came without a mean and a positive scale for {shape[0]} columns."
+            f"Phase 'columns' came without a mean and a positive scale for {shape[0]} columns.",
+            "message-form",
         )
     return {key: cast(list[float], values.tolist()) for key, values in found.items()}
 
@@ -147,12 +154,16 @@ def check_moments(answer: Content, width: int) -> None:
     """
     for key in (MEANS, VARIANCES):
         if len(numbers(answer, key)) != width:
-            raise BadMessageError(f"A message came with {key} of another length than {width}.")
+            raise BadMessageError(
+                f"A message came with {key} of another length than {width}.", "message-form"
+            )
     if (numbers(answer, VARIANCES) < 0).any():
-        raise BadMessageError(f"A message came with {VARIANCES} below 0.")
+        raise BadMessageError(f"A message came with {VARIANCES} below 0.", "message-out-of-range")
     for key, largest in ((MEANS, LARGEST), (VARIANCES, LARGEST**2)):
         if (np.abs(numbers(answer, key)) > largest).any():
-            raise BadMessageError(f"A message came with {key} beyond what points can have.")
+            raise BadMessageError(
+                f"A message came with {key} beyond what points can have.", "message-out-of-range"
+            )
 
 
 def pool_columns(answers: Mapping[int, Content]) -> Moments:

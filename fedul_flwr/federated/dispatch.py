@@ -120,7 +120,9 @@ def _discreetly(answer: Answer) -> Answer:
             problem = "cannot use its data or node config" if known else "failed"
             # Flower sends only this text, and logs the whole chain of errors on the device. The
             # server says which client it comes from.
-            raise UserError(f"The client {problem}; its own log says why.") from error
+            raise UserError(
+                f"The client {problem}; its own log says why.", "client-failed"
+            ) from error
 
     return guarded
 
@@ -132,7 +134,9 @@ def _unpack(message: Message, client: MethodClient[Any]) -> tuple[Arrays, dict[s
     names = client.array_names()
     if set(names) != set(record):
         odd = sorted(set(names) ^ set(record))[0]
-        raise UserError(f"The server's model and this client's differ in {odd!r}.")
+        raise UserError(
+            f"The server's model and this client's differ in {odd!r}.", "model-mismatch"
+        )
     config = dict(cast(ConfigRecord, message.content[CONFIG]))
     return {name: record[name].numpy() for name in names}, config
 

@@ -78,7 +78,8 @@ class PrivateMean(Strategy):
         if RELEASES not in kept or MU_SQUARED not in kept:
             raise UserError(
                 "What this run has spent of its privacy was written by another version: it cannot "
-                "resume."
+                "resume.",
+                "run-file-wrong",
             )
         self.releases, self.mu_squared = int(kept[RELEASES]), float(kept[MU_SQUARED])
 
@@ -105,7 +106,9 @@ class PrivateMean(Strategy):
                 )
             raise UserError(
                 f"Setting dp.max-epsilon = {budget}: one round alone exceeds it; raise it or "
-                "dp.noise-multiplier."
+                "dp.noise-multiplier.",
+                "privacy-budget",
+                setting="dp.max-epsilon",
             )
         self._start, self._sampled = arrays, len(list(grid.get_node_ids()))
         if self.settings.clipping == "client":
@@ -209,7 +212,9 @@ def refuse_no_release(base: Strategy) -> None:
     if isinstance(base, PrivateMean) and not base.releases:
         raise UserError(
             f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "
-            "round, so nothing was released and the model is the one that the run began with."
+            "round, so nothing was released and the model is the one that the run began with.",
+            "no-update",
+            setting="dp.clipping",
         )
 
 

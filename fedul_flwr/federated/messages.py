@@ -116,7 +116,9 @@ def from_records(records: RecordDict) -> Content:
     arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
     known = {ARRAYS: arrays is not None, CONFIG: values is not None}
     if odd := sorted(name for name in records if not known.get(name)):
-        raise BadMessageError(f"its answer has {odd[0]!r}, which is not what was asked for")
+        raise BadMessageError(
+            f"its answer has {odd[0]!r}, which is not what was asked for", "message-unasked"
+        )
     return Content(to_arrays(arrays) if arrays else {}, dict(values) if values else {})
 
 

@@ -130,7 +130,7 @@ class ClientRegistry:
                 self.clients.append(client)
                 self.answers[client.partition_id] = answer
         if not self.clients:
-            raise UserError("No client can take part.")
+            raise UserError("No client can take part.", "too-few-clients")
         self._tell()
         return refused
 
@@ -142,7 +142,7 @@ class ClientRegistry:
         report = ClientReport(partition, printable(client.name, 64))
         try:
             if number(answer, "partition-id") != partition:
-                raise BadMessageError("its partition-id has changed")
+                raise BadMessageError("its partition-id has changed", "message-contradicts")
             self._accept(report, answer)
             if not report.reason:
                 self.clients = sorted([*others, client])
@@ -349,7 +349,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     deadline = time.monotonic() + settings.connect_timeout
     nodes = _wait_for_nodes(grid, 1, deadline)
     if not nodes:
-        raise UserError(_too_few(0, 1, settings))
+        raise UserError(_too_few(0, 1, settings), "too-few-clients")
     claims: dict[int, Content] = {}
     asked: set[int] = set()
     while others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
@@ -364,13 +364,15 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
         raise UserError(
-            f"No client has said who it is within connect-timeout = {settings.connect_timeout:g} s."
+            "No client has said who it is within connect-timeout = "
+            f"{settings.connect_timeout:g} s.",
+            "client-silent",
         )
     expected = _expected(claims)
     if len(nodes) < expected:
         text = _too_few(len(nodes), expected, settings)
         if settings.on_client_failure == "stop" or not nodes:
-            raise UserError(text)
+            raise UserError(text, "too-few-clients")
         log(WARNING, "%s The run starts with them; others may join later.", text)
     told = {node: number(answer, "partition-id") for node, answer in claims.items()}
     times = Counter(told.values())
@@ -396,7 +398,7 @@ def _claims(
             continue
         who = called("Node", node, names.get(node, ""))
         if stop:
-            raise UserError(about(who, reason))
+            raise UserError(about(who, reason), "client-failed")
         log(WARNING, "%s does not say who it is: %s", who, reason)
     lost = phase.unavailable if waits else set()
     if lost:
@@ -439,11 +441,16 @@ def read_owners() -> dict[str, int]:
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"The list of owners, {file}, cannot be read: {error}.") from None
+        raise UserError(
+            f"The list of owners, {file}, cannot be read: {error}.", "owners-list-wrong"
+        ) from None
     for line in filter(str.strip, lines):
         partition, _, name = line.strip().partition(" ")
         if not partition.isdecimal() or not name:
-            raise UserError(f"The list of owners, {file}, has a line {line!r}, not NUMBER NAME.")
+            raise UserError(
+                f"The list of owners, {file}, has a line {line!r}, not NUMBER NAME.",
+                "owners-list-wrong",
+            )
         owners[name.strip()] = int(partition)
     return owners
 
@@ -490,7 +497,9 @@ def check_claim(answer: Content) -> None:
         If its number, the number of clients, or whether it has own data is missing.
     """
     if 0 < count(answer, NUM_PARTITIONS) <= count(answer, "partition-id"):
-        raise BadMessageError("its partition-id is not below its num-partitions")
+        raise BadMessageError(
+            "its partition-id is not below its num-partitions", "message-contradicts"
+        )
     if not isinstance(answer.values.get(OWN_DATA), bool):
         raise BadMessageError(f"A message came with no valid {OWN_DATA}.")
 
@@ -594,7 +603,10 @@ class Registration:
                 nodes[partition] = node
             elif self._settings.on_client_failure == "stop":
                 both = f"{self._called(nodes[partition])} and {self._called(node)}"
-                raise UserError(f"{both} have partition-id {partition} in their node config.")
+                raise UserError(
+                    f"{both} have partition-id {partition} in their node config.",
+                    "name-twice",
+                )
             else:
                 self._turn_away(node, partition, nodes[partition])
                 self.nodes.remove(node)

@@ -152,10 +152,13 @@ def _add(path: Path, line: Mapping[str, object]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         print(_unwritable(path, error), file=sys.stderr, flush=True)
-        raise UserError("The client cannot write its owner's log; its own log says why.") from error
+        raise UserError(
+            "The client cannot write its owner's log; its own log says why.", "file-not-writable"
+        ) from error
 
 
 def _unwritable(path: Path, error: OSError) -> OwnDataError:
     return OwnDataError(
-        f"Node config log = {str(path)!r} cannot be written: {error.strerror or error}.", "settings"
+        f"Node config log = {str(path)!r} cannot be written: {error.strerror or error}.",
+        "file-not-writable",
     )

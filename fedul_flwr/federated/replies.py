@@ -148,7 +148,9 @@ class UpdateValidator:
             odd = sorted(form_of(_metrics(reply)) ^ common) if _weight(reply) > 0 else []
             if odd:
                 name = odd[0][0]
-                raise BadMessageError(f"its metrics differ from the other clients' in {name!r}")
+                raise BadMessageError(
+                    f"its metrics differ from the other clients' in {name!r}", "message-contradicts"
+                )
 
         return self._checked(found, check)
 
@@ -159,7 +161,8 @@ class UpdateValidator:
             if clipping != "none":
                 raise BadMessageError(
                     f"it had nothing to learn from, and with dp.clipping = {clipping!r} every "
-                    "client of a round must return an update"
+                    "client of a round must return an update",
+                    "nothing-to-learn",
                 )
             if not self._codec.keeps(reply):
                 return  # the reply is not used
@@ -173,7 +176,8 @@ class UpdateValidator:
             norm = update_norm(cast(ArrayRecord, reply.content[name]), self._expected[name])
             if norm > bound:
                 raise BadMessageError(
-                    f"its update has norm {norm:.6g}, above max-update-norm = {bound:g}"
+                    f"its update has norm {norm:.6g}, above max-update-norm = {bound:g}",
+                    "update-too-large",
                 )
 
     def _checked(self, found: Received, check: Callable[[ClientRef, Message], None]) -> Received:
@@ -219,28 +223,35 @@ def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> No
     records = content.array_records
     for record, arrays in expected.items():
         if record not in records:
-            raise BadMessageError(f"its update has no {record}")
+            raise BadMessageError(f"its update has no {record}", "message-incomplete")
         of_record = "" if record == ARRAYS else f"{record}/"
         _check_forms(of_record, records[record], arrays)
     if odd := sorted(records.keys() - expected.keys()):
-        raise BadMessageError(f"its update has {odd[0]!r}, for which nobody asked")
+        raise BadMessageError(
+            f"its update has {odd[0]!r}, for which nobody asked", "message-unasked"
+        )
     if not all(is_finite(record) for record in records.values()):
-        raise BadMessageError("its update is not finite")
+        raise BadMessageError("its update is not finite", "message-out-of-range")
 
 
 def _check_forms(prefix: str, found: ArrayRecord, expected: ArrayRecord) -> None:
     for name, array in expected.items():
         if name not in found:
-            raise BadMessageError(f"its update has no '{prefix}{name}'")
+            raise BadMessageError(f"its update has no '{prefix}{name}'", "message-incomplete")
         what, shape = f"'{prefix}{name}'", tuple(found[name].shape)
         if shape != tuple(array.shape):
-            raise BadMessageError(f"its update has shape {shape} for {what}, not {array.shape}")
+            raise BadMessageError(
+                f"its update has shape {shape} for {what}, not {array.shape}", "message-form"
+            )
         if found[name].dtype != array.dtype:
             raise BadMessageError(
-                f"its update has type {found[name].dtype} for {what}, not {array.dtype}"
+                f"its update has type {found[name].dtype} for {what}, not {array.dtype}",
+                "message-form",
             )
     if odd := sorted(found.keys() - expected.keys()):
-        raise BadMessageError(f"its update has '{prefix}{odd[0]}', which the model has not")
+        raise BadMessageError(
+            f"its update has '{prefix}{odd[0]}', which the model has not", "message-unasked"
+        )
 
 
 def check_all_bytes(content: RecordDict) -> None:
@@ -271,9 +282,11 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     records = content.metric_records
     unasked = [*(records.keys() - known), *content.config_records]
     if odd := sorted(unasked + ([] if trained else list(content.array_records))):
-        raise BadMessageError(f"its reply has {odd[0]!r}, for which nobody asked")
+        raise BadMessageError(
+            f"its reply has {odd[0]!r}, for which nobody asked", "message-unasked"
+        )
     for name in sorted(known - records.keys()):
-        raise BadMessageError(f"its reply has no {name}")
+        raise BadMessageError(f"its reply has no {name}", "message-incomplete")
     metrics = records[METRICS]
     for record in records.values():
         for name, value in record.items():
@@ -283,24 +296,24 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     for record_name, names in needed.items():
         for name in names:
             if not isinstance(records[record_name].get(name), (int, float)):
-                raise BadMessageError(f"its reply has no {name}")
+                raise BadMessageError(f"its reply has no {name}", "message-incomplete")
     if not isinstance(metrics[WEIGHT], int):
-        raise BadMessageError(f"its {WEIGHT} is no whole number")
+        raise BadMessageError(f"its {WEIGHT} is no whole number", "message-form")
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
-        raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained")
+        raise BadMessageError(f"its {NORMALIZER} is 0, and it has trained", "message-contradicts")
 
 
 def _check_metric(name: str, value: int | float | list[int] | list[float]) -> None:
     found = value if isinstance(value, list) else [value]
     if any(number != number or abs(number) == math.inf for number in found):
-        raise BadMessageError(f"its {name} is not finite")
+        raise BadMessageError(f"its {name} is not finite", "message-out-of-range")
     if any(abs(number) > LARGEST for number in found):
-        raise BadMessageError(f"its {name} is beyond {LARGEST:g}")
+        raise BadMessageError(f"its {name} is beyond {LARGEST:g}", "message-out-of-range")
     counts = name in (STEPS, NORMALIZER) or name.startswith(NUMBER)
     if counts and any(number < 0 for number in found):
-        raise BadMessageError(f"its {name} is below 0")
+        raise BadMessageError(f"its {name} is below 0", "message-out-of-range")
     if counts and any(number > LARGEST_COUNT for number in found):
-        raise BadMessageError(f"its {name} is above {LARGEST_COUNT:,}")
+        raise BadMessageError(f"its {name} is above {LARGEST_COUNT:,}", "message-out-of-range")
 
 
 def check_points(metrics: MetricRecord, announced: int) -> None:
@@ -312,7 +325,9 @@ def check_points(metrics: MetricRecord, announced: int) -> None:
         If it does. The text has neither number.
     """
     if cast(int, metrics[WEIGHT]) > announced:
-        raise BadMessageError(f"its {WEIGHT} is above the num-points that it announced")
+        raise BadMessageError(
+            f"its {WEIGHT} is above the num-points that it announced", "message-contradicts"
+        )
 
 
 def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) -> None:
@@ -330,13 +345,17 @@ def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) 
     """
     steps, found = metrics.get(STEPS), metrics.get(NORMALIZER)
     if not isinstance(steps, (int, float)) or not isinstance(found, (int, float)):
-        raise BadMessageError(f"its reply has no {STEPS} or no {NORMALIZER}")
+        raise BadMessageError(f"its reply has no {STEPS} or no {NORMALIZER}", "message-incomplete")
     if steps < 1 or steps != int(steps):
-        raise BadMessageError(f"its {STEPS} is no whole number above 0, and it has trained")
+        raise BadMessageError(
+            f"its {STEPS} is no whole number above 0, and it has trained", "message-form"
+        )
     if steps > most_steps:
-        raise BadMessageError(f"its {STEPS} is more than its points allow")
+        raise BadMessageError(f"its {STEPS} is more than its points allow", "message-contradicts")
     if not math.isclose(found, normalizer_of(steps, momentum), rel_tol=1e-6):
-        raise BadMessageError(f"its {NORMALIZER} does not follow from its {STEPS}")
+        raise BadMessageError(
+            f"its {NORMALIZER} does not follow from its {STEPS}", "message-contradicts"
+        )
 
 
 def normalizer_of(steps: float, momentum: float) -> float:
@@ -387,7 +406,9 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
         )
     )
     if found > 1.001 * norm + rounding:
-        raise BadMessageError(f"its update has norm {found:.6g}, above dp.norm = {norm:g}")
+        raise BadMessageError(
+            f"its update has norm {found:.6g}, above dp.norm = {norm:g}", "update-too-large"
+        )
 
 
 def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:

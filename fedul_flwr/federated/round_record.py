@@ -148,7 +148,9 @@ class RoundLog:
             told = f"{len(those)} client(s) failed in round {self.record.round}: "
             text = told + about(_enumerated(those), reason)
             if self._stop:
-                raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
+                raise UserError(
+                    f"{text} (on-client-failure = 'continue' goes on without).", "client-failed"
+                )
             log(WARNING, text)
 
     def fail_phase(self, phase: Phase, called: Mapping[int, str]) -> None:

@@ -160,17 +160,23 @@ class MethodStrategy(Strategy):
         if settings.test_prior not in (AUTO, "uniform") and not cls.takes_test_prior:
             raise UserError(
                 f"Setting test-prior = {settings.test_prior!r}: "
-                f"{settings.method!r} has no transition that takes class priors."
+                f"{settings.method!r} has no transition that takes class priors.",
+                "method-mismatch",
+                setting="test-prior",
             )
         alone = cls.can_train_alone and not cls.learns_at_server(settings)
         if settings.base == "local" and not alone:
             raise UserError(
-                f"Setting base = 'local': method {settings.method!r} is not one of clients alone."
+                f"Setting base = 'local': method {settings.method!r} is not one of clients alone.",
+                "method-mismatch",
+                setting="base",
             )
         if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
             raise UserError(
                 f"Setting max-update-norm = {settings.max_update_norm:g}: method "
-                f"{settings.method!r} with base = {settings.base!r} combines no clients' models."
+                f"{settings.method!r} with base = {settings.base!r} combines no clients' models.",
+                "setting-without-effect",
+                setting="max-update-norm",
             )
 
         if settings.secure_sum == "on" and not cls.can_sum:
@@ -370,7 +376,9 @@ class MethodStrategy(Strategy):
             strip(reply, float(weight), names)
         arrays, metrics = self.base.aggregate_train(server_round + self.round_offset, usable)
         if arrays is None:
-            raise UserError(f"Round {self.record.round}: the base strategy combined no update.")
+            raise UserError(
+                f"Round {self.record.round}: the base strategy combined no update.", "no-update"
+            )
         if metrics is not None:
             self.record.metrics = {
                 key: float(value)
@@ -449,5 +457,7 @@ def refuse_turns(settings: RunConfig) -> None:
     if chosen != AUTO:
         raise UserError(
             f"Setting server.when = {chosen!r} has no effect with method = {settings.method!r}, "
-            "where only the server trains: leave it out."
+            "where only the server trains: leave it out.",
+            "setting-without-effect",
+            setting="server.when",
         )

@@ -189,10 +189,10 @@ def _checked(name: str, array: Array, data: bytes) -> _Form:
     form = _form(name, array.stype, data)
     dtype, found = form.dtype, form.shape
     if str(dtype) != array.dtype or found != shape or dtype.hasobject or min(shape, default=0) < 0:
-        raise BadMessageError(f"its {told} and begins as {dtype} {found}")
+        raise BadMessageError(f"its {told} and begins as {dtype} {found}", "message-form")
     rest, needed = len(data) - form.length, math.prod(shape) * dtype.itemsize
     if rest != needed:
-        raise BadMessageError(f"its {told} and has {rest} bytes, not {needed}")
+        raise BadMessageError(f"its {told} and has {rest} bytes, not {needed}", "message-form")
     return form
 
 
@@ -204,7 +204,9 @@ def _form(name: str, stype: str, data: bytes) -> _Form:
         length = 8 + size + int.from_bytes(data[8 : 8 + size], "little")
         return _read_header(bytes(data[:length]))
     except Exception as error:  # a parser may raise anything on untrusted bytes
-        raise BadMessageError(f"its array {name!r} is not in NumPy's format") from error
+        raise BadMessageError(
+            f"its array {name!r} is not in NumPy's format", "message-form"
+        ) from error
 
 
 def array_record(arrays: Mapping[str, Array]) -> ArrayRecord:
@@ -340,13 +342,16 @@ def _check(table: _Table, others: dict[str, Any], size: int) -> None:
     beside = {name for name, forms in table if forms is None}
     unique = all(len({form[0] for form in forms}) == len(forms) for forms in records)
     if len(set(names)) < len(names) or not unique or beside != others.keys():
-        raise BadMessageError("its packed records are not those that it announces")
+        raise BadMessageError(
+            "its packed records are not those that it announces", "message-contradicts"
+        )
     announced = sum(form[-1] for forms in records for form in forms)
     if announced != size:
         raise BadMessageError(
-            f"its packed arrays are announced as {announced} bytes and are {size}"
+            f"its packed arrays are announced as {announced} bytes and are {size}",
+            "message-contradicts",
         )
 
 
 def _unreadable() -> BadMessageError:
-    return BadMessageError("its packed arrays are not in the format of this app")
+    return BadMessageError("its packed arrays are not in the format of this app", "message-form")

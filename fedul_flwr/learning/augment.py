@@ -113,11 +113,14 @@ def own_augmented(inputs: Tensor, reference: str, rng: np.random.Generator) -> T
     with own_code(what):
         found = function(inputs, rng)
     if not isinstance(found, Tensor):
-        raise UserError(f"{what} returned {type(found).__name__}; needed is a tensor.")
+        raise UserError(
+            f"{what} returned {type(found).__name__}; needed is a tensor.", "own-code-result"
+        )
     if (tuple(found.shape), found.dtype) != (shape, kind):
         raise UserError(
             f"{what} returned {tuple(found.shape)} of {found.dtype} for a batch of {shape} of "
-            f"{kind}: shape and type must stay."
+            f"{kind}: shape and type must stay.",
+            "own-code-result",
         )
     return found
 

@@ -103,7 +103,11 @@ def choose_device(name: str) -> torch.device:
         For ``"cuda"`` without a CUDA device.
     """
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError("Setting device = 'cuda': this machine has no usable CUDA device.")
+        raise UserError(
+            "Setting device = 'cuda': this machine has no usable CUDA device.",
+            "machine-too-small",
+            setting="device",
+        )
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

@@ -332,7 +332,10 @@ def train_disjoint(
     steps = on_labels.steps + on_rest.steps
     result = DisjointResult(on_labels.mean_loss, on_rest.mean_loss, steps)
     if not np.isfinite([result.supervised, result.consistency]).all():
-        raise UserError("The local loss is no longer finite: lower learning-rate, check the data.")
+        raise UserError(
+            "The local loss is no longer finite: lower learning-rate, check the data.",
+            "loss-not-finite",
+        )
     return result
 
 

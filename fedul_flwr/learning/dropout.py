@@ -54,7 +54,9 @@ def layer_dropout(model: nn.Module, probability: float) -> Iterator[None]:
     if len(layers) < 2:
         raise UserError(
             "Setting fedllp.dropout: the model has no two convolutions or linear layers, so there "
-            "is nothing to drop out between them."
+            "is nothing to drop out between them.",
+            "model-unfit",
+            setting="fedllp.dropout",
         )
     passed = 0  # number of layers since the model was called
 

@@ -262,7 +262,9 @@ def train_local(
     mean = float(total) / steps
     if not np.isfinite(mean):
         raise UserError(
-            "The local loss is no longer finite: lower learning-rate, or check the data and priors."
+            "The local loss is no longer finite: lower learning-rate, or check the data "
+            "and priors.",
+            "loss-not-finite",
         )
     return LocalResult(loss=mean, steps=steps)
 
@@ -355,7 +357,9 @@ def _own_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOpt
     with own_code(what):
         found: LocalOptimizer = build(list(weights), plan.learning_rate)
     if not all(callable(getattr(found, name, None)) for name in ("step", "zero_grad")):
-        raise UserError(f"{what} returned no optimizer: it needs step() and zero_grad().")
+        raise UserError(
+            f"{what} returned no optimizer: it needs step() and zero_grad().", "own-code-result"
+        )
     return found
 
 

@@ -67,7 +67,9 @@ def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
     for kind in (PROPOSED, CONFIRMED):
         if _round(kind) in kept and int(kept[_round(kind)]) == used_round:
             return below(f"{kind}/", kept)
-    raise UserError(f"A client has no SCAFFOLD variate of round {used_round} any more.")
+    raise UserError(
+        f"A client has no SCAFFOLD variate of round {used_round} any more.", "not-sent-yet"
+    )
 
 
 def proposal(

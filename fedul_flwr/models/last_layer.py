@@ -29,7 +29,8 @@ def feature_layer(model: nn.Module) -> nn.Linear:
     if not layers:
         raise UserError(
             "The model has no linear layer, and features are the inputs of the last one: "
-            "choose another model."
+            "choose another model.",
+            "model-unfit",
         )
     return layers[-1]
 

@@ -16,7 +16,8 @@ def require_size(name: str, input_shape: InputShape, least: int) -> None:
     if min(height, width) < least:
         raise UserError(
             f"Model {name!r} needs images of at least {least} x {least} pixels, "
-            f"these have {height} x {width}; choose another model or set image-size."
+            f"these have {height} x {width}; choose another model or set image-size.",
+            "image-size",
         )
 
 

@@ -102,7 +102,9 @@ def build_model(
         others = " or ".join(f"model = {other!r}" for other in FOR_VECTORS)
         raise UserError(
             f"Setting model = {name!r} takes images, and the data are vectors of "
-            f"{input_shape[0]} numbers: choose {others}."
+            f"{input_shape[0]} numbers: choose {others}.",
+            "model-unfit",
+            setting="model",
         )
     if plain == "mlp":
         builder = partial(mlp, options=options)
@@ -126,9 +128,9 @@ def _try_own(name: str, builder: Builder, input_shape: InputShape, num_classes: 
     with own_code(what):
         model = builder(input_shape, num_classes)
         if not isinstance(model, nn.Module):
-            raise UserError(f"{what} returned no torch.nn.Module.")
+            raise UserError(f"{what} returned no torch.nn.Module.", "own-code-result")
         if not any(True for _ in model.parameters()):
-            raise UserError(f"{what} returned a module without weights.")
+            raise UserError(f"{what} returned a module without weights.", "own-code-result")
         training = model.training
         with torch.no_grad():
             logits = model.eval()(torch.zeros(2, *network_shape(input_shape)))
@@ -137,7 +139,8 @@ def _try_own(name: str, builder: Builder, input_shape: InputShape, num_classes: 
         form = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise UserError(
             f"{what} returned {form} for two points of {num_classes} classes; logits of shape "
-            f"(2, {num_classes}) are needed."
+            f"(2, {num_classes}) are needed.",
+            "own-code-result",
         )
     return model
 
@@ -150,10 +153,16 @@ def _find(name: str) -> Builder:
     if ":" in name:
         builder: Builder = load_reference(name, "model")
         if not callable(builder):
-            raise UserError(f"Setting model = {name!r} does not refer to a function.")
+            raise UserError(
+                f"Setting model = {name!r} does not refer to a function.",
+                "reference-wrong",
+                setting="model",
+            )
         return builder
     hint = nearest(name, MODELS)
     raise UserError(
         f"Setting model = {shown(name)}: must be one of {', '.join(MODELS)}, 'torchvision:NAME' "
-        f"or 'package.module:function'{hint or '.'}"
+        f"or 'package.module:function'{hint or '.'}",
+        "unknown-name",
+        setting="model",
     )

@@ -62,7 +62,8 @@ class TorchvisionModel(nn.Module):
             reason = (str(err).strip() or type(err).__name__).splitlines()[0].rstrip(".!")
             raise UserError(
                 f"Model '{PREFIX}{self.name}' does not take {what} ({reason}); choose another "
-                "model or set image-size, which is 224 for most of torchvision's models."
+                "model or set image-size, which is 224 for most of torchvision's models.",
+                "model-unfit",
             ) from None
         self.train()
 
@@ -85,7 +86,9 @@ def pretrained_arrays(
     try:
         model: nn.Module = models.get_model(name, weights="DEFAULT")
     except (OSError, RuntimeError) as err:  # no network; a damaged download
-        raise UserError(f"{what}: cannot load weights of {name!r} ({err}).") from err
+        raise UserError(
+            f"{what}: cannot load weights of {name!r} ({err}).", "model-file-wrong"
+        ) from err
     return model.state_dict()
 
 
@@ -97,7 +100,11 @@ def _check_name(name: str) -> None:
         return
     setting = f"Setting model = {PREFIX + name!r}"
     if name in _RETURN_MORE:
-        raise UserError(f"{setting}: this model has auxiliary outputs, choose one without.")
+        raise UserError(
+            f"{setting}: this model has auxiliary outputs, choose one without.", "model-unfit"
+        )
     close = [repr(model) for model in difflib.get_close_matches(name, known)]
     hint = f"did you mean {' or '.join(close)}?" if close else "'resnet18' is one."
-    raise UserError(f"{setting}: must be one of torchvision's classification models; {hint}")
+    raise UserError(
+        f"{setting}: must be one of torchvision's classification models; {hint}", "unknown-name"
+    )

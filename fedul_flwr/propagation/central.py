@@ -113,13 +113,18 @@ def propagated_scores(
     """
     given = checked_labels(labels)
     if len(given) != len(features):
-        raise UserError(f"{len(given)} labels do not go with features of {len(features)} points")
+        raise UserError(
+            f"{len(given)} labels do not go with features of {len(features)} points",
+            "points-and-labels-differ",
+        )
     if similarity == "codes":
         neighbors = neighbors_by_code(encode(features, seed, num_bits), k)
     elif similarity == "cosine":
         neighbors = neighbors_by_cosine(features, k)
     else:
-        raise UserError(f"similarity is {similarity!r}; it must be 'codes' or 'cosine'")
+        raise UserError(
+            f"similarity is {similarity!r}; it must be 'codes' or 'cosine'", "argument-not-allowed"
+        )
     graph = normalized_graph(neighbors, power)
     rows = one_hot(given, int(given.max(initial=0)) + 1 if num_classes is None else num_classes)
     return propagate(graph, rows, alpha, class_scaling=class_scaling)

@@ -204,7 +204,10 @@ class PropagationClient:
         """
         stored = self._stored()
         if KEPT not in stored or ROWS not in received:
-            raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
+            raise UserError(
+                f"{self._name} was sent no rows of a sum that it has a part in.",
+                "server-out-of-turn",
+            )
         rows = open_rows(stored[KEPT], received[ROWS])
         check_counts(rows[-1])
         scores = scores_of(rows, class_scaling=self._options.is_scaled)
@@ -229,7 +232,7 @@ class PropagationClient:
             try:
                 features = checked_features(self._features(weights, round_number))
             except UserError as error:
-                raise UserError(f"{self._name}: {error}") from error
+                raise UserError(f"{self._name}: {error}", error.code, **error.values) from error
             features = self._noise.features(features, round_number)
             present = features.any(axis=1)
             stored: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
@@ -253,13 +256,19 @@ class PropagationClient:
         unlabeled = _counts(content, UNLABELED_POINTS)
         participants = _counts(content, PARTICIPANTS)
         if self._client not in participants or len(unlabeled) != len(participants):
-            raise UserError(f"{self._name} is asked for a part of a sum that it is not in.")
+            raise UserError(
+                f"{self._name} is asked for a part of a sum that it is not in.",
+                "server-out-of-turn",
+            )
         stored = self._stored()
         task = self._task(content, stored[PRESENT], _no_codes)
         attempt = number(content, ATTEMPT)
         of_each = dict(zip(participants, unlabeled, strict=True))
         if len(of_each) < len(participants):
-            raise UserError(f"{self._name} is asked for a sum in which somebody is twice.")
+            raise UserError(
+                f"{self._name} is asked for a sum in which somebody is twice.",
+                "server-names-others",
+            )
         backends, keys = self._backend.mask_keys(below(BACKEND, stored), task, of_each, attempt)
         withheld = bool(content.values[WITHHELD])
         labels = self._noise.labels(self._labels, self._num_classes, number(content, ROUND))
@@ -270,7 +279,8 @@ class PropagationClient:
         if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
             raise UserError(
                 f"{self._name} adds up labels of its unlabeled points alone: "
-                "rows of labeled ones would show labels of others."
+                "rows of labeled ones would show labels of others.",
+                "server-asks-too-much",
             )
         part = label_part(
             content.arrays.get(COLUMNS, np.empty(0)),
@@ -291,7 +301,9 @@ class PropagationClient:
         """Tell the words of the last sum's check row, which hide nothing."""
         stored = self._stored()
         if CHECKS not in stored:
-            raise UserError(f"{self._name} is asked about a sum that it has no part in.")
+            raise UserError(
+                f"{self._name} is asked about a sum that it has no part in.", "server-out-of-turn"
+            )
         return Content(arrays={CHECKS: stored[CHECKS]})
 
     @property
@@ -321,7 +333,10 @@ class PropagationClient:
         """Stored arrays of the current propagation."""
         stored = self._store.ephemeral(STORED)
         if not stored:
-            raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
+            raise UserError(
+                f"{self._name} has no part in the propagation that it is asked about.",
+                "server-out-of-turn",
+            )
         return stored
 
     def _store_arrays(self, own: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
@@ -333,7 +348,7 @@ def _counts(content: Content, key: str) -> list[int]:
     """Integers that are not negative, one for each participant of a sum."""
     found = content.values.get(key)
     if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
-        raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
+        raise UserError(f"The server sent no valid {key!r} with the sum of labels.", "message-form")
     return cast(list[int], found)
 
 

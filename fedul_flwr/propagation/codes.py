@@ -81,10 +81,13 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     16
     """
     if len(seed) != SEED_BYTES:
-        raise UserError(f"the seed of the codes has {len(seed)} bytes; it needs {SEED_BYTES}")
+        raise UserError(
+            f"the seed of the codes has {len(seed)} bytes; it needs {SEED_BYTES}",
+            "argument-not-allowed",
+        )
     check_num_bits(num_bits)
     if num_features < 1:
-        raise UserError("features to be coded need one column or more")
+        raise UserError("features to be coded need one column or more", "array-wrong")
     generator = np.random.Philox(np.random.SeedSequence(int.from_bytes(seed, "little")))
     at_a_time = max(8, _BLOCK_NUMBERS // num_features // 8 * 8)
     for start in range(0, num_bits, at_a_time):
@@ -169,11 +172,15 @@ def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
     features = np.asarray(features)
     if features.ndim != 2 or features.dtype.kind not in "fiu":
         raise UserError(
-            f"features are {features.dtype} {features.shape}; they must be numbers, (points, d)"
+            f"features are {features.dtype} {features.shape}; they must be numbers, (points, d)",
+            "array-wrong",
         )
     finite = np.isfinite(features).all(axis=1)
     if not finite.all():
-        raise UserError(f"features of point {np.argmin(finite)} are not all finite numbers")
+        raise UserError(
+            f"features of point {np.argmin(finite)} are not all finite numbers",
+            "array-wrong",
+        )
     return features
 
 
@@ -219,7 +226,9 @@ def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
         check_codes(codes)
     if codes_a.shape[1] != codes_b.shape[1]:
         lengths = f"{8 * codes_a.shape[1]} and {8 * codes_b.shape[1]}"
-        raise UserError(f"codes of {lengths} bits cannot be compared; L must be the same")
+        raise UserError(
+            f"codes of {lengths} bits cannot be compared; L must be the same", "array-wrong"
+        )
     distances = np.empty((len(codes_a), len(codes_b)), dtype=np.int64)
     found = np.empty((TILE, TILE), dtype=np.int64)
     right = tiles(codes_b)

@@ -118,15 +118,18 @@ def neighbors_by_distance(distances: Distances, num_bits: int, k: int) -> sparse
     if distances.shape != (size, size) or distances.dtype.kind not in "iu":
         raise UserError(
             f"Hamming distances are {distances.dtype} {distances.shape}; "
-            "they must be a square matrix of integers"
+            "they must be a square matrix of integers",
+            "array-wrong",
         )
     nearest = _Nearest(size, k, _largest_similar(num_bits))
     for rows in blocks(size, _BLOCK_ROWS):
         block = distances[rows]
         if block.min(initial=0) < 0 or block.max(initial=0) > num_bits:
-            raise UserError(f"a Hamming distance is not between 0 and L = {num_bits}")
+            raise UserError(
+                f"a Hamming distance is not between 0 and L = {num_bits}", "array-wrong"
+            )
         if not np.array_equal(block, distances[:, rows].T):
-            raise UserError("Hamming distances must be symmetric")
+            raise UserError("Hamming distances must be symmetric", "array-wrong")
         nearest.offer(block, rows.start)
     points, others, found = nearest.triples()
     return _csr(points, others, cosine_from_hamming(found, num_bits), size)
@@ -174,7 +177,9 @@ class _Nearest:
 
     def __init__(self, num_points: int, k: int, largest: int) -> None:
         if k < 1:
-            raise UserError(f"k is {k}; a graph needs 1 neighbor of every point or more")
+            raise UserError(
+                f"k is {k}; a graph needs 1 neighbor of every point or more", "argument-not-allowed"
+            )
         self.num_points = num_points
         self.none = (largest + 1) * num_points  # marks a missing neighbor
         self.keys = np.full((num_points, min(k, max(num_points - 1, 1))), self.none)

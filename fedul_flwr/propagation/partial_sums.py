@@ -139,7 +139,8 @@ def label_part(
     if columns.shape != shape or columns.dtype.kind not in "fiu":
         raise UserError(
             f"Columns of influence came as {columns.dtype} {columns.shape}; "
-            f"they must be numbers {shape}."
+            f"they must be numbers {shape}.",
+            "message-form",
         )
     ends = np.cumsum(unlabeled)
     scores = np.asarray(columns, dtype=np.float64) @ given

@@ -76,13 +76,20 @@ def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: i
     7.46
     """
     if not 0 < epsilon < math.inf:
-        raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
+        raise UserError(
+            f"epsilon is {epsilon}; it must be positive and finite", "argument-not-allowed"
+        )
     if not 0 < delta < 1:
-        raise UserError(f"delta is {delta}; it must be between 0 and 1")
+        raise UserError(f"delta is {delta}; it must be between 0 and 1", "argument-not-allowed")
     if not 0 < sensitivity < math.inf:
-        raise UserError(f"the sensitivity is {sensitivity}; it must be positive and finite")
+        raise UserError(
+            f"the sensitivity is {sensitivity}; it must be positive and finite",
+            "argument-not-allowed",
+        )
     if releases < 1:
-        raise UserError(f"there are {releases} releases; noise needs 1 or more")
+        raise UserError(
+            f"there are {releases} releases; noise needs 1 or more", "argument-not-allowed"
+        )
     wanted = math.log(delta)
     low, high = 0.0, math.sqrt(2 * epsilon)
     while _log_delta(epsilon, high) <= wanted:
@@ -170,7 +177,10 @@ def noisy_directions(
     """
     features = checked_features(features)
     if not 0 < sigma < math.inf:
-        raise UserError(f"the noise's standard deviation is {sigma}; it must be positive")
+        raise UserError(
+            f"the noise's standard deviation is {sigma}; it must be positive",
+            "argument-not-allowed",
+        )
     noisy = np.empty(features.shape, dtype=np.float32)
     for rows in blocks(len(features), max(1, _BLOCK_NUMBERS // max(1, features.shape[1]))):
         units = directions(features[rows])
@@ -214,7 +224,9 @@ def randomized_labels(
     [0, 1, -1]
     """
     if not 0 < epsilon < math.inf:
-        raise UserError(f"epsilon is {epsilon}; it must be positive and finite")
+        raise UserError(
+            f"epsilon is {epsilon}; it must be positive and finite", "argument-not-allowed"
+        )
     given = checked_classes(labels, num_classes)
     others = num_classes - 1
     # Rounding to multiples of 2^-53 can only increase the probability of a change, even for
@@ -374,12 +386,14 @@ class ClientNoise:
         if stored and stored[RELEASES] != plan.releases:
             raise UserError(
                 f"{self._name}: num-rounds has changed, and the noise of xclp.codes-epsilon is for "
-                f"{stored[RELEASES]} propagations, not {plan.releases}."
+                f"{stored[RELEASES]} propagations, not {plan.releases}.",
+                "privacy-noise-spent",
             )
         if latest and latest[SIGMA] != plan.sigma:
             raise UserError(
                 f"{self._name}: xclp.codes-epsilon or xclp.dp-delta has changed since noise was "
-                "drawn."
+                "drawn.",
+                "privacy-noise-spent",
             )
         if stored and stored[AT_ROUND] == server_round:
             self._refuse_change(len(stored[FEATURES]) == len(features))
@@ -388,7 +402,8 @@ class ClientNoise:
         if draws >= plan.releases:
             raise UserError(
                 f"{self._name}: xclp.codes-epsilon is for {plan.releases} propagation(s) of the "
-                "run, and all of them have been; the server asked for one more."
+                "run, and all of them have been; the server asked for one more.",
+                "privacy-noise-spent",
             )
         self._refuse_second_draw()
         noisy = noisy_directions(features, plan.sigma)
@@ -427,17 +442,20 @@ class ClientNoise:
         if self._resumed:
             raise UserError(
                 f"{self._name}: a run with differential privacy cannot resume on a device: its "
-                "noise was drawn in the run before, and is gone."
+                "noise was drawn in the run before, and is gone.",
+                "privacy-noise-lost",
             )
         if self._forgetful:
             raise UserError(
                 f"{self._name}: a device that has forgotten its noise takes no more part in a run "
-                "with differential privacy: drawn once more, it would hide less."
+                "with differential privacy: drawn once more, it would hide less.",
+                "privacy-noise-lost",
             )
 
     def _refuse_change(self, same: bool) -> None:
         if not same:
             raise UserError(
                 f"{self._name}: its points have changed during the run, and noise was drawn for "
-                "those before."
+                "those before.",
+                "privacy-noise-spent",
             )

@@ -118,7 +118,9 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
     if len(sizes) < backend.fewest:
         raise UserError(
             f"Setting xclp.secure = {options.secure!r} needs {backend.fewest} clients or more in "
-            f"every propagation: there are {len(sizes)}."
+            f"every propagation: there are {len(sizes)}.",
+            "too-few-clients",
+            setting="xclp.secure",
         )
     if options.secure == "plaintext":
         return
@@ -126,7 +128,9 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
         raise UserError(
             f"Setting xclp.min-labeled-clients = {options.min_labeled_clients}: only {labeled} "
             "client(s) of a propagation would have labels, and others could tell what one of them "
-            "contributed."
+            "contributed.",
+            "too-few-labeled-clients",
+            setting="xclp.min-labeled-clients",
         )
     cost = backend.cost(list(sizes), options.num_bits)
     if cost.seconds > LONGEST or cost.traffic > LARGEST:
@@ -135,7 +139,9 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             f"minutes and {cost.traffic / 1e9:,.1f} GB for a propagation among {len(sizes)} "
             f"clients with {sum(sizes):,} points of {options.num_bits:,} bits; the limits are "
             f"{LONGEST / 60:.0f} minutes and {LARGEST / 1e9:.0f} GB: lower xclp.num-bits or the "
-            "number of clients, or take 'plaintext' in a simulation."
+            "number of clients, or take 'plaintext' in a simulation.",
+            "too-expensive",
+            setting="xclp.secure",
         )
 
 
@@ -331,23 +337,29 @@ class LabelPropagation(Generic[ClientT]):
         client = member.partition_id
         size = server.check(client, answer.arrays)
         if size > self._announced[client]:
-            raise BadMessageError(f"Client {client} sent more points than it announced.")
+            raise BadMessageError(
+                f"Client {client} sent more points than it announced.", "message-contradicts"
+            )
         found = answer.arrays.get(LABELED)
         if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
             raise BadMessageError(
-                f"Client {client} did not say which of its {size} points it knows."
+                f"Client {client} did not say which of its {size} points it knows.",
+                "message-incomplete",
             )
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""
         client, share = member.partition_id, answer.arrays.get(SENT)
         if share is None:
-            raise BadMessageError(f"Client {client} sent no share of the sum of labels.")
+            raise BadMessageError(
+                f"Client {client} sent no share of the sum of labels.", "message-incomplete"
+            )
         shape = (1 + sum(rows.values()) - rows[client], self._num_classes)
         if share.dtype != np.uint64 or share.shape != shape:
             raise BadMessageError(
                 f"Client {client} sent a share {share.dtype} {share.shape}; it must be uint64 "
-                f"{shape}."
+                f"{shape}.",
+                "message-form",
             )
 
     def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:

@@ -57,10 +57,12 @@ def normalized_graph(neighbors: sparse.csr_array, power: float = POWER) -> spars
     [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.7071], [0.0, 0.7071, 0.0]]
     """
     if not 0 < power < np.inf:
-        raise UserError(f"the power of edge weights is {power}; it must be positive")
+        raise UserError(
+            f"the power of edge weights is {power}; it must be positive", "argument-not-allowed"
+        )
     chosen = sparse.coo_array(neighbors, dtype=np.float64)
     if not np.isfinite(chosen.data).all() or (chosen.data < 0).any():
-        raise UserError("similarities of neighbors must be finite and not negative")
+        raise UserError("similarities of neighbors must be finite and not negative", "array-wrong")
     edge = (chosen.row != chosen.col) & (chosen.data > 0)
     rows, columns, weights = chosen.row[edge], chosen.col[edge], chosen.data[edge] ** power
     one_way = sparse.csr_array((weights, (rows, columns)), shape=chosen.shape)
@@ -142,7 +144,9 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
     0
     """
     if not 0 < sharpness < np.inf:
-        raise UserError(f"the sharpness of scores is {sharpness}; it must be positive")
+        raise UserError(
+            f"the sharpness of scores is {sharpness}; it must be positive", "argument-not-allowed"
+        )
     found = checked_scores(scores)
     num_classes = found.shape[1]
     reached = found.any(axis=1)
@@ -161,10 +165,14 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
 def checked_classes(labels: ArrayLike, num_classes: int) -> Ints:
     """As :func:`checked_labels`, and also refuses labels above K - 1, and K < 1."""
     if num_classes < 1:
-        raise UserError(f"there are {num_classes} classes; labels need 1 or more")
+        raise UserError(
+            f"there are {num_classes} classes; labels need 1 or more", "argument-not-allowed"
+        )
     given = checked_labels(labels)
     if given.max(initial=UNLABELED) >= num_classes:
-        raise UserError(f"label {given.max()} is none of the classes 0 to {num_classes - 1}")
+        raise UserError(
+            f"label {given.max()} is none of the classes 0 to {num_classes - 1}", "labels-wrong"
+        )
     return given
 
 
@@ -231,7 +239,8 @@ def propagate(
     if given.ndim != 2 or len(given) != graph.shape[0] or not np.isfinite(given).all():
         raise UserError(
             f"labels Y are {given.shape} for {graph.shape[0]} points; "
-            "they must be finite numbers, (points, classes)"
+            "they must be finite numbers, (points, classes)",
+            "array-wrong",
         )
     if class_scaling:
         given = scaled_by_class(given, given.sum(axis=0))
@@ -276,9 +285,13 @@ def propagation_columns(
     if points.size == 0:
         points = np.empty(0, dtype=np.int64)
     if points.ndim != 1 or points.dtype.kind not in "iu":
-        raise UserError(f"labeled points are {points.dtype} {points.shape}; they must be indices")
+        raise UserError(
+            f"labeled points are {points.dtype} {points.shape}; they must be indices", "labels-type"
+        )
     if points.size and (points.min() < 0 or points.max() >= size):
-        raise UserError(f"a labeled point is none of the graph's, which are 0 to {size - 1}")
+        raise UserError(
+            f"a labeled point is none of the graph's, which are 0 to {size - 1}", "labels-wrong"
+        )
     unit = np.zeros((size, len(points)))
     unit[points, np.arange(len(points))] = 1
     return _solve(graph, unit, alpha, tolerance)
@@ -302,11 +315,17 @@ def scaled_by_class(columns: Floats, counts: ArrayLike) -> Floats:
 def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: float) -> Floats:
     """(I - alpha W)^-1 B, block by block of columns; ``right`` is overwritten."""
     if not 0 <= alpha < 1:
-        raise UserError(f"alpha is {alpha}; it must be at least 0 and less than 1")
+        raise UserError(
+            f"alpha is {alpha}; it must be at least 0 and less than 1", "argument-not-allowed"
+        )
     if not 0 < tolerance < 1:
-        raise UserError(f"the tolerance is {tolerance}; it must be between 0 and 1")
+        raise UserError(
+            f"the tolerance is {tolerance}; it must be between 0 and 1", "argument-not-allowed"
+        )
     if graph.shape[0] != graph.shape[1] or not np.isfinite(graph.data).all():
-        raise UserError(f"a graph {graph.shape} must be square and of finite weights")
+        raise UserError(
+            f"a graph {graph.shape} must be square and of finite weights", "array-wrong"
+        )
     identity = sparse.csr_array(sparse.identity(graph.shape[0], format="csr"))
     system = sparse.csr_array(identity - alpha * sparse.csr_array(graph, dtype=np.float64))
     narrow = system.astype(np.float32)
@@ -341,7 +360,8 @@ def _refined(
         found += _conjugate_gradients(narrow, (missing * scale).astype(np.float32)) * size
         missing = right - system @ found
     raise UserError(
-        f"alpha is too close to 1 for a tolerance of {tolerance}; lower it or raise the tolerance"
+        f"alpha is too close to 1 for a tolerance of {tolerance}; lower it or raise the tolerance",
+        "no-convergence",
     )
 
 

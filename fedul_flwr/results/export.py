@@ -87,12 +87,15 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
     """
     missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        raise UserError(f"An export needs {', '.join(missing)}: pip install 'fedul-flwr[export]'.")
+        raise UserError(
+            f"An export needs {', '.join(missing)}: pip install 'fedul-flwr[export]'.",
+            "package-missing",
+        )
     predictor = load_model(run, trust_modules=trust_modules)
     _refuse(predictor)
     place = output or Path(run) / "model.onnx"
     if place.is_dir():
-        raise UserError(f"Cannot write {place}: it is a directory.")
+        raise UserError(f"Cannot write {place}: it is a directory.", "file-not-writable")
     predictor.model.cpu()
     points = _examples(predictor)
     content, answers = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
@@ -100,7 +103,8 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
     if not difference <= _TOLERANCE:
         raise UserError(
             f"The exported model differs from the run's by {difference:.2g} in a probability, so "
-            "that it was not written."
+            "that it was not written.",
+            "export-differs",
         )
     write_atomically(place, content)
     return place
@@ -110,10 +114,11 @@ def _refuse(predictor: Predictor) -> None:
     if predictor.extractor is not None:
         raise UserError(
             "A model on features cannot be exported: another network computes its inputs "
-            "(setting features). Export takes models of points."
+            "(setting features). Export takes models of points.",
+            "model-unfit",
         )
     if predictor.scaling == "unknown":
-        raise UserError(UNKNOWN_SCALING)
+        raise UserError(UNKNOWN_SCALING, "model-unfit")
 
 
 def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:

@@ -53,20 +53,24 @@ def pack(run: Path, output: Path | None = None) -> Path:
     weights = run / BEST_MODEL
     if summary is None:
         raise UserError(
-            f"The run in {run} is not finished: fedul-flwr run --resume {run} goes on with it."
+            f"The run in {run} is not finished: fedul-flwr run --resume {run} goes on with it.",
+            "run-not-finished",
         )
     if not weights.is_file():
-        raise UserError(f"{run} holds no {BEST_MODEL}: its method trains no model.")
+        raise UserError(
+            f"{run} holds no {BEST_MODEL}: its method trains no model.", "model-missing"
+        )
     portable = without_places(settings)
     for key in ("features", "model"):
         if portable.get(key) != settings.get(key):
             raise UserError(
                 f"The model in {run} cannot be packed: {key} = {settings[key]!r} is on this "
-                "machine alone."
+                "machine alone.",
+                "setting-of-one-machine",
             )
     place = output or run / NAME
     if place.is_dir():
-        raise UserError(f"Cannot write {place}: it is a directory.")
+        raise UserError(f"Cannot write {place}: it is a directory.", "file-not-writable")
     about = {key: data.get(key) for key in _DATA} | {"test_prior": summary.get("test_prior")}
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",
@@ -124,7 +128,8 @@ def unpacked(file: Path) -> Iterator[Path]:
             OSError,
         ) as error:
             raise UserError(
-                f"{file} cannot be read as a model that fedul-flwr pack wrote: {reason(error)}."
+                f"{file} cannot be read as a model that fedul-flwr pack wrote: {reason(error)}.",
+                "model-file-wrong",
             ) from error
         try:
             yield place
@@ -146,17 +151,22 @@ def _entries(archive: zipfile.ZipFile, file: Path) -> list[zipfile.ZipInfo]:
             raise UserError(
                 f"{file} is no model that fedul-flwr pack wrote: it holds "
                 f"{entry.filename[:100]!r}{' twice' if entry.filename in allowed else ''}; allowed "
-                f"are {', '.join(allowed)}."
+                f"are {', '.join(allowed)}.",
+                "model-file-wrong",
             )
         if entry.flag_bits & 1:
-            raise UserError(f"{file} is encrypted: decrypt it first.")
+            raise UserError(f"{file} is encrypted: decrypt it first.", "model-file-wrong")
         largest = LARGEST_MODEL if entry.filename == BEST_MODEL else LARGEST_TEXT
         if entry.file_size > largest:
             raise UserError(
                 f"{entry.filename} in {file} has {entry.file_size:,} bytes; at most {largest:,} "
-                "are read."
+                "are read.",
+                "file-too-large",
             )
     for name in (CONFIG, BEST_MODEL):
         if name not in names:
-            raise UserError(f"{file} is no model that fedul-flwr pack wrote: it holds no {name}.")
+            raise UserError(
+                f"{file} is no model that fedul-flwr pack wrote: it holds no {name}.",
+                "model-file-wrong",
+            )
     return found

@@ -256,7 +256,10 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
         anywhere.
     """
     if directory.is_symlink():
-        raise UserError(f"{directory} is a link to another place: nothing is written through it.")
+        raise UserError(
+            f"{directory} is a link to another place: nothing is written through it.",
+            "path-not-usable",
+        )
     try:
         directory.mkdir(parents=True, exist_ok=True)
         for name in figures:
@@ -264,7 +267,9 @@ def save_plots(figures: Mapping[str, Figure], directory: Path) -> list[Path]:
                 (directory / f"{name}.{form}").unlink(missing_ok=True)  # it may be a link, too
         return [save(figure, directory / f"{name}.png") for name, figure in figures.items()]
     except OSError as error:
-        raise UserError(f"Cannot write plots to {directory}: {error.strerror or error}.") from error
+        raise UserError(
+            f"Cannot write plots to {directory}: {error.strerror or error}.", "file-not-writable"
+        ) from error
 
 
 def has_error(run: Run) -> bool:

@@ -91,7 +91,10 @@ def write_predictions(
         stem = source.name if source.is_dir() else source.stem
         output = Path(f"{stem or 'images'}-predictions.csv")
     if output.is_dir() or not output.parent.is_dir():
-        raise UserError(f"Cannot write {output}: it must be a file in an existing directory.")
+        raise UserError(
+            f"Cannot write {output}: it must be a file in an existing directory.",
+            "file-not-writable",
+        )
     predictor = load_model(model, personal, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
     shape = predictor.input_shape
@@ -122,7 +125,10 @@ def _header(first: str, classes: tuple[str, ...]) -> list[str]:
     rest = ["label", "class", "confidence", *(f"p_{name}" for name in classes)]
     if first in rest:
         raise UserError(
-            f"--id-column {first!r} is the name of a column of predictions: rename it in the table."
+            f"--id-column {first!r} is the name of a column of predictions: rename it in "
+            "the table.",
+            "name-twice",
+            option="--id-column",
         )
     return [write_cell(first), *rest]
 
@@ -171,7 +177,9 @@ def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64]
     try:
         numbers = parse_prior(text, (ESTIMATE,))
     except ValueError as error:
-        raise UserError(f"Option --priors = {text!r}: {error}.") from None
+        raise UserError(
+            f"Option --priors = {text!r}: {error}.", "class-priors-wrong", option="--priors"
+        ) from None
     return predictor.checked_priors(numbers)
 
 
@@ -284,14 +292,17 @@ class Predictor:
         try:
             return estimate_prior(probabilities, self.trained_priors())
         except ValueError as error:
-            raise UserError(f"Class priors cannot be estimated: {error}.") from None
+            raise UserError(
+                f"Class priors cannot be estimated: {error}.", "class-priors-unknown"
+            ) from None
 
     def trained_priors(self) -> NDArray[np.float64]:
         """``(K,)``, class priors that the model was trained for, or a UserError."""
         if self.priors is None:
             raise UserError(
                 "The run of this model does not say which class priors it was trained for, "
-                "so its predictions cannot be re-weighed for others."
+                "so its predictions cannot be re-weighed for others.",
+                "class-priors-unknown",
             )
         return self.priors
 
@@ -308,25 +319,31 @@ class Predictor:
         try:
             wanted = checked_prior(priors)
         except ValueError as error:
-            raise UserError(f"Class priors = {np.asarray(priors).tolist()}: {error}.") from None
+            raise UserError(
+                f"Class priors = {np.asarray(priors).tolist()}: {error}.", "class-priors-wrong"
+            ) from None
         if len(wanted) != len(trained):
             raise UserError(
                 f"The class priors have {len(wanted)} entries; "
-                f"the model has {len(trained)} classes."
+                f"the model has {len(trained)} classes.",
+                "class-priors-wrong",
             )
         return wanted
 
     def _softmax(self, inputs: Inputs, batch_size: int) -> NDArray[np.float64]:
         if batch_size < 1:
-            raise UserError(f"The batch size must be at least 1, not {batch_size}.")
+            raise UserError(
+                f"The batch size must be at least 1, not {batch_size}.", "argument-not-allowed"
+            )
         what, dtype = _FORMS[len(self.input_shape)]
         if not np.issubdtype(inputs.dtype, dtype) or inputs.shape[1:] != self.input_shape:
             raise UserError(
                 f"The model takes {what} ({_comma(('n', *self.input_shape))}), "
-                f"not {inputs.dtype} ({_comma(inputs.shape)})."
+                f"not {inputs.dtype} ({_comma(inputs.shape)}).",
+                "points-shape",
             )
         if len(self.input_shape) == 1 and not np.isfinite(inputs[:]).all():
-            raise UserError("The vectors hold values that are missing or infinite.")
+            raise UserError("The vectors hold values that are missing or infinite.", "points-type")
         inputs = self._taken(inputs, batch_size)
         device = next((weight.device for weight in self.model.parameters()), torch.device("cpu"))
         result = np.empty((len(inputs), len(self.class_names)))
@@ -337,7 +354,9 @@ class Predictor:
                 if logits.shape != (len(batch), len(self.class_names)):
                     raise UserError(
                         f"The model returned ({_comma(logits.shape)}) for {len(batch)} points of "
-                        f"{len(self.class_names)} classes; one logit per point and class is needed."
+                        f"{len(self.class_names)} classes; one logit per point and class "
+                        "is needed.",
+                        "own-code-result",
                     )
                 # In float64, so that a row sums to 1 in all printed digits.
                 rows = (logits.double() / self.temperature).softmax(dim=1)
@@ -353,7 +372,7 @@ class Predictor:
         if self.scaling is None:
             return inputs
         if self.scaling == "unknown":
-            raise UserError(UNKNOWN_SCALING)
+            raise UserError(UNKNOWN_SCALING, "model-unfit")
         return scaled(inputs, self.scaling)
 
 
@@ -381,12 +400,16 @@ def load_model(
         with unpacked(path) as directory:
             settings, _ = read_config(directory)
             if str(settings.get("features") or "").startswith(RUN):
-                raise UserError(f"{path} needs another run's model (setting features).")
+                raise UserError(
+                    f"{path} needs another run's model (setting features).",
+                    "setting-of-one-machine",
+                )
             return _load_directory(directory, personal, trust_modules)
     if not path.is_dir():
         raise UserError(
             f"{path} is not there: name the output directory of a run, or a file that fedul-flwr "
-            "pack wrote."
+            "pack wrote.",
+            "file-missing",
         )
     return _load_directory(path, personal, trust_modules)
 
@@ -395,7 +418,10 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
     weights = directory / MODEL_FILE
     settings, data = read_config(directory)
     if not weights.is_file():
-        raise UserError(f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.")
+        raise UserError(
+            f"{directory} holds no {MODEL_FILE}: the run has not saved a model yet.",
+            "model-missing",
+        )
     input_shape, class_names = _describe(directory / "config.json", data)
     name = saved_model(directory, settings)
     features = str(settings.get("features") or "")
@@ -453,7 +479,10 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
     # Earlier versions took the upper 8 of 16 bits, whatever the values were.
     bits = settings.get("image-bits", 16)
     if not isinstance(bits, int) or not 0 <= bits <= 16:
-        raise UserError(f'{directory / "config.json"}: unknown value {bits!r} of "image-bits".')
+        raise UserError(
+            f'{directory / "config.json"}: unknown value {bits!r} of "image-bits".',
+            "run-file-wrong",
+        )
     return TableOptions(label=label, columns=columns, text=text, bits=bits, trained=True)
 
 
@@ -464,7 +493,10 @@ def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.f
             return prior
     except (ValueError, TypeError):
         pass
-    raise UserError(f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.')
+    raise UserError(
+        f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.',
+        "run-file-wrong",
+    )
 
 
 def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, ...]]:
@@ -473,10 +505,13 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, 
     if len(sizes) not in _FORMS or not all(isinstance(size, int) and size > 0 for size in sizes):
         raise UserError(
             f'{path}: "input_shape" must be [height, width, channels], [length] or, for texts, [], '
-            f"not {shape!r}."
+            f"not {shape!r}.",
+            "run-file-wrong",
         )
     if not isinstance(count, int) or count < 1:
-        raise UserError(f'{path}: "num_classes" must be a number of classes, not {count!r}.')
+        raise UserError(
+            f'{path}: "num_classes" must be a number of classes, not {count!r}.', "run-file-wrong"
+        )
     if not isinstance(names, list) or len(names) != count:
         names = list(range(count))
     return tuple(sizes), tuple(str(name) for name in names)
@@ -485,7 +520,7 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, 
 def _temperature(path: Path) -> float:
     value = number(read_header(path).get(TEMPERATURE, 1.0))
     if value is None or value <= 0:
-        raise UserError(f"{path}: its temperature must be a number above 0.")
+        raise UserError(f"{path}: its temperature must be a number above 0.", "run-file-wrong")
     return value
 
 
@@ -493,24 +528,31 @@ def _load_weights(model: nn.Module, path: Path, name: str, personal: Path | None
     state = _read_weights(path)
     if personal is not None:
         if "personal" not in read_header(personal):
-            raise UserError(f"{personal} is no personal model of a run.")
+            raise UserError(f"{personal} is no personal model of a run.", "model-file-wrong")
         state |= _read_weights(personal)
         path = personal
     try:
         model.load_state_dict(state, strict=True)
     except RuntimeError as error:
         reasons = " ".join(line.strip() for line in str(error).splitlines()[1:])
-        raise UserError(f"{path} does not fit model {name!r}: {reasons}") from error
+        raise UserError(
+            f"{path} does not fit model {name!r}: {reasons}", "model-mismatch"
+        ) from error
 
 
 def _read_weights(path: Path) -> dict[str, torch.Tensor]:
     try:
         state = load_file(regular_file(path))
     except (SafetensorError, OSError) as error:
-        raise UserError(f"Cannot read {path} as a safetensors file ({error}).") from error
+        raise UserError(
+            f"Cannot read {path} as a safetensors file ({error}).", "model-file-wrong"
+        ) from error
     for key, array in state.items():
         if array.is_floating_point() and not array.isfinite().all():
-            raise UserError(f"{path}: array {key!r} is not finite, so the model can label nothing.")
+            raise UserError(
+                f"{path}: array {key!r} is not finite, so the model can label nothing.",
+                "model-not-finite",
+            )
     return state
 
 

@@ -274,7 +274,9 @@ def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
         ]
         unprotected = [str(sentence) for sentence in run.disclosures["unprotected"]]
     except (KeyError, TypeError) as error:
-        raise UserError(f"{run.directory / 'disclosures.json'} is damaged: {error}.") from None
+        raise UserError(
+            f"{run.directory / 'disclosures.json'} is damaged: {error}.", "file-damaged"
+        ) from None
     return {
         "method": str(run.settings.get("method")),
         "line": note.line if note else "",
@@ -455,11 +457,13 @@ def read_comparison(directory: Path) -> Comparison:
         picture = directory / _PICTURE
         png = picture.read_bytes() if picture.is_file() else None
     except (OSError, ValueError, csv.Error) as error:
-        raise UserError(f"Cannot read the comparison in {directory}: {error}.") from error
+        raise UserError(
+            f"Cannot read the comparison in {directory}: {error}.", "file-damaged"
+        ) from error
     above, _, below = text.partition("\n## ")
     lines = [line for line in above.splitlines() if line.startswith("|")]
     if len(lines) < 3:
-        raise UserError(f"{directory / _TABLE} holds no table.")
+        raise UserError(f"{directory / _TABLE} holds no table.", "file-damaged")
     head, _, *rows = map(_split, lines)
     return Comparison(
         name=directory.resolve().name,
@@ -541,11 +545,12 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         others, or if the output cannot be written.
     """
     if not dirs:
-        raise UserError("A report needs the directory of at least one run.")
+        raise UserError("A report needs the directory of at least one run.", "run-missing")
     compared = [directory for directory in dirs if is_comparison(directory)]
     if compared and len(dirs) > 1:
         raise UserError(
-            f"{compared[0]} is a comparison, which has a page of its own: name it alone."
+            f"{compared[0]} is a comparison, which has a page of its own: name it alone.",
+            "argument-not-allowed",
         )
     if output is None:
         shared = Path(os.path.commonpath([path.absolute() for path in dirs]))
@@ -553,7 +558,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         if output.parent == output.parent.parent:
             output = Path(output.name)
     if output.is_dir():
-        raise UserError(f"Cannot write {output}: it is a directory.")
+        raise UserError(f"Cannot write {output}: it is a directory.", "file-not-writable")
     page = _comparison_page(dirs[0]) if compared else _page([read_run(path) for path in dirs])
     write_atomically(output, page)
     return output

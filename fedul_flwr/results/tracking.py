@@ -56,7 +56,10 @@ def refuse_missing(tracking: str) -> None:
         if importlib.util.find_spec(tool) is None:
             raise UserError(
                 f"Setting tracking = {tracking!r}: {tool} is not installed where the server runs; "
-                "install the extra in a checkout: pip install -e '.[tracking]' (make setup has it)."
+                "install the extra in a checkout: pip install -e '.[tracking]' (make "
+                "setup has it).",
+                "package-missing",
+                setting="tracking",
             )
 
 

@@ -69,7 +69,8 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     if labeled or settings.resume:
         raise UserError(
             f"{directory.path} holds a run already, and method {settings.method!r} has no rounds "
-            "to go on with: name another output."
+            "to go on with: name another output.",
+            "run-exists",
         )
     strategy_class: type[LabelingStrategy] = load_reference(
         find_method(settings.method).strategy, "method"

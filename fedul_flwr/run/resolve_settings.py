@@ -50,7 +50,11 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
 
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
-        raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.")
+        raise UserError(
+            f"--model {directory}: the run holds no {BEST_MODEL}.",
+            "model-missing",
+            option="--model",
+        )
     used = {"model": saved_model(directory, saved)}
     if saved.get("features"):
         used["features"] = saved["features"]
@@ -77,7 +81,9 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
         if given != value:
             raise UserError(
                 f"Setting {key} = {overrides[key]!r} contradicts --model, "
-                f"which means {value!r}: leave one of them out."
+                f"which means {value!r}: leave one of them out.",
+                "settings-contradict",
+                setting=key,
             )
     return {**overrides, **implied}
 
@@ -133,7 +139,9 @@ def settle(
     if settings.calibration != "none" and len(data.validation) == 0:
         raise UserError(
             f"Setting calibration = {settings.calibration!r} needs labeled data at the server and "
-            "validation-fraction above 0."
+            "validation-fraction above 0.",
+            "setting-needs-labels",
+            setting="calibration",
         )
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
@@ -166,10 +174,16 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen in ("validation", "balanced") and not has_validation:
         raise UserError(
             f"Setting selection = {chosen!r} needs labeled data at the server and "
-            "validation-fraction above 0."
+            "validation-fraction above 0.",
+            "setting-needs-labels",
+            setting="selection",
         )
     if chosen == "heldout" and not can_hold_out:
-        raise UserError(f"Setting selection = 'heldout': {settings.method!r} has no such loss.")
+        raise UserError(
+            f"Setting selection = 'heldout': {settings.method!r} has no such loss.",
+            "method-mismatch",
+            setting="selection",
+        )
     return str(chosen)
 
 
@@ -203,7 +217,9 @@ def _labeled_points(
         raise UserError(
             f"Setting measure-forgetting = true: nobody knows the labels that method "
             f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
-            "and for methods that train at the server, with a data set there."
+            "and for methods that train at the server, with a data set there.",
+            "setting-needs-labels",
+            setting="measure-forgetting",
         )
     return known
 
@@ -212,14 +228,20 @@ def _refuse_bad_references(settings: RunConfig) -> None:
     """Refuse functions of the user's own that clients could not load, before any client starts."""
     for setting, reference in (("optimizer", settings.optimizer), ("augment", settings.augment)):
         if ":" in reference and not callable(load_reference(reference, setting)):
-            raise UserError(f"Setting {setting} = {reference!r} does not refer to a function.")
+            raise UserError(
+                f"Setting {setting} = {reference!r} does not refer to a function.",
+                "reference-wrong",
+                setting=setting,
+            )
 
 
 def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
     if settings.learning_rate_schedule in PLATEAUS and len(data.validation) == 0:
         raise UserError(
             f"Setting learning-rate-schedule = {settings.learning_rate_schedule!r} needs labeled "
-            "data at the server and validation-fraction above 0."
+            "data at the server and validation-fraction above 0.",
+            "setting-needs-labels",
+            setting="learning-rate-schedule",
         )
 
 
@@ -228,7 +250,9 @@ def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
     if clipping != "none" and any(True for _ in model.buffers()):
         raise UserError(
             f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
-            f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'."
+            f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'.",
+            "setting-breaks-privacy",
+            setting="model",
         )
 
 

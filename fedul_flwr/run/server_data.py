@@ -81,7 +81,9 @@ def named_shape(settings: SharedSettings) -> DataShape:
     if told not in ((), shape):
         raise UserError(
             f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
-            "features; leave input-shape out."
+            "features; leave input-shape out.",
+            "settings-contradict",
+            setting="input-shape",
         )
     count = extractor_of(settings).num_features(shape) if settings.features else 0
     return DataShape(shape, names, columns, count, settings.image_bits)
@@ -156,7 +158,9 @@ class ServerData:
         if self.place is None:
             raise UserError(
                 "Setting dataset = 'none' is for clients that bring their own data; "
-                "a simulation needs a data set or client-data."
+                "a simulation needs a data set or client-data.",
+                "data-set-missing",
+                setting="dataset",
             )
         split = build_split(self.place, num_clients, settings)
         return replace(
@@ -171,7 +175,10 @@ class ServerData:
         """A copy without a federation, for clients with their own data."""
         if settings.client_data:
             raise UserError(
-                "Setting client-data is for simulations; these clients have their own data already."
+                "Setting client-data is for simulations; these clients have their own "
+                "data already.",
+                "setting-for-simulations",
+                setting="client-data",
             )
         return self._with_validation(settings)
 
@@ -205,7 +212,9 @@ class ServerData:
             if found != self.shape:
                 raise UserError(
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
-                    f"the run has {_describe(self.shape)}."
+                    f"the run has {_describe(self.shape)}.",
+                    "splits-differ",
+                    setting="server.dataset",
                 )
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
@@ -220,7 +229,8 @@ class ServerData:
         else:
             raise UserError(
                 f"Method {settings.method!r} trains on labeled points at the server: set "
-                "server-fraction above 0, or server.dataset."
+                "server-fraction above 0, or server.dataset.",
+                "setting-needs-labels",
             )
         labels = np.asarray(data.labels)
         if options.points:
@@ -293,11 +303,19 @@ def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
     if count >= len(rows):
         if count == len(rows):
             return rows
-        raise UserError(f"Setting server.points = {count}: there are only {len(rows)}.")
+        raise UserError(
+            f"Setting server.points = {count}: there are only {len(rows)}.",
+            "too-few-points",
+            setting="server.points",
+        )
     try:
         return without_sample(rows, labels, count, derived_seed(seed, "server points"))[1]
     except ValueError as err:
-        raise UserError(f"Setting server.points = {count}: {err}") from err
+        raise UserError(
+            f"Setting server.points = {count}: {err}",
+            "setting-unfit-for-data",
+            setting="server.points",
+        ) from err
 
 
 def open_server_data(settings: RunConfig) -> ServerData:
@@ -308,7 +326,9 @@ def open_server_data(settings: RunConfig) -> ServerData:
         data = ServerData(*open_named(settings.dataset, settings, table_options(settings)))
     if len(data.shape.class_names) < 2:
         raise UserError(
-            f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed."
+            f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed.",
+            "number-of-classes",
+            setting="dataset",
         )
     refuse_other_form(settings, data.shape)
     return data
@@ -328,5 +348,7 @@ def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
     if priors is not None and len(priors) != len(shape.class_names):
         raise UserError(
             f"Setting test-prior has {len(priors)} entries; "
-            f"the data set has {len(shape.class_names)} classes."
+            f"the data set has {len(shape.class_names)} classes.",
+            "class-priors-wrong",
+            setting="test-prior",
         )

@@ -79,11 +79,17 @@ def _overwrite(model: nn.Module, found: Mapping[str, Tensor], source: str) -> li
     for name in sorted((state.keys() | found.keys()) - fresh):
         if name not in state or name not in found:
             where = "is not in the model" if name in found else "of the model is not there"
-            raise UserError(f"Setting start-from = {source!r}: array {name!r} {where}.")
+            raise UserError(
+                f"Setting start-from = {source!r}: array {name!r} {where}.",
+                "model-mismatch",
+                setting="start-from",
+            )
         if state[name].shape != found[name].shape:
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} has shape "
-                f"{tuple(found[name].shape)}, the model's has {tuple(state[name].shape)}."
+                f"{tuple(found[name].shape)}, the model's has {tuple(state[name].shape)}.",
+                "model-mismatch",
+                setting="start-from",
             )
     with torch.no_grad():
         for name in state.keys() - fresh:
@@ -126,16 +132,25 @@ def _read(source: str) -> dict[str, Tensor]:
     file = path / BEST_MODEL if path.is_dir() else path
     if not file.is_file():
         what = f"holds no {BEST_MODEL}" if path.is_dir() else "there is no such file or directory"
-        raise UserError(f"Setting start-from = {source!r}: {what}.")
+        raise UserError(
+            f"Setting start-from = {source!r}: {what}.", "model-missing", setting="start-from"
+        )
     try:
         found = load_file(file)
     except (SafetensorError, OSError) as err:
         raise UserError(
-            f"Setting start-from = {source!r}: {file.name} is no readable safetensors file ({err})."
+            f"Setting start-from = {source!r}: {file.name} is no readable safetensors "
+            f"file ({err}).",
+            "model-file-wrong",
+            setting="start-from",
         ) from err
     for name, array in found.items():
         if array.is_floating_point() and not array.isfinite().all():
-            raise UserError(f"Setting start-from = {source!r}: array {name!r} is not finite.")
+            raise UserError(
+                f"Setting start-from = {source!r}: array {name!r} is not finite.",
+                "model-not-finite",
+                setting="start-from",
+            )
     return found
 
 
@@ -155,7 +170,8 @@ def open_data(
     if known not in (None, len(nodes)):
         raise UserError(
             f"The run in {directory.path} has {known} clients and cannot go on with {len(nodes)}: "
-            f"resume it with num-supernodes = {known}."
+            f"resume it with num-supernodes = {known}.",
+            "number-of-clients",
         )
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     data.save_split(directory.path / store.SPLIT)

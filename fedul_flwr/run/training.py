@@ -172,7 +172,7 @@ def _is_line(line: Mapping[str, Any]) -> bool:
 
 
 def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
-    return UserError(f"{directory.path / name} {how}: {REMEDY}.")
+    return UserError(f"{directory.path / name} {how}: {REMEDY}.", "file-damaged")
 
 
 Watch = Callable[[Sequence[Mapping[str, Any]]], None]
@@ -207,7 +207,7 @@ def train(
     done = start.done
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
-        raise UserError(f"{finished}; raise num-rounds to train it further.")
+        raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
     setup = told(settings, data, directory)
     if done and settings.standardize == "federation":
         scaling.known = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))

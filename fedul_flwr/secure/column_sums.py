@@ -93,7 +93,10 @@ def masked(numbers: Sequence[int], keys: Mapping[int, bytes], own: int) -> Digit
         If a number is too large.
     """
     if any(abs(number) >= LARGEST for number in numbers):
-        raise UserError("Columns hold numbers beyond float32, or more points than 10^12.")
+        raise UserError(
+            "Columns hold numbers beyond float32, or more points than 10^12.",
+            "array-wrong",
+        )
     written = b"".join(number.to_bytes(BYTES, "little", signed=True) for number in numbers)
     digits = np.frombuffer(written, "<u4").reshape(-1, DIGITS)
     mask = pair_masks(keys, own, digits.shape, "<u4")
@@ -150,7 +153,7 @@ def exact_sums(inputs: Inputs, points: Ints) -> list[int]:
     for start in range(0, len(points), CHUNK):
         rows = np.asarray(inputs[points[start : start + CHUNK]], dtype=np.float32)
         if not np.isfinite(rows).all():
-            raise UserError("A column has numbers that are not finite, and no sum.")
+            raise UserError("A column has numbers that are not finite, and no sum.", "array-wrong")
         parts, exponents = np.frexp(rows.astype(np.float64))
         whole = parts * 2.0**_DIGITS
         high = np.floor(whole * whole * 2.0**-_DIGITS)
@@ -205,7 +208,8 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
     width, steps = len(sums) // 2, num_points << FRACTION_BITS
     if not all(0 <= number < steps << 256 for number in sums[width:]):  # squares of float32
         raise UserError(
-            "The masked sum of columns holds numbers that no points have: masks did not cancel."
+            "The masked sum of columns holds numbers that no points have: masks did not cancel.",
+            "sum-wrong",
         )
     means = [Fraction(number, steps) for number in sums[:width]]
     squares = [Fraction(number, steps) for number in sums[width:]]
@@ -263,7 +267,7 @@ def _shares(
 ) -> tuple[Arrays, Arrays]:
     """Join the participants; for each a sealed share of the masks with it."""
     if PRIVATE not in remembered or PARTICIPANTS in remembered:
-        raise UserError(_OUT_OF_TURN)
+        raise UserError(_OUT_OF_TURN, "server-out-of-turn")
     purpose = Purpose("columns", run, _ROUND, remembered[NONCE].tobytes())
     private = remembered[PRIVATE].tobytes()
     session = join(own, private, message, _SUMMANDS, purpose, identities)
@@ -278,7 +282,7 @@ def _shares(
 def _keys(remembered: Arrays, message: Arrays, own: int, fewest: int) -> Mapping[int, bytes]:
     """Keys of the masks with all who have sent it a share."""
     if PARTICIPANTS not in remembered:
-        raise UserError(_OUT_OF_TURN)
+        raise UserError(_OUT_OF_TURN, "server-out-of-turn")
     session = Session.from_arrays(own, _ROUND, remembered)
     shares = {}
     for peer in session.peers:
@@ -354,12 +358,14 @@ class MomentServer:
             names = {f"{TO}{peer}" for peer in self._left if peer != client}
             for name in sorted(names):
                 if not is_sealed(answer.get(name), FEWEST_SEALED):
-                    raise BadMessageError(f"{origin} no message to client {name[len(TO) :]}.")
+                    raise BadMessageError(
+                        f"{origin} no message to client {name[len(TO) :]}.", "message-incomplete"
+                    )
         else:
             checked_array(origin, answer, PART, np.uint32, (2 * self._width, DIGITS))
             names = {PART}
         if answer.keys() - names:
-            raise BadMessageError(f"{origin} something for which nobody asked.")
+            raise BadMessageError(f"{origin} something for which nobody asked.", "message-unasked")
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
         """Process answers, by client, that :meth:`check` does not refuse.
@@ -378,7 +384,7 @@ class MomentServer:
         if self._step == PARTS:
             silent = [client for client in self._left if client not in answers]
             if about or silent:
-                raise UserError(_no_second(silent, about))
+                raise UserError(_no_second(silent, about), "client-silent")
         self._left = [client for client in self._left if client in answers]
         exclude(about.items(), self._left)
         self._require_enough("were left")

@@ -78,7 +78,8 @@ class DistanceServer:
         if num_bits > MOST_BITS:
             raise UserError(
                 f"Codes of {num_bits} bits are too long to be compared in secret: "
-                f"xclp.num-bits must be {MOST_BITS} or less."
+                f"xclp.num-bits must be {MOST_BITS} or less.",
+                "setting-out-of-range",
             )
         self._protocol = protocol
         self._num_bits = num_bits
@@ -148,7 +149,10 @@ class DistanceServer:
             checked_array(origin, answer, COMMITMENT, np.uint8, (KEY_BYTES,))
             size = int(checked_array(origin, answer, POINTS, np.int64, ()))
             if size < 0:
-                raise BadMessageError(f"{origin} a number of points below 0; it must be 0 or more.")
+                raise BadMessageError(
+                    f"{origin} a number of points below 0; it must be 0 or more.",
+                    "message-out-of-range",
+                )
             return size
         if COMPLAINT in answer:
             check_complaint(origin, client, answer, self._asked)
@@ -158,13 +162,16 @@ class DistanceServer:
             own = checked_array(origin, answer, OWN, np.uint16, shape)
             if own.max(initial=0) > self._num_bits or not np.array_equal(own, own.T):
                 raise BadMessageError(
-                    f"{origin} no distances of its points; they must be symmetric and at most L."
+                    f"{origin} no distances of its points; they must be symmetric and at most L.",
+                    "message-form",
                 )
         told = self._check_told(origin, client, answer) if step in (ANSWER, REVEAL) else set()
         sent = self._check_post(client, answer) if step != REVEAL else set()
         known = told | sent | {OWN} if step == OFFER else told | sent
         if odd := sorted(answer.keys() - known):
-            raise BadMessageError(f"{origin} {odd[0]!r}, for which nobody asked.")
+            raise BadMessageError(
+                f"{origin} {odd[0]!r}, for which nobody asked.", "message-unasked"
+            )
         return self._sizes[client]
 
     def sizes(self) -> Mapping[int, int]:
@@ -277,6 +284,9 @@ class DistanceServer:
             names[EVALUATORS if role == "evaluators" else OWNERS] = f"its {role}"
         for name, reader in names.items():
             if not is_sealed(answer.get(name), fewest.get(name, FEWEST_BYTES)):
-                raise BadMessageError(f"Client {client} sent {reader} no message in step {step!r}.")
+                raise BadMessageError(
+                    f"Client {client} sent {reader} no message in step {step!r}.",
+                    "message-incomplete",
+                )
         # Messages to clients that have dropped out meanwhile are passed on to nobody.
         return names.keys() | {name for name in answer if name.startswith(TO)}

@@ -96,9 +96,11 @@ def respond(
     """
     step = message.get(STEP)
     if step is None or step.dtype != np.int64 or step.shape != () or not 0 <= step < len(STEPS):
-        raise UserError("The server sent no step of encrypted distances.")
+        raise UserError("The server sent no step of encrypted distances.", "server-out-of-turn")
     if remembered.get(STEP, 0) != step:
-        raise UserError(f"The server asked for step {STEPS[int(step)]!r} out of turn.")
+        raise UserError(
+            f"The server asked for step {STEPS[int(step)]!r} out of turn.", "server-out-of-turn"
+        )
     try:
         remembered, reply = _HANDLERS[STEPS[int(step)]](protocol, remembered, message, task)
     except PeerError as error:  # this propagation has ended: nothing of it is needed any more
@@ -125,12 +127,15 @@ def mask_keys(
     who = remembered[PARTICIPANTS].tolist()
     sizes = dict(zip(who, remembered[SIZES].tolist(), strict=True))
     if not all(0 <= count <= sizes[client] for client, count in unlabeled.items()):
-        raise UserError("The server named others for the sum of labels than before.")
+        raise UserError(
+            "The server named others for the sum of labels than before.", "server-names-others"
+        )
     labeled = sum(sizes[client] > count for client, count in unlabeled.items())
     if labeled < task.min_labeled_clients:
         raise UserError(
             f"The server asked for a sum of the labels of {labeled} client(s): "
-            f"xclp.min-labeled-clients = {task.min_labeled_clients}."
+            f"xclp.min-labeled-clients = {task.min_labeled_clients}.",
+            "server-asks-too-much",
         )
     return after, keys
 
@@ -146,7 +151,10 @@ def _keys(
     nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
     kept, public = new_key(_purpose(task, nonce.tobytes()), task.identities)
     if (SEED in message) != task.seed_is_public:
-        raise UserError("The server and this client differ in whether the seed is a secret.")
+        raise UserError(
+            "The server and this client differ in whether the seed is a secret.",
+            "server-asks-too-much",
+        )
     if task.seed_is_public:
         kept[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
     kept[SHARE] = bytes_array(os.urandom(KEY_BYTES))
@@ -186,7 +194,9 @@ def _offer(
         with messages_from(peer):
             seeds[peer] = _pop_seeds(peer, arrays)
             if _commitment(seeds[peer]) != commitments[peer].tobytes():
-                raise UserError(f"Client {peer} sent another share than that of its commitment.")
+                raise UserError(
+                    f"Client {peer} sent another share than that of its commitment.", "peer-cheated"
+                )
     seed = _seed(session, seeds)
     confirm = {CONFIRM: bytes_array(_confirmation(seed))}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
@@ -205,7 +215,9 @@ def _answer(
         with messages_from(peer):
             confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
             if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
-                raise UserError(f"Clients {task.own} and {peer} have made different seeds.")
+                raise UserError(
+                    f"Clients {task.own} and {peer} have made different seeds.", "peer-cheated"
+                )
     codes = remembered[CODES]
     result = protocol.answer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
     masks = {peer: {MASK_SHARE: session.mask_share(peer)} for peer in inbox}

@@ -105,7 +105,9 @@ class Identities:
             With the client.
         """
         if client not in self.owners:
-            raise UserError(f"Client {client} is none of the owners in {OWNERS_FILE}.")
+            raise UserError(
+                f"Client {client} is none of the owners in {OWNERS_FILE}.", "unknown-name"
+            )
         raw = signature.tobytes()
         r, s = (int.from_bytes(half) for half in (raw[:_HALF], raw[_HALF:]))
         text = purpose.text(client, public)
@@ -113,7 +115,8 @@ class Identities:
             self.owners[client].verify(encode_dss_signature(r, s), text, ec.ECDSA(SHA384()))
         except InvalidSignature:
             raise UserError(
-                f"Client {client} sent a public key that its owner has not signed for this."
+                f"Client {client} sent a public key that its owner has not signed for this.",
+                "signature-wrong",
             ) from None
 
 
@@ -145,7 +148,7 @@ def read_identities(folder: str, own: int) -> Identities | None:
     if not isinstance(private, ec.EllipticCurvePrivateKey):
         raise OwnDataError(
             f"{key_file} is no private key on a NIST curve in OpenSSH's format without a password.",
-            "settings",
+            "key-file-wrong",
         )
     owners: dict[int, ec.EllipticCurvePublicKey] = {}
     for line in filter(bytes.strip, _read(list_file).splitlines()):
@@ -158,11 +161,13 @@ def read_identities(folder: str, own: int) -> Identities | None:
         if known or not isinstance(public, ec.EllipticCurvePublicKey):
             raise OwnDataError(
                 f"{list_file} has a line that is not NUMBER TYPE KEY NAME of one more owner.",
-                "settings",
+                "owners-list-wrong",
             )
         owners[int(number)] = public
     if owners.get(own) != private.public_key():
-        raise OwnDataError(f"{key_file} is not the key of owner {own} in {list_file}.", "settings")
+        raise OwnDataError(
+            f"{key_file} is not the key of owner {own} in {list_file}.", "key-file-wrong"
+        )
     return Identities(own, private, owners)
 
 
@@ -170,6 +175,8 @@ def _read(file: Path) -> bytes:
     try:
         return regular_file(file).read_bytes()
     except OSError as error:
-        raise OwnDataError(f"{file} cannot be read: {error.strerror}.", "settings") from None
+        raise OwnDataError(
+            f"{file} cannot be read: {error.strerror}.", "file-not-readable"
+        ) from None
     except UserError as error:  # of the owner's files, which are not the server's business
-        raise OwnDataError(str(error), "settings") from None
+        raise OwnDataError(str(error), error.code, **error.values) from None

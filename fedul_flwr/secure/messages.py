@@ -28,8 +28,10 @@ class PeerError(UserError):
     peer : its sender.
     """
 
-    def __init__(self, peer: int, message: str) -> None:
-        super().__init__(message)
+    code = "message-incomplete"
+
+    def __init__(self, message: str, peer: int, code: str = "") -> None:
+        super().__init__(message, code)
         self.peer = peer
 
 
@@ -39,7 +41,7 @@ def messages_from(peer: int) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise PeerError(peer, str(error)) from None
+        raise PeerError(str(error), peer, error.code) from None
 
 
 def checked_array(
@@ -60,7 +62,9 @@ def checked_array(
     found = message.get(name)
     if found is None or found.dtype != dtype or found.shape != shape:
         form = "nothing" if found is None else f"{found.dtype} {found.shape}"
-        raise BadMessageError(f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.")
+        raise BadMessageError(
+            f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.", "message-form"
+        )
     return found
 
 
@@ -90,7 +94,7 @@ def check_complaint(origin: str, client: int, answer: Arrays, asked: Collection[
     """
     subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
     if len(answer) > 1 or subject == client or subject not in asked:
-        raise BadMessageError(f"{origin} a complaint that is none.")
+        raise BadMessageError(f"{origin} a complaint that is none.", "message-form")
 
 
 def subjects(answers: Mapping[int, Arrays]) -> dict[int, int]:

@@ -35,6 +35,8 @@ LARGEST_SUM = 2.0**22
 class WrongSumError(UserError):
     """Rows of a sum that no honest participants can have made: one of them sent something else."""
 
+    code = "sum-wrong"
+
 
 class Share(NamedTuple):
     """One client's part of a sum: the rows that it sends, and those that it keeps."""
@@ -193,7 +195,8 @@ def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int,
         if words.dtype != np.uint64 or words.shape != (total - sizes[sender], num_classes):
             raise UserError(
                 f"Client {sender} sent a share {words.dtype} {words.shape}; it must be uint64 "
-                f"({total - sizes[sender]}, {num_classes})."
+                f"({total - sizes[sender]}, {num_classes}).",
+                "message-form",
             )
         start = 0
         for client, size in sizes.items():
@@ -221,7 +224,8 @@ def open_rows(kept: Words, received: Words) -> Floats:
     if received.dtype != np.uint64 or received.shape != kept.shape:
         raise UserError(
             f"Rows of a sum came back as {received.dtype} {received.shape}; "
-            f"they must be uint64 {kept.shape}."
+            f"they must be uint64 {kept.shape}.",
+            "message-form",
         )
     rows = from_words(kept + received)
     if np.abs(rows).max(initial=0) >= LARGEST_SUM:
@@ -251,7 +255,8 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
     if not largest * participants < LARGEST_SUM:  # this form also refuses NaN
         raise UserError(
             f"A sum of {participants} shares holds numbers below {LARGEST_SUM / participants:.3g}; "
-            "one is larger or not finite."
+            "one is larger or not finite.",
+            "message-out-of-range",
         )
     return np.rint(numbers * 2.0**FRACTION_BITS).astype(np.int64).view(np.uint64)
 

@@ -124,7 +124,9 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
     try:
         return own.exchange(X25519PublicKey.from_public_bytes(peer_public[:KEY_BYTES]))
     except ValueError as error:
-        raise UserError(f"Client {peer} sent a public key that is none of X25519.") from error
+        raise UserError(
+            f"Client {peer} sent a public key that is none of X25519.", "key-unsafe"
+        ) from error
 
 
 def encapsulate(peer_public: bytes, peer: int) -> Sealed:
@@ -138,7 +140,9 @@ def encapsulate(peer_public: bytes, peer: int) -> Sealed:
     try:
         key = MLKEM768PublicKey.from_public_bytes(peer_public[KEY_BYTES:])
     except ValueError as error:
-        raise UserError(f"Client {peer} sent a public key that is none of ML-KEM-768.") from error
+        raise UserError(
+            f"Client {peer} sent a public key that is none of ML-KEM-768.", "key-unsafe"
+        ) from error
     secret, capsule = key.encapsulate()
     return Sealed(capsule, secret)
 
@@ -183,7 +187,8 @@ def _decapsulator(private: bytes) -> MLKEM768PrivateKey:
     except UnsupportedAlgorithm:
         raise UserError(
             "The Python package cryptography has no ML-KEM-768 here, as its OpenSSL is older than "
-            "3.5: install it from PyPI."
+            "3.5: install it from PyPI.",
+            "package-missing",
         ) from None
 
 
@@ -259,7 +264,8 @@ def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes
     if len(plain) > MOST_BYTES:
         raise UserError(
             f"Client {place.source}'s message of step {place.step!r} has {len(plain):,} bytes; "
-            f"at most {MOST_BYTES:,} can be sealed."
+            f"at most {MOST_BYTES:,} can be sealed.",
+            "message-out-of-range",
         )
     nonce = entropy(NONCE_BYTES)
     cipher = AESGCM(derive(secret, place.info("key")))
@@ -284,10 +290,12 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
     try:
         return load(cipher.decrypt(nonce, rest.data, place.info("seal")))
     except InvalidTag as error:
-        raise UserError(f"{who} does not open: it was changed, or belongs elsewhere.") from error
+        raise UserError(
+            f"{who} does not open: it was changed, or belongs elsewhere.", "message-not-opened"
+        ) from error
     except (SafetensorError, KeyError):  # a type that numpy does not have is a KeyError
         # Without the cause, which quotes the decrypted content.
-        raise UserError(f"{who} holds no arrays.") from None
+        raise UserError(f"{who} holds no arrays.", "message-form") from None
 
 
 def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Bytes:
@@ -299,9 +307,9 @@ def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Byte
         If it is missing, or no array of ``fewest`` bytes or more, with client and step.
     """
     if sealed is None:
-        raise UserError(f"{_called(place)} is missing.")
+        raise UserError(f"{_called(place)} is missing.", "message-incomplete")
     if not is_sealed(sealed, fewest):
-        raise UserError(f"{_called(place)} is no sealed message.")
+        raise UserError(f"{_called(place)} is no sealed message.", "message-form")
     return sealed
 
 
@@ -445,7 +453,9 @@ class Session:
         who = np.array(sorted(shares), dtype="<i8")
         for client in who.tolist():
             if len(shares[client]) != KEY_BYTES:
-                raise UserError(f"Client {client} sent a share of the seed of another length.")
+                raise UserError(
+                    f"Client {client} sent a share of the seed of another length.", "message-form"
+                )
         place = Place(self.number, 0, "seed", EVERYBODY, EVERYBODY)
         together = b"".join(shares[client] for client in who.tolist())
         return derive(together, place.info("seed") + who.tobytes())
@@ -517,7 +527,8 @@ def check_key(origin: str, answer: Arrays) -> None:
     if not is_public_key(key.tobytes()):
         raise BadMessageError(
             f"{origin} a public key of small order or of another form, with which nothing is "
-            "secret."
+            "secret.",
+            "key-unsafe",
         )
     checked_array(origin, answer, SIGNATURES, np.uint8, (SIGNATURE_BYTES,))
 
@@ -545,12 +556,14 @@ def attempt_keys(
         repeated attempt: masks used twice reveal the difference of two sums.
     """
     if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
-        raise UserError(f"The server asked for the sum of {of} out of turn.")
+        raise UserError(f"The server asked for the sum of {of} out of turn.", "server-out-of-turn")
     require_enough(participants, fewest)
     who = remembered[PARTICIPANTS].tolist()
     roots = dict(zip(who, remembered[MASK_ROOTS], strict=True))
     if own not in participants or not roots.keys() >= set(participants):
-        raise UserError(f"The server named others for the sum of {of} than before.")
+        raise UserError(
+            f"The server named others for the sum of {of} than before.", "server-names-others"
+        )
     keys = {peer: mask_key(roots[peer].tobytes(), attempt) for peer in participants if peer != own}
     return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
 
@@ -608,15 +621,20 @@ def join(
         or signatures.shape != (len(who), SIGNATURE_BYTES)
         or (np.diff(who) <= 0).any() or (who < 0).any() or (sizes < 0).any()
     ):  # fmt: skip
-        raise UserError("The server sent no list of participants.")
+        raise UserError("The server sent no list of participants.", "server-names-others")
     require_enough(who)
     kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
     # The client's own values come last, so that the server cannot replace its key.
     session = Session.from_arrays(own, purpose.server_round, {**told, **kept})
     if len(set(session.public.values())) < len(who):
-        raise UserError("The server gave two participants the same public key.")
+        raise UserError(
+            "The server gave two participants the same public key.", "server-names-others"
+        )
     if session.public.get(own) != public_key(private) or session.sizes[own] != num_points:
-        raise UserError(f"The server's list of participants has no client {own} as it is.")
+        raise UserError(
+            f"The server's list of participants has no client {own} as it is.",
+            "server-names-others",
+        )
     if identities:
         for (client, key), signature in zip(session.public.items(), signatures, strict=True):
             if client != own:
@@ -638,7 +656,8 @@ def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:
     if count < fewest:
         raise UserError(
             f"{count} client(s) cannot hide from each other what they add up: "
-            f"it takes {fewest} or more."
+            f"it takes {fewest} or more.",
+            "too-few-clients",
         )
 
 

@@ -73,6 +73,8 @@ class TooFewClientsError(UserError):
     left : numbers of the remaining clients.
     """
 
+    code = "too-few-clients"
+
     def __init__(self, message: str, left: Iterable[int]) -> None:
         super().__init__(message)
         self.left = tuple(left)
@@ -87,6 +89,8 @@ class ExcludedClientsError(UserError):
     tied : those of them who may be honest: of two clients that contradict each other one lies.
     left : numbers of the other clients that have answered.
     """
+
+    code = "client-excluded"
 
     def __init__(
         self, excluded: Mapping[int, str], tied: Iterable[int], left: Iterable[int]

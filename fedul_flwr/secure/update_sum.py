@@ -131,7 +131,10 @@ def quantize(values: Floats, bound: float, clients: int, rng: np.random.Generato
         For an entry that is not finite.
     """
     if not np.isfinite(values).all():
-        raise UserError("A vector for a secure sum has an entry that is not a finite number.")
+        raise UserError(
+            "A vector for a secure sum has an entry that is not a finite number.",
+            "model-not-finite",
+        )
     levels = _levels(clients)
     scaled = np.asarray(values, np.float64) / bound * levels
     rounded = np.floor(scaled + rng.random(scaled.shape))
@@ -287,17 +290,20 @@ def offer_shares(
     digest = message.get(DIGEST)
     who = message.get(PARTICIPANTS)
     if who is None or who.dtype != np.int64 or who.ndim != 1 or digest is None or digest.size != 32:
-        raise UserError("The server sent no terms of a sum.")
+        raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
     present = set(who.tolist())
     if number <= int(state[LAST]):
-        raise UserError(f"The server asked for the sum of round {number} out of turn.")
+        raise UserError(
+            f"The server asked for the sum of round {number} out of turn.", "server-out-of-turn"
+        )
     if own not in present or len(present) < len(who) or not present <= session.public.keys():
-        raise UserError("The server named others for a sum than before.")
+        raise UserError("The server named others for a sum than before.", "server-names-others")
     holders = sorted({own, *(peer for peer in beside if peer in present)})
     if not threshold(len(holders), len(session.public), pinned) <= needed <= len(holders):
         raise UserError(
             f"The server asked for a secure sum that {needed} of {len(holders)} clients can open, "
-            "which protects less than this client asks for."
+            "which protects less than this client asks for.",
+            "server-asks-too-much",
         )
     self_secret, key_secret = entropy(SECRET_BYTES), entropy(SECRET_BYTES)
     split = [
@@ -353,9 +359,12 @@ def mask_vector(
         server asks for a second vector.
     """
     if HOLDERS not in state or SENDERS in state:
-        raise UserError("The server asked for a masked vector out of turn.")
+        raise UserError("The server asked for a masked vector out of turn.", "server-out-of-turn")
     if digest != state[DIGEST].tobytes():
-        raise UserError("The server sent another model than it has announced for the secure sum.")
+        raise UserError(
+            "The server sent another model than it has announced for the secure sum.",
+            "model-mismatch",
+        )
     session = Session.from_arrays(own, server_round, state)
     number, holders = int(state[LAST]), state[HOLDERS].tolist()
     opened = {own: state[OPENED][0]}
@@ -364,11 +373,12 @@ def mask_vector(
             arrays = session.unseal(peer, f"{SHARES}/{number}", message[f"{FROM}{peer}"])
             shares = arrays.get("shares")
             if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
-                raise PeerError(peer, f"Client {peer} sent no shares.")
+                raise PeerError(f"Client {peer} sent no shares.", peer)
             opened[peer] = shares
     if len(opened) < int(state[THRESHOLD]):
         raise UserError(
-            f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}."
+            f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
+            "too-few-clients",
         )
     beside = neighbors(session.number, [*session.public])[own]
     roots = dict(zip(beside, state[ROOTS], strict=True))
@@ -413,7 +423,7 @@ def unmask(
     if identities:
         signatures = message.get(SIGNATURES)
         if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
-            raise UserError("The server sent no signatures for a secure sum.")
+            raise UserError("The server sent no signatures for a secure sum.", "signature-wrong")
         purpose, near = _purpose(state, survivors), set(state[HOLDERS].tolist())
         signed = 0
         for client, signature in zip(survivors, signatures, strict=True):
@@ -421,7 +431,9 @@ def unmask(
                 identities.check(client, purpose, b"", signature)
                 signed += 1
         if signed < int(state[THRESHOLD]):
-            raise UserError("Too few owners have signed the list of a secure sum.")
+            raise UserError(
+                "Too few owners have signed the list of a secure sum.", "signature-wrong"
+            )
     senders = state[SENDERS].tolist()
     left = set(survivors)
     opened = dict(zip(senders, state[OPENED], strict=True))
@@ -447,7 +459,7 @@ def _roots(
     for peer in beside:
         part = session.unseal(peer, PEERS, message.get(f"{FROM}{peer}")).get("part")
         if part is None or part.dtype != np.uint8 or part.shape != (KEY_BYTES,):
-            raise PeerError(peer, f"Client {peer} sent no part of a secret.")
+            raise PeerError(f"Client {peer} sent no part of a secret.", peer)
         parts[peer] = part.tobytes()
     roots = session.mask_roots(parts)
     rows = zip(roots[PARTICIPANTS].tolist(), roots[MASK_ROOTS], strict=True)
@@ -456,18 +468,22 @@ def _roots(
 
 def _survivors(state: Arrays, own: int, message: Arrays) -> list[int]:
     if SENDERS not in state:
-        raise UserError("The server asked to open a secure sum out of turn.")
+        raise UserError("The server asked to open a secure sum out of turn.", "server-out-of-turn")
     who = message.get(SURVIVORS)
     if who is None or who.dtype != np.int64 or who.ndim != 1 or (np.diff(who) <= 0).any():
-        raise UserError("The server sent no list of a secure sum's clients.")
+        raise UserError("The server sent no list of a secure sum's clients.", "server-names-others")
     near = set(state[SENDERS].tolist())
     here = near & set(who.tolist())
     if own not in here:
-        raise UserError("The server left this client out of a secure sum to which it sent.")
+        raise UserError(
+            "The server left this client out of a secure sum to which it sent.",
+            "server-names-others",
+        )
     if len(here) < int(state[THRESHOLD]):
         raise UserError(
             f"Only {len(here)} clients are left in the secure sum; "
-            f"it takes {int(state[THRESHOLD])}."
+            f"it takes {int(state[THRESHOLD])}.",
+            "too-few-clients",
         )
     return [int(client) for client in who]
 
@@ -575,7 +591,7 @@ def _rows(shares: Iterable[bytes]) -> Bytes:
 def _number(message: Arrays, name: str) -> int:
     found = message.get(name)
     if found is None or found.dtype != np.int64 or found.shape != ():
-        raise UserError("The server sent no terms of a sum.")
+        raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
     return int(found)
 
 
@@ -584,6 +600,8 @@ def _number(message: Arrays, name: str) -> int:
 
 class TooFewLeftError(UserError):
     """Fewer clients than the threshold are left: the sum stays closed."""
+
+    code = "sum-stays-closed"
 
 
 class Opened(NamedTuple):
@@ -638,7 +656,8 @@ class SumServer:
         if fewest < self._needed:
             raise TooFewLeftError(
                 f"A secure sum takes {self._needed} clients that share their masks; "
-                f"{fewest} are there."
+                f"{fewest} are there.",
+                "too-few-clients",
             )
         self._answers: dict[int, Arrays] = {}
         self._masked: dict[int, Words] = {}
@@ -666,11 +685,13 @@ class SumServer:
         peers = [peer for peer in self._holders[client] if peer != client]
         for peer in peers:
             if not is_sealed(answer.get(f"{TO}{peer}"), FEWEST_SEALED):
-                raise BadMessageError(f"{origin} no shares for client {peer}.")
+                raise BadMessageError(
+                    f"{origin} no shares for client {peer}.", "message-incomplete"
+                )
         checked_array(origin, answer, PAIR_KEYS, np.uint8, (len(peers), _SEALED_KEY))
         checked_array(origin, answer, HASHES, np.uint8, (2, KEY_BYTES))
         if answer.keys() - {PAIR_KEYS, HASHES, *(f"{TO}{peer}" for peer in peers)}:
-            raise BadMessageError(f"{origin} something that was not requested.")
+            raise BadMessageError(f"{origin} something that was not requested.", "message-unasked")
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
         """Take the answers that :meth:`check_shares` accepts; other clients are left out.
@@ -733,7 +754,7 @@ class SumServer:
         checked_array(origin, answer, SELF_SHARES, np.uint8, (len(alive), SHARE_BYTES))
         checked_array(origin, answer, PAIR_SHARES, np.uint8, (len(gone), SHARE_BYTES))
         if answer.keys() - {SELF_SHARES, PAIR_SHARES}:
-            raise BadMessageError(f"{origin} something that was not requested.")
+            raise BadMessageError(f"{origin} something that was not requested.", "message-unasked")
 
     def open_sum(self, answers: Mapping[int, Arrays]) -> tuple[Opened, list[int]]:
         """The sum of all survivors' words, and clients that sent wrong shares.
@@ -776,7 +797,8 @@ class SumServer:
                 except InvalidTag:
                     raise UserError(
                         f"Client {client} sent pair keys that do not open, and dropped out: "
-                        "the secure sum of this round is lost."
+                        "the secure sum of this round is lost.",
+                        "sum-stays-closed",
                     ) from None
                 # The peer's mask: removed by adding what the client itself would have added.
                 total = _add_pair_mask(total, key, client, peer)

@@ -23,13 +23,13 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import dropout
 from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
+from tests.support.refusals import refuses
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
 Build = Callable[..., Any]
@@ -189,22 +189,20 @@ def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "message"),
+    ("kind", "options"),
     [
         (
             FedPLClient,
             {"method": "fedpl", "fedpl.recipe": "release"},
-            "nobody drew the class priors",
         ),
         (
             SupervisedClient,
             {"method": "supervised", "supervised.steps": "sets"},
-            "an owner of labeled points has no unlabeled sets",
         ),
     ],
 )
 def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
-    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any], message: str
+    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any]
 ) -> None:
     built = client(kind, **options)
     folder = tmp_path / "ward"
@@ -215,7 +213,7 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
     built.node = NodeConfig(partition_id=0, num_partitions=3, data=str(folder))
     built.__dict__.pop("data", None)  # of the simulation that it was prepared for
     shape = DataShape((8, 8, 1), CLASSES)
-    with pytest.raises(UserError, match=message):
+    with refuses("setting-for-simulations"):
         built.on_phase("setup", setup_content(built.settings, shape, {}))
 
 

@@ -21,12 +21,12 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_record
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 from tests.support.simulated_clients import simulated_client
 
@@ -138,12 +138,12 @@ def test_a_teacher_that_is_too_far_from_the_one_sent_is_refused(settings: Settin
 
 
 def test_a_client_alone_has_nobody_to_average_teachers_with(settings: Settings) -> None:
-    with pytest.raises(UserError, match="base = 'local': method 'fedsiam' is not one of clients a"):
+    with refuses("method-mismatch", setting="base"):
         run(settings, base="local", evaluate="local")
 
 
 def test_a_pass_over_the_data_before_training_is_refused(settings: Settings) -> None:
-    with pytest.raises(UserError, match=r"scaffold\.option = 'I': method 'fedsiam' goes with 'II'"):
+    with refuses("method-mismatch", setting="scaffold.option"):
         run(settings, base="scaffold", **{"scaffold.option": "I"})
     assert np.isfinite(last_model(run(settings, base="scaffold", optimizer="sgd"))["1.bias"]).all()
 

@@ -10,35 +10,24 @@ import pytest
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import default_flat, parse_flat
-from fedul_flwr.errors import UserError
+from tests.support.refusals import refuses
 
 ON = {"dp.clipping": "server"}
 
 
-def refusal(**overrides: Any) -> str:
-    with pytest.raises(UserError) as error:
-        parse_flat({**default_flat(), **overrides})
-    return str(error.value)
-
-
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    "overrides",
     [
-        ({"base": "fedmedian"},
-         "base = 'fedavg' or 'fedprox', not 'fedmedian': epsilon is known for a plain mean only."),
-        ({"base": "scaffold", "optimizer": "sgd"},
-         "base = 'fedavg' or 'fedprox', not 'scaffold': epsilon is known for a plain mean only."),
-        ({"client-weights": "examples"},
-         "client-weights = 'uniform', not 'examples': a client must not weigh more than its share "
-         "of the noise covers."),
-        ({"test-prior": "sets"},
-         "a test-prior other than 'sets', which tells everybody the mean of the clients' class "
-         "priors without noise."),
+        {"base": "fedmedian"},
+        {"base": "scaffold", "optimizer": "sgd"},
+        {"client-weights": "examples"},
+        {"test-prior": "sets"},
     ],
-)  # fmt: skip
-def test_what_epsilon_would_not_be_true_of(overrides: dict[str, Any], message: str) -> None:
+)
+def test_what_epsilon_would_not_be_true_of(overrides: dict[str, Any]) -> None:
     parse_flat({**default_flat(), **overrides})
-    assert refusal(**overrides, **ON) == f"Setting dp.clipping = 'server' needs {message}"
+    with refuses("setting-breaks-privacy", setting=next(iter(overrides))):
+        parse_flat({**default_flat(), **overrides, **ON})
 
 
 @pytest.mark.parametrize(
@@ -46,10 +35,8 @@ def test_what_epsilon_would_not_be_true_of(overrides: dict[str, Any], message: s
     [("norm", 2.0), ("noise-multiplier", 0.5), ("delta", 1e-6), ("max-epsilon", 3.0)],
 )
 def test_without_noise_the_rest_has_no_effect(key: str, value: float) -> None:
-    assert refusal(**{f"dp.{key}": value}) == (
-        f"Setting dp.{key} = {value!r} has an effect only with dp.clipping = 'server' or "
-        "'client': leave it out."
-    )
+    with refuses("setting-without-effect", setting=f"dp.{key}"):
+        parse_flat({**default_flat(), f"dp.{key}": value})
     found = parse_flat({**default_flat(), **ON, f"dp.{key}": value})[DPSettings]
     assert getattr(found, key.replace("-", "_")) == value
 
@@ -61,6 +48,6 @@ def test_methods_that_send_more_than_an_update_do_not_take_it() -> None:
         *("fedpl", "fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc", "supervised"),
     }
     for name in METHODS.keys() - takes:
-        said = refusal(method=name, **ON)
-        assert said.startswith("Setting dp.clipping = 'server' has an effect only with method = ")
-        assert {*re.findall(r"'([\w-]+)'", said)} == {*takes, "server"}
+        with refuses("setting-without-effect", setting="dp.clipping") as error:
+            parse_flat({**default_flat(), "method": name, **ON})
+        assert {*re.findall(r"'([\w-]+)'", str(error.value))} == {*takes, "server"}

@@ -17,6 +17,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.trusted_modules import list_file, remember_run, require_trusted_modules
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model
+from tests.support.refusals import refuses
 from tests.support.runs import train
 
 MODULE = """
@@ -91,7 +92,7 @@ def test_given_a_stranger_names_a_model_like_a_prefix_of_features_when_predictin
     (folder / "run").rename(folder / "copied")
     config = folder / "copied" / "config.json"
     config.write_text(config.read_text().replace(OWN, f"{prefix}:build"))
-    with pytest.raises(UserError, match="which would run as you"):
+    with refuses("module-not-trusted"):
         load_model(folder / "copied")
     assert not list(folder.glob("*.ran"))
 
@@ -102,7 +103,7 @@ def test_given_a_trusted_name_when_predicting_then_the_working_folder_is_not_sea
     (folder / "run").rename(folder / "copied")
     monkeypatch.delenv("FEDUL_PATH")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(folder))])
-    with pytest.raises(UserError, match="cannot import it"):
+    with refuses("reference-wrong", setting="model"):
         load_model(folder / "copied", trust_modules=True)
     assert not ran(folder)
 
@@ -119,7 +120,7 @@ def test_given_a_run_of_ones_own_when_predicting_elsewhere_then_its_own_module_r
     load_model(folder / "run")
     assert ran(folder)
     assert not ran(elsewhere)
-    with pytest.raises(UserError, match="set FEDUL_PATH to that folder"):
+    with refuses("module-not-trusted"):
         resolve({"resume": str(folder / "run"), "num-rounds": 2}, elsewhere)
 
 
@@ -128,7 +129,7 @@ def test_given_a_folder_from_elsewhere_when_resumed_then_its_module_has_to_be_na
 ) -> None:
     shutil.copytree(folder / "run", folder / "copied")
     words = {"resume": "copied", "num-rounds": 2}
-    with pytest.raises(UserError, match=rf"name it again with -c 'model=\"{OWN}\"'"):
+    with refuses("module-not-trusted"):
         resolve(words, folder)
     assert resolve({**words, "model": OWN}, folder).model == OWN
     assert resolve({**words, "resume": "run"}, folder).model == OWN
@@ -153,7 +154,7 @@ def test_given_another_module_in_the_same_place_when_checked_then_it_is_refused(
     remember_run(tmp_path / "run", {"model": "mine:build", "method": "fedul"})
     require_trusted_modules(tmp_path / "run", {"model": "mine:build"}, "…")
     require_trusted_modules(tmp_path / "elsewhere", {"model": "mlp", "method": "fedul"}, "…")
-    with pytest.raises(UserError, match="names the module 'other:build'"):
+    with refuses("module-not-trusted"):
         require_trusted_modules(tmp_path / "run", {"model": "other:build"}, "…")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +27,7 @@ from fedul_flwr.config.shared import BaseName, SharedSettings
 from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.errors import UserError
 from tests.support.given_labels_method import GIVEN_METHOD
+from tests.support.refusals import refuses
 
 
 def parse(overrides: dict[str, Any] | None = None, **more: Any) -> RunConfig:
@@ -123,48 +123,36 @@ def test_given_any_setting_then_values_of_other_types_and_beyond_its_bounds_are_
         bounds = [rule for rule in field.metadata if type(rule).__name__ in BEYOND]
         type_error = [] if isinstance(field.default, str) else "x"
         for value in (type_error, *(BEYOND[type(rule).__name__](rule) for rule in bounds)):
-            with pytest.raises(UserError, match=rf"^Setting {re.escape(key)} = "):
+            with pytest.raises(UserError) as error:
                 parse({**context, key: value})
+            assert error.value.values == {"setting": key}
 
 
 @pytest.mark.parametrize(("key", "value"), [("width", 64), ("layers", 1), ("dropout", 0.5)])
 def test_options_of_the_mlp_are_refused_with_other_models(key: str, value: float) -> None:
     options = parse({"model": "mlp+head", f"model-{key}": value}).model_options
     assert options._asdict() == {**ModelOptions()._asdict(), key: value}
-    with pytest.raises(UserError) as error:
+    with refuses("setting-without-effect", setting=f"model-{key}"):
         parse({"model": "linear", f"model-{key}": value})
-    assert str(error.value) == (
-        f"Setting model-{key} = {value} has an effect only with model = 'auto', 'mlp' or "
-        "'mlp+head': leave it out."
-    )
 
 
 def test_rules_over_several_settings_name_them() -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("settings-contradict"):
         parse({"fedul.num-sets-max": 9})
-    assert str(error.value) == (
-        "Setting fedul.num-sets-max = 9 must be 0 or at least fedul.num-sets = 10."
-    )
     assert parse({"fedul.num-sets-max": 10})[FedULSettings].num_sets_max == 10
-    for other, more in {
-        "fedul.prior-counts and fedul.prior-noise exclude each other": {
-            "fedul.prior-counts": 5,
-            "fedul.prior-noise": 0.4,
-        },
-        "fedul.learn-priors = true has an effect only with fedul.surrogate-loss = 'nll'": {
-            "fedul.learn-priors": True,
-            "fedul.surrogate-loss": "release",
-        },
-        "fedul.fewer-sets and fedul.strict-rank exclude each other": {
-            "fedul.fewer-sets": True,
-            "fedul.strict-rank": True,
-        },
-    }.items():
-        with pytest.raises(UserError, match=other):
-            parse(more)
-    with pytest.raises(UserError, match="Setting dataset = 'none' needs class-names and input-sh"):
+    for one, other in (("prior-counts", "prior-noise"), ("fewer-sets", "strict-rank")):
+        with refuses("settings-contradict"):
+            parse(
+                {
+                    f"fedul.{one}": 5 if one == "prior-counts" else True,
+                    f"fedul.{other}": 0.4 if other == "prior-noise" else True,
+                }
+            )
+    with refuses("setting-without-effect", setting="fedul.learn-priors"):
+        parse({"fedul.learn-priors": True, "fedul.surrogate-loss": "release"})
+    with refuses("settings-contradict"):
         parse({"dataset": "none", "class-names": "a,b"})
-    with pytest.raises(UserError, match="'8x8x1' has an effect only with dataset = 'none'"):
+    with refuses("setting-without-effect", setting="input-shape"):
         parse({"input-shape": "8x8x1"})
 
 
@@ -248,7 +236,7 @@ def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -
 
 
 def test_a_key_of_another_method_is_refused() -> None:
-    with pytest.raises(UserError, match="has an effect only with method = 'fedul', 'fedul-f"):
+    with refuses("setting-without-effect", setting="fedul.share-priors"):
         parse({"method": "supervised", "fedul.share-priors": True})
     sets = parse({"method": "supervised", "fedul.num-sets": 20})[UnlabeledSetSettings]
     assert sets.num_sets == 20  # the same federation as FedUL's, so this has an effect
@@ -280,7 +268,7 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
 def test_what_a_simulation_alone_knows_is_refused_where_clients_have_their_own_data(
     method: str, key: str, value: str
 ) -> None:
-    with pytest.raises(UserError, match=f"{key} = '{value}' has an effect only without client-dat"):
+    with refuses("setting-without-effect"):
         parse({"client-data": "systems", "method": method, key: value})
     assert parse({"method": method, key: value}).to_flat()[key] == value
 
@@ -345,7 +333,7 @@ def test_sources_of_test_priors() -> None:
 
 def test_em_needs_images_at_the_server() -> None:
     devices = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
-    with pytest.raises(UserError, match="Setting test-prior = 'em' needs test images at the serv"):
+    with refuses("settings-contradict"):
         parse({**devices, "test-prior": "em"})
     assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
 
@@ -388,23 +376,23 @@ def test_options_of_a_method_of_ones_own(own: Own) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code"),
     [
-        ("strength=true", "Setting own.strength = True: must be a number."),
-        ("strenth=1", "Unknown setting 'own.strenth'; did you mean 'own.strength'?"),
-        ("word='two words'", "must be 'key=value key=value …' with TOML values and no spaces"),
-        ("strength=1 strength=2", "Setting method-options = 'strength=1 strength=2': must be"),
-        ("strength", "Setting method-options = 'strength': must be"),
+        ("strength=true", "setting-wrong-type"),
+        ("strenth=1", "unknown-name"),
+        ("word='two words'", "setting-not-readable"),
+        ("strength=1 strength=2", "setting-not-readable"),
+        ("strength", "setting-not-readable"),
     ],
 )
-def test_bad_options_of_a_method_of_ones_own(own: Own, options: str, message: str) -> None:
-    with pytest.raises(UserError, match=re.escape(message)):
+def test_bad_options_of_a_method_of_ones_own(own: Own, options: str, code: str) -> None:
+    with refuses(code):
         own(options)
 
 
 def test_options_that_no_table_takes_are_refused(own: Own) -> None:
     assert own(name="BARE").sections == {}
-    with pytest.raises(UserError, match="methods:BARE' has no table 'bare'"):
+    with refuses("own-method-wrong", setting="method-options"):
         own("strength=1", name="BARE")
 
 
@@ -412,8 +400,7 @@ def test_a_settings_class_without_a_table_is_refused() -> None:
     class Nameless(Settings):
         strength: float = 1.0
 
-    message = "Method 'own': settings class Nameless names no table; give it table = 'own'."
-    with pytest.raises(UserError, match=re.escape(message)):
+    with refuses("own-method-wrong"):
         Method("own", "m:S", "m:C", (Nameless,))
 
 
@@ -424,7 +411,7 @@ def test_settings_of_another_class_than_the_runs_are_a_programming_error() -> No
 
 
 def test_options_are_not_for_built_in_methods() -> None:
-    with pytest.raises(UserError, match="method-options is for methods of your own; 'fedul' has"):
+    with refuses("setting-without-effect", setting="method-options"):
         parse({"method-options": "num-sets=3"})
 
 
@@ -437,26 +424,26 @@ def test_a_method_of_ones_own_makes_a_round_trip(own: Own) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reference", "message"),
+    ("reference", "code"),
     [
         (
             "users_package.methods:NO_METHOD",
-            "is no Method of fedul_flwr.config.methods.",
+            "own-method-wrong",
         ),
-        ("users_package.methods:MISSING", "module 'users_package.methods' has no 'MISSING'."),
-        ("no_such_package:OWN", "cannot import it (No module named 'no_such_package')."),
-        (":OWN", "must be 'package.module:name'."),
-        (".relative:OWN", "must be 'package.module:name'."),
-        ("a-b:OWN", "must be 'package.module:name'."),
+        ("users_package.methods:MISSING", "reference-wrong"),
+        ("no_such_package:OWN", "reference-wrong"),
+        (":OWN", "reference-wrong"),
+        (".relative:OWN", "reference-wrong"),
+        ("a-b:OWN", "reference-wrong"),
         # One spelling, which works outside a checkout too.
         (
             "strategies.fedul:FedULStrategy",
-            "its name is 'fedul_flwr.strategies.fedul:FedULStrategy', everywhere.",
+            "reference-wrong",
         ),
     ],
 )
-def test_bad_references_of_methods(own: Own, reference: str, message: str) -> None:
-    with pytest.raises(UserError, match=re.escape(message)) as error:
+def test_bad_references_of_methods(own: Own, reference: str, code: str) -> None:
+    with refuses(code) as error:
         parse(method=reference)
     assert str(error.value).startswith(f"Setting method = {reference!r}")
 
@@ -524,7 +511,7 @@ def test_keys_of_an_own_methods_table_are_its_options(own: Own) -> None:
     assert parse_flat(config.to_flat()) == config
     both = own("strength=1.0 twice=true", **{"own.strength": 3.0})
     assert both[OwnSettings] == OwnSettings(strength=3.0, twice=True)
-    with pytest.raises(UserError, match=re.escape("Unknown setting 'own.strenth'")):
+    with refuses("unknown-name", name="own.strenth"):
         own(**{"own.strenth": 1.0})
 
 

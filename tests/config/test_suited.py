@@ -16,8 +16,8 @@ from fedul_flwr.config.auto_settings import (
 )
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.run_config import parse_flat
-from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
+from tests.support.refusals import refuses
 
 DIGITS = DataSize((8, 8, 1), 115)
 """1,438 points, a fifth of them for validation, ten clients."""
@@ -137,7 +137,7 @@ def test_given_any_size_then_the_settled_settings_are_accepted_and_plain(method:
 def test_given_the_width_of_an_mlp_then_vectors_take_it_and_images_refuse_it() -> None:
     wide = parse_flat({"model-width": 64})
     assert with_suited(wide, DataSize((30,), 36))[0].model_width == 64
-    with pytest.raises(UserError, match="model-width = 64 has an effect only with model = "):
+    with refuses("setting-without-effect", setting="model-width"):
         with_suited(wide, DIGITS)
 
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.partition import imbalanced_partition, majority_partition
-from fedul_flwr.errors import UserError
+from tests.support.refusals import refuses
 
 Ints = NDArray[np.int64]
 
@@ -96,7 +96,7 @@ def test_mild_majorities_keep_to_the_papers_bounds() -> None:
 
 def test_mild_needs_nine_classes() -> None:
     # 8 classes: six minorities share at least 1 - 2·.25 = .5, that is .083 each.
-    with pytest.raises(UserError, match="at least 9 classes"):
+    with refuses("number-of-classes", setting="partition"):
         majority([500] * 8, 8, mild=True)
     assert majority([500] * 9, 9, mild=True)[0][0][2:].max() < 0.08 * 500
 
@@ -119,7 +119,7 @@ def test_500_points_for_every_client_of_table_e10(num_clients: int) -> None:
 
 def test_a_client_without_points_is_refused() -> None:
     # Quota 1: floor(.47) = 0 of every class.
-    with pytest.raises(UserError, match="leaves client 0 without points"):
+    with refuses("too-few-points", setting="partition"):
         majority([1] * 10, 10)
 
 

@@ -49,7 +49,7 @@ def test_given_a_file_with_a_formula_for_a_name_when_labeled_then_its_name_is_te
     names, _ = read_labels(tmp_path / "labels.csv")
     assert names == [FORMULA]
     # The same file may come back as an owner's known labels.
-    rows, _ = read_rows(tmp_path / "labels.csv", "labels")
+    rows, _ = read_rows(tmp_path / "labels.csv")
     assert rows[1][0] == FORMULA
 
 

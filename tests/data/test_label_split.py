@@ -31,6 +31,7 @@ from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.run.server_data import open_server_data
 from tests.data.conftest import write_source
 from tests.support.given_labels_method import GIVEN_METHOD
+from tests.support.refusals import refuses
 
 COUNTS = [160, 120, 80, 40]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
@@ -165,15 +166,15 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
     nothing = write_source(tmp_path / "nothing", np.full(400, -1))
     empty = build_split(nothing, 3, config(**{"labels.total": 0}))
     assert len(empty.validation) == 0
-    with pytest.raises(UserError, match="it has only 0 points that can have one"):
+    with refuses("too-few-points"):
         build_split(nothing, 3, config())
-    with pytest.raises(UserError, match="'majority' needs the label of every training point"):
+    with refuses("labels-missing", setting="partition"):
         build_split(place, 3, config(partition="majority"))
 
 
 def test_a_client_outside_the_federation_is_refused(place: Path) -> None:
     files = client_files(place, build_split(place, 3, config()).directory, KIND)
-    with pytest.raises(UserError, match="Client 3 is not in this federation of 3"):
+    with refuses("unknown-name"):
         open_partly_labeled_points(files, 3)
 
 
@@ -391,5 +392,5 @@ def test_given_a_split_file_of_the_authors_that_does_not_fit_then_it_is_refused(
         build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
     assert str(error.value).startswith(f"Setting labels.split = {str(file)!r}: {message}")
     (file.parent / "empty.txt").write_text("")
-    with pytest.raises(UserError, match="it is of 0 clients, and this run has 3"):
+    with refuses("split-file-unfit", setting="labels.split"):
         build_split(place, 3, config(**REUSED, **{"labels.split": str(file.parent / "empty.txt")}))

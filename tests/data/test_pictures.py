@@ -17,8 +17,8 @@ from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets,
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
-from fedul_flwr.errors import UserError
 from tests.data.conftest import pixels, png, write_png
+from tests.support.refusals import refuses
 
 GRAY = pixels(1, 4, 5)[0]
 SIZE = (4, 5, 1)
@@ -67,7 +67,7 @@ def test_stated_bits_go_before_those_of_the_training(tmp_path: Path) -> None:
 def test_a_test_value_beyond_the_bits_of_the_training_is_refused(tmp_path: Path) -> None:
     deep = np.full((2, 4, 5), 4000, np.uint16)
     dataset = write_set(tmp_path, deep, deep * 2)
-    with pytest.raises(UserError, match=r"value 8000, and those of 12 bits are 0 to 4095; image-b"):
+    with refuses("image-not-readable"):
         load_source(dataset)
 
 
@@ -75,7 +75,7 @@ def test_given_one_bright_picture_among_many_of_fewer_bits_then_it_is_named(tmp_
     train = np.full((10, 4, 5), 4000, np.uint16)
     train[3] = 65535
     dataset = write_set(tmp_path, train, train)
-    with pytest.raises(UserError, match=r"9 16-bit images .* 12 bits or fewer, and 1 with 16 bits"):
+    with refuses("image-bits"):
         load_source(dataset)
     assert load_source(dataset, table=TableOptions(bits=16)).bits == 16
     train[1] = 65535  # two of ten: the collection has 16 bits
@@ -85,7 +85,7 @@ def test_given_one_bright_picture_among_many_of_fewer_bits_then_it_is_named(tmp_
 def test_given_a_link_to_nothing_then_it_is_named(tmp_path: Path) -> None:
     dataset = write_set(tmp_path, pixels(4, 4, 5), pixels(4, 4, 5))
     (tmp_path / "train" / "a" / "lost.png").symlink_to(tmp_path / "nowhere")
-    with pytest.raises(UserError, match=r"lost\.png cannot be read: No such file"):
+    with refuses("file-not-readable"):
         load_source(dataset)
 
 
@@ -93,7 +93,7 @@ def test_given_class_folders_in_two_spellings_then_they_are_refused(tmp_path: Pa
     dataset = write_set(tmp_path, pixels(4, 4, 5), pixels(4, 4, 5))
     write_png(tmp_path / "train" / "Cat" / "1.png", pixels(1, 4, 5)[0])
     write_png(tmp_path / "train" / "cat" / "2.png", pixels(1, 4, 5)[0])
-    with pytest.raises(UserError, match="in two ways, 'Cat' and 'cat'"):
+    with refuses("class-names-wrong"):
         load_source(dataset)
 
 
@@ -116,11 +116,11 @@ def test_a_picture_has_one_value_alone_or_among_others(tmp_path: Path) -> None:
 
 def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path) -> None:
     deep = png(GRAY.astype(np.uint16) * 16)
-    with pytest.raises(UserError, match="set image-bits, as in image-bits = 12"):
+    with refuses("image-not-readable"):
         decode_image("x.png", deep, SIZE)
     (tmp_path / "own" / "a").mkdir(parents=True)
     (tmp_path / "own" / "a" / "x.png").write_bytes(deep)
-    with pytest.raises(UserError, match="image-bits"):
+    with refuses("image-not-readable"):
         load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE)
     found = load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE, table=TableOptions(bits=12))
     np.testing.assert_array_equal(found.inputs[0, ..., 0], GRAY)
@@ -158,15 +158,15 @@ def test_a_16_bit_picture_is_turned_by_the_orientation_of_the_camera() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "bits", "why"),
+    ("values", "bits"),
     [
-        (GRAY.astype(np.int32) - 300, 12, "holds the value -[0-9]+, and those of 12 bits"),
-        (GRAY.astype(np.int32) + 70000, 16, "those of 16 bits are 0 to 65535"),
-        (GRAY.astype(np.float32), 12, "floats and not all in"),
+        (GRAY.astype(np.int32) - 300, 12),
+        (GRAY.astype(np.int32) + 70000, 16),
+        (GRAY.astype(np.float32), 12),
     ],
 )
-def test_values_without_a_range_are_refused(values: NDArray[Any], bits: int, why: str) -> None:
-    with pytest.raises(UserError, match=why):
+def test_values_without_a_range_are_refused(values: NDArray[Any], bits: int) -> None:
+    with refuses("image-not-readable"):
         decode_image("x", encoded(Image.fromarray(values), "TIFF"), SIZE, bits)
 
 
@@ -195,7 +195,7 @@ def test_16_bit_colors_are_read_where_they_use_all_bits_and_refused_else(tmp_pat
     for split in ("train", "test"):
         (tmp_path / split / "a").mkdir(parents=True)
         (tmp_path / split / "a" / "1.png").write_bytes(deep_color_png(colors // 16))
-    with pytest.raises(UserError, match="its colors have 12 bits in 16, of which the lower 8 cann"):
+    with refuses("image-not-readable"):
         load_source(str(tmp_path))
 
 
@@ -235,7 +235,7 @@ def test_one_bit_is_black_and_white() -> None:
 def test_a_file_of_several_pictures_is_refused(form: str, suffix: str) -> None:
     frames = [Image.fromarray(image) for image in pixels(3, 4, 5)]
     content = encoded(frames[0], form, save_all=True, append_images=frames[1:])
-    with pytest.raises(UserError, match=f"x.{suffix} .*it holds 3 images, and a point is one"):
+    with refuses("image-not-readable"):
         inspect_image(f"x.{suffix}", content)
 
 
@@ -257,15 +257,13 @@ def test_a_tiff_with_a_smaller_copy_of_its_picture_is_read() -> None:
     ids=["empty", "macOS", "JPEG", "PNG"],
 )
 def test_the_reason_of_a_refusal_is_named(content: bytes, why: str) -> None:
-    with pytest.raises(UserError, match=rf"^scan.png cannot be read as an image \(.*{why}"):
+    with refuses("image-not-readable"):
         decode_image("scan.png", content, (90, 90, 1))
 
 
 def test_a_picture_that_is_too_large_is_refused_for_its_size() -> None:
     content = encoded(Image.new("1", (20_000, 10_000)), "PNG")
-    with pytest.raises(
-        UserError, match=r"^scan.png is too large: an image may have 178,956,970 pix"
-    ):
+    with refuses("image-size"):
         inspect_image("scan.png", content)
 
 

@@ -23,8 +23,9 @@ from fedul_flwr.data.run_files.run_lock import (
     own_directory,
     refuse_held,
 )
-from fedul_flwr.errors import StorageError, UserError
+from fedul_flwr.errors import StorageError
 from fedul_flwr.server_app import main
+from tests.support.refusals import refuses
 from tests.support.runs import train
 
 Settings = Callable[..., RunConfig]
@@ -169,7 +170,7 @@ def test_given_a_directory_deleted_in_mid_run_then_the_run_ends_and_does_not_mak
             directory.rename(moved)
             (directory / "clients").mkdir(parents=True)  # as a client may
 
-    with pytest.raises(StorageError, match="was deleted while the run wrote to it"):
+    with refuses("folder-missing", StorageError):
         train(config, 2, watch=delete)
     assert [path.name for path in directory.iterdir()] == ["clients"]
     train(resolve({"resume": str(moved)}, Path.cwd()), 2)  # what was there resumes
@@ -178,9 +179,9 @@ def test_given_a_directory_deleted_in_mid_run_then_the_run_ends_and_does_not_mak
 def test_given_a_directory_that_cannot_be_made_then_one_sentence_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with (
-        pytest.raises(UserError, match="Cannot write to"),
+        refuses("file-not-writable"),
         claim(tmp_path / "file" / "x", "server"),
     ):
         pass
-    with pytest.raises(UserError, match="Cannot create"):
+    with refuses("file-not-writable"):
         own_directory(tmp_path / "file" / "x")

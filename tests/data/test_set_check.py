@@ -265,7 +265,7 @@ def test_two_clients_with_two_sets_each_do_not_tell_four_classes_apart() -> None
 def test_with_fewer_sets_allowed_one_set_is_refused() -> None:
     alone = check_sets(GOOD[:1], SIZES[:1], min_sets=2, class_names=CLASSES)
     assert alone.reason.startswith("it has one set, ")
-    assert alone.refusal == "rank"
+    assert alone.code == "too-few-sets"
     pair = check_sets(GOOD[:2], SIZES[:2], min_sets=2, class_names=CLASSES)
     assert pair.accepted
     assert pair.warnings[0].startswith("class priors have rank 2 of 3: ")

@@ -19,8 +19,8 @@ from fedul_flwr.data import split as split_module
 from fedul_flwr.data.federated_split import read_arrays, set_aside
 from fedul_flwr.data.set_split import generate_sets, open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.split import Split, build_split, client_files, read_split
-from fedul_flwr.errors import UserError
 from tests.data.conftest import write_source
+from tests.support.refusals import refuses
 
 COUNTS = [160, 120, 80, 40]
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
@@ -195,21 +195,21 @@ def test_given_one_seed_then_validation_and_server_points_are_drawn_apart() -> N
 def test_a_server_fraction_that_cannot_be_stratified_is_refused(
     place: Place, fraction: float
 ) -> None:
-    with pytest.raises(UserError, match=f"Setting server-fraction = {fraction}: "):
+    with refuses("setting-unfit-for-data", setting="server-fraction"):
         place.build(**{"server-fraction": fraction})
 
 
 @pytest.mark.parametrize("fraction", [0.001, 0.999])
 def test_a_fraction_that_cannot_be_stratified_is_refused(place: Place, fraction: float) -> None:
-    with pytest.raises(UserError, match=f"Setting validation-fraction = {fraction}: "):
+    with refuses("setting-unfit-for-data", setting="validation-fraction"):
         place.build(**{"validation-fraction": fraction})
 
 
 def test_unlabeled_training_points_are_refused(tmp_path: Path) -> None:
     labels = LABELS.copy()
     labels[[3, 5, 8]] = -1
-    message = re.escape("it needs the label of every training point; 3 have none.")
-    with pytest.raises(UserError, match=message):
+    re.escape("it needs the label of every training point; 3 have none.")
+    with refuses("labels-missing"):
         build_split(write_source(tmp_path / "gaps", labels), 3, config())
 
 
@@ -303,7 +303,7 @@ def test_labeled_points_are_all_of_the_client_each_once(place: Place, overlap: s
 def test_a_client_outside_the_federation_is_refused(place: Place, client: int) -> None:
     split = place.build()
     for open_data in (open_unlabeled_sets, open_labeled_points):
-        with pytest.raises(UserError, match=f"Client {client} is not in this federation of 3"):
+        with refuses("unknown-name"):
             open_data(client_files(place.directory, split.directory, "labels"), client)
 
 

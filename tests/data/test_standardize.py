@@ -22,9 +22,9 @@ from fedul_flwr.data.standardize import (
     scaling_by,
 )
 from fedul_flwr.data.types import UnlabeledSets
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientData, UnlabeledSetData
 from tests.support.digits_settings import settings_of_client
+from tests.support.refusals import refuses
 
 
 def test_pooled_moments_by_hand() -> None:
@@ -65,9 +65,9 @@ def test_features_of_categories_stay_0_and_1() -> None:
 def test_constants_come_from_the_columns_file() -> None:
     columns = Columns((Column("age", mean=60.0, scale=10.0), Column("sex", ("f", "m"))))
     assert scaled(np.array([[70.0, 1, 0]]), constant_scaling(columns)).tolist() == [[1, 1, 0]]
-    with pytest.raises(UserError, match="needs setting columns, a columns file with the mean"):
+    with refuses("columns-file-needed", setting="standardize"):
         constant_scaling(None)
-    with pytest.raises(UserError, match="column 'age' of the columns file has no mean and scale"):
+    with refuses("columns-file-needed", setting="standardize"):
         constant_scaling(Columns((Column("age"),)))
 
 
@@ -82,7 +82,7 @@ def test_scaled_inputs_standardize_the_rows_that_are_taken() -> None:
     raw = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=np.float32)
     shared = SharedScaling()
     inputs = ScaledInputs(raw, shared)
-    with pytest.raises(UserError, match="not known before round 1"):
+    with refuses("not-sent-yet"):
         inputs[np.array([0])]
     shared.known = Scaling(np.array([1.0, 0.0]), np.array([2.0, 1.0]))
     assert inputs[np.array([2, 0])].tolist() == [[2, 6], [0, 2]]
@@ -134,5 +134,5 @@ def test_before_the_server_has_sent_means_a_client_has_none() -> None:
     found = ClientData(settings, NodeConfig(), {"model-shape": [2]}).standardized(
         POINTS, np.array([0])
     )
-    with pytest.raises(UserError, match="has not sent the means and scales of columns yet"):
+    with refuses("not-sent-yet"):
         found[np.array([0])]

@@ -9,6 +9,7 @@ import pytest
 
 from fedul_flwr.data.priors_file import ToldPriors, read_told_priors, sum_tolerance
 from fedul_flwr.errors import OwnDataError
+from tests.support.refusals import refuses
 
 CLASSES = ["cat", "dog", "owl"]
 
@@ -18,12 +19,10 @@ def read(folder: Path, text: str, name: str = "priors.csv") -> ToldPriors:
     return read_told_priors(folder, CLASSES)
 
 
-def refused(folder: Path, text: str, name: str = "priors.csv") -> str:
-    with pytest.raises(OwnDataError) as caught:
+def refused(folder: Path, code: str, text: str, name: str = "priors.csv") -> None:
+    with refuses(code, OwnDataError) as caught:
         read(folder, text, name)
-    assert caught.value.refusal == "priors"
     assert "\n" not in str(caught.value)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -113,32 +112,28 @@ def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "message"),
+    "row",
     [
-        ("0.4-0.2,0.3,0.4", "has an interval that ends before it begins"),
-        ("0.1-0.2,0.3,0.4", "allow sums from 0.8 to 0.9; class priors sum to 1"),
-        ("0.5-0.6,0.3,0.4", "allow sums from 1.2 to 1.3; class priors sum to 1"),
-        ("0.1-0.2-0.3,0.3,0.4", "holds '0.1-0.2-0.3'; priors must be finite numbers, or intervals"),
-        ("inf,0,0", "holds 'inf'; priors must be finite numbers"),
-        ("nan,0,0", "holds 'nan'; priors must be finite numbers"),
-        ("some,0,0", "holds 'some'; priors must be finite numbers"),
+        "0.4-0.2,0.3,0.4",  # ends before it begins
+        "0.1-0.2,0.3,0.4",  # sums from 0.8 to 0.9
+        "0.5-0.6,0.3,0.4",  # sums from 1.2 to 1.3
+        *("0.1-0.2-0.3,0.3,0.4", "inf,0,0", "nan,0,0", "some,0,0"),
     ],
 )
-def test_cells_that_are_no_shares_are_refused(tmp_path: Path, row: str, message: str) -> None:
-    assert message in refused(tmp_path, f"a,{row}\n")
+def test_cells_that_are_no_shares_are_refused(tmp_path: Path, row: str) -> None:
+    refused(tmp_path, "priors-cell", f"a,{row}\n")
 
 
 @pytest.mark.parametrize("cell", ["1.5", "-1", "x", "1e3", "²"])
 def test_counts_that_are_no_whole_numbers_are_refused(tmp_path: Path, cell: str) -> None:
-    told = refused(tmp_path, f"a,{cell},0,0\n", "counts.csv")
-    assert f"holds {cell!r}; counts must be whole numbers" in told
+    refused(tmp_path, "priors-cell", f"a,{cell},0,0\n", "counts.csv")
 
 
 def test_both_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("set,cat,dog,owl\na,1,2,3\n")
-    assert "both exist; only one may" in refused(tmp_path, "a,0.5,0.3,0.2\n")
+    refused(tmp_path, "files-contradict", "a,0.5,0.3,0.2\n")
 
 
 def test_neither_file_names_both(tmp_path: Path) -> None:
-    with pytest.raises(OwnDataError, match=r"priors\.csv is missing.*counts\.csv may take"):
+    with refuses("file-missing", OwnDataError):
         read_told_priors(tmp_path, CLASSES)

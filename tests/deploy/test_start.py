@@ -18,9 +18,9 @@ from flwr.supercore.address import resolve_bind_address
 from flwr.supernode.cli.flower_supernode import _parse_args_run_supernode
 
 from fedul_flwr.deploy.start import _start_superexec
-from fedul_flwr.errors import UserError
 from tests.support.deployment import free_ports
 from tests.support.patience import wait_until
+from tests.support.refusals import refuses
 
 QUICK = "from fedul_flwr.deploy import start as s; s.GRACE = s.PAUSE = s.WATCH = 0.1"
 SUPEREXEC = (
@@ -101,7 +101,7 @@ PROCESS = ["--isolation", "process"]
 
 
 def test_given_a_superexec_elsewhere_without_a_secret_then_the_supernode_is_refused() -> None:
-    with pytest.raises(UserError, match="--isolation process needs --superexec-auth-secret-file"):
+    with refuses("option-missing", option="--isolation"):
         _start_superexec([*PROCESS, "--superlink", "127.0.0.1:1"])
     secret = ["--superexec-auth-secret-file", "file"]
     assert _start_superexec([*PROCESS, *secret]) == (None, [])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from fedul_flwr.deploy.status import NONE, rows, status
-from fedul_flwr.errors import UserError
+from tests.support.refusals import refuses
 
 OWNERS = {"st-mary": "0", "north": "1", "late": "2", "new": "3"}
 LISTED = [
@@ -36,5 +34,5 @@ def test_given_an_owner_whose_node_was_unregistered_then_it_is_not_registered() 
 
 
 def test_given_another_folder_then_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is no folder of a consortium's server: owners\.txt"):
+    with refuses("folder-missing"):
         status(tmp_path)

@@ -16,6 +16,7 @@ from fedul_flwr.experiments.compare_table import print_rows, texts
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.results.figure_style import draw_formats
 from tests.support.fake_training import ERRORS, FakeTraining
+from tests.support.refusals import refuses
 
 RUNS = {"FedUL": {"method": "fedul"}, "All | labels": {"method": "supervised"}}
 
@@ -223,7 +224,7 @@ def test_given_changed_settings_then_they_are_refused(
     training: FakeTraining, tmp_path: Path, changes: dict[str, Any], words: str
 ) -> None:
     training.run(plan(tmp_path))
-    with pytest.raises(UserError, match=f"{words}: name another --output"):
+    with refuses("result-of-other-settings"):
         training.run(plan(tmp_path, **changes))
     assert training.started == []
 

@@ -12,10 +12,10 @@ from filelock import FileLock
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.search import RowSearch, best_of, run_search
 from fedul_flwr.experiments.search_space import Criterion, SearchSettings
 from tests.support.fake_training import FakeSearchTraining
+from tests.support.refusals import refuses
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 
@@ -320,7 +320,7 @@ def test_given_a_running_search_of_the_row_then_another_process_is_refused(
 ) -> None:
     with (
         FileLock(tmp_path / ".study.lock"),
-        pytest.raises(UserError, match=r"Another search is running in .*study: wait for its end"),
+        refuses("run-in-use"),
     ):
         run_search(task(tmp_path), nothing)
     assert len(run_search(task(tmp_path), nothing)) == 8

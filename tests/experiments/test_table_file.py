@@ -9,6 +9,7 @@ import pytest
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import pick, read_table, table_names
 from tests.support.digits_table import FILE, TABLE
+from tests.support.refusals import refuses
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = Path("experiments")
@@ -94,7 +95,7 @@ def test_given_a_file_without_a_title_then_it_is_not_a_table(
     digits_table: Path,
 ) -> None:
     assert table_names(EXPERIMENTS) == ["mini/table-1"]
-    with pytest.raises(UserError, match="Unknown table 'mini/methods'; there are mini/table-1"):
+    with refuses("unknown-name"):
         read_table(EXPERIMENTS, "mini/methods")
 
 

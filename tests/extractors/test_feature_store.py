@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.feature_store import BATCH, feature_array, feature_source
 from fedul_flwr.extractors.find import Extractor
+from tests.support.refusals import refuses
 
 
 class Sums:
@@ -78,7 +78,7 @@ def test_given_an_owners_points_then_they_are_computed_once_and_only_the_owner_r
 
 def test_given_no_points_then_they_are_refused(tmp_path: Path) -> None:
     none = np.zeros((0, 2, 2, 1), dtype=np.uint8)
-    with pytest.raises(UserError, match="no points to compute features of"):
+    with refuses("points-missing"):
         feature_array(none, extractor(Sums()), tmp_path)
 
 

@@ -14,6 +14,7 @@ from torch import nn
 from fedul_flwr.config.data_settings import split_side
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import find_extractor
+from tests.support.refusals import refuses
 
 IMAGES = np.arange(2 * 2 * 2 * 1, dtype=np.uint8).reshape(2, 2, 2, 1)
 
@@ -81,13 +82,13 @@ def test_given_own_function_that_fails_then_one_sentence_says_so(module: ModuleT
         raise ValueError("no such patient")
 
     module.function = function  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="raises ValueError: no such patient"):
+    with refuses("own-code-failed"):
         own("function")
 
 
 def test_given_own_object_that_is_no_function_then_it_is_refused(module: ModuleType) -> None:
     module.number = 3  # type: ignore[attr-defined]
-    with pytest.raises(UserError, match="does not refer to a function"):
+    with refuses("reference-wrong"):
         own("number")
 
 
@@ -104,7 +105,7 @@ def test_given_a_run_then_its_model_is_opened_at_the_server_only() -> None:
     np.testing.assert_allclose(
         extractor.compute(IMAGES), IMAGES.reshape(2, 4) / 127.5 - 1, rtol=1e-5
     )
-    with pytest.raises(UserError, match="the run's directory is the server's, and not on this"):
+    with refuses("setting-of-one-machine", setting="features"):
         find_extractor("run:/runs/first", "cpu", "float32")
 
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors import pretrained
 from fedul_flwr.extractors.find import find_extractor
+from tests.support.refusals import refuses
 
 
 class Sees(nn.Module):
@@ -57,7 +58,7 @@ def test_given_a_missing_package_then_the_error_says_what_to_install(
         "install 'fedul-flwr[pretrained]'."
     )
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(UserError, match=r"pip install 'fedul-flwr\[encoders\]'"):
+    with refuses("package-missing"):
         find_extractor("huggingface:google/vit", "cpu", "auto")
 
 

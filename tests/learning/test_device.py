@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning import device
 from fedul_flwr.learning.device import (
     autocast,
@@ -24,6 +23,7 @@ from fedul_flwr.learning.device import (
     seed_draws,
     set_threads,
 )
+from tests.support.refusals import refuses
 
 CPU = torch.device("cpu")
 
@@ -36,7 +36,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
     if present:
         assert choose_device("cuda") == torch.device("cuda")
     else:
-        with pytest.raises(UserError, match="Setting device = 'cuda': this machine has no usable"):
+        with refuses("machine-too-small", setting="device"):
             choose_device("cuda")
 
 

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import (
@@ -32,6 +31,7 @@ from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
+from tests.support.refusals import refuses
 
 Parts = dict[str, dict[str, Any]]
 WIDE = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=4, precision="float64")
@@ -352,5 +352,5 @@ def test_a_loss_that_is_not_finite_ends_it_in_one_sentence(labels: Any) -> None:
     parts = parts_of(network())
     if labels[0] >= 0:
         parts[SIGMA]["0.weight"][:] = np.nan
-    with pytest.raises(UserError, match="The local loss is no longer finite: lower learning-rate"):
+    with refuses("loss-not-finite"):
         learn(network(), parts, infinite, labels=labels)

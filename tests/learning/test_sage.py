@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.sage import SageObjective, corrected_target
+from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
 
 Settings = Callable[..., RunConfig]
@@ -135,5 +135,5 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
 def test_a_threshold_that_no_point_or_every_point_reaches_is_refused(
     settings: Settings, threshold: float
 ) -> None:
-    with pytest.raises(UserError, match=f"sage.threshold = {threshold}"):
+    with refuses("setting-out-of-range", setting="sage.threshold"):
         settings(**{**QUICK, "sage.threshold": threshold})

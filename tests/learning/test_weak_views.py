@@ -15,7 +15,6 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import WeakViewSettings
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning import views
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.helpers import InterClientConsistency
@@ -23,6 +22,7 @@ from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.views import augmented_view, strong_view, weak_view
+from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, last_model, resume, train
 
 Settings = Callable[..., RunConfig]
@@ -189,7 +189,7 @@ def test_given_a_run_that_was_cut_off_then_its_views_are_those_of_a_whole_one(
 def test_given_points_that_augment_leaves_as_they_are_then_there_is_no_weak_view(
     settings: Settings,
 ) -> None:
-    with pytest.raises(UserError, match=r"views.weak = true has an effect only with augment"):
+    with refuses("setting-without-effect", setting="views.weak"):
         settings(method="fixmatch", augment="none", **WEAK)
 
 
@@ -197,11 +197,11 @@ def test_given_augment_follows_from_the_data_then_the_run_refuses_what_it_cannot
     settings: Settings,
 ) -> None:
     config = settings(**{**QUICK, "augment": "auto"}, method="fixmatch", **WEAK)  # digits: none
-    with pytest.raises(UserError, match=r"views.weak = true has an effect only with augment"):
+    with refuses("setting-without-effect", setting="views.weak"):
         train(config, 2)
 
 
 @pytest.mark.parametrize("method", ["fedul", "supervised", "given-labels", "labels-only"])
 def test_given_no_pseudo_labels_then_nothing_is_judged(settings: Settings, method: str) -> None:
-    with pytest.raises(UserError, match=r"views.weak = true has an effect only with method"):
+    with refuses("setting-without-effect", setting="views.weak"):
         settings(method=method, **WEAK)

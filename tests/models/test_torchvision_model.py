@@ -12,6 +12,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.models.torchvision_model import TorchvisionModel
+from tests.support.refusals import refuses
 
 SMALL = "mobilenet_v3_small"
 
@@ -71,7 +72,7 @@ def test_what_is_no_model_is_refused(name: str, message: str) -> None:
 
 
 def test_a_near_miss_names_the_model_meant() -> None:
-    with pytest.raises(UserError, match="did you mean 'mobilenet_v2'"):
+    with refuses("unknown-name"):
         build_model("torchvision:mobilnet_v2", (32, 32, 3), 10)
 
 

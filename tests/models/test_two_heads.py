@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import TwoHeads, feature_layer
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 
 INPUTS = torch.rand(4, 1, 12, 12, generator=torch.Generator().manual_seed(0))
@@ -58,7 +58,7 @@ def test_both_heads_teach_the_features() -> None:
 
 
 def test_what_has_no_linear_layer_gets_no_second_head() -> None:
-    with pytest.raises(UserError, match="The model has no linear layer, and features are the inpu"):
+    with refuses("model-unfit"):
         build_model("torchvision:squeezenet1_1+head", (32, 32, 3), 5)
 
 

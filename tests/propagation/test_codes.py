@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.propagation import codes as module
 from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming, projections
 from tests.propagation.conftest import SEED
+from tests.support.refusals import refuses
 
 KNOWN_CODES = "1eb018491aec7fe9 dc46c8ece34d5b2b 271c25110dec55d6"
 KNOWN_ENDS = "ae14 b4b6 4f27"
@@ -142,26 +142,26 @@ def test_cosine_by_hand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "message"),
+    "features",
     [
-        (np.array([[0.0, 1.0], [np.nan, 1.0]]), "point 1"),
-        (np.array([[np.inf, 1.0]]), "point 0"),
-        (np.array([1.0, 2.0]), r"must be numbers, \(points, d\)"),
-        (np.array([["a"]]), r"must be numbers, \(points, d\)"),
-        (np.empty((3, 0)), "one column or more"),
+        np.array([[0.0, 1.0], [np.nan, 1.0]]),
+        np.array([[np.inf, 1.0]]),
+        np.array([1.0, 2.0]),
+        np.array([["a"]]),
+        np.empty((3, 0)),
     ],
 )
-def test_features_that_cannot_be_coded(features: np.ndarray, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_features_that_cannot_be_coded(features: np.ndarray) -> None:
+    with refuses("array-wrong"):
         encode(features, SEED, 64)
 
 
 @pytest.mark.parametrize("num_bits", [0, -8, 12])
 def test_refuses_lengths_that_do_not_fill_bytes(num_bits: int) -> None:
-    with pytest.raises(UserError, match="positive multiple of 8"):
+    with refuses("argument-not-allowed"):
         encode(np.ones((1, 2)), SEED, num_bits)
 
 
 def test_refuses_a_short_seed() -> None:
-    with pytest.raises(UserError, match="has 5 bytes; it needs 32"):
+    with refuses("argument-not-allowed"):
         encode(np.ones((1, 2)), b"short", 64)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import encode, hamming
 from fedul_flwr.propagation.neighbors import (
     neighbors_by_code,
@@ -15,6 +14,7 @@ from fedul_flwr.propagation.neighbors import (
 )
 from fedul_flwr.propagation.solve import normalized_graph
 from tests.propagation.conftest import SEED, clusters
+from tests.support.refusals import refuses
 
 
 def test_by_hand() -> None:
@@ -71,11 +71,11 @@ def test_no_edges_and_no_points() -> None:
 
 @pytest.mark.parametrize("power", [0, -1, np.nan, np.inf])
 def test_refuses_powers(power: float) -> None:
-    with pytest.raises(UserError, match="must be positive"):
+    with refuses("argument-not-allowed"):
         normalized_graph(sparse.csr_array((3, 3)), power)
 
 
 @pytest.mark.parametrize("similarity", [-0.5, np.nan])
 def test_refuses_similarities(similarity: float) -> None:
-    with pytest.raises(UserError, match="finite and not negative"):
+    with refuses("array-wrong"):
         normalized_graph(sparse.csr_array(np.array([[0, similarity], [0, 0]])))

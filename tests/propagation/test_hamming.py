@@ -9,9 +9,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.propagation.compiled import TILE
+from tests.support.refusals import refuses
 
 
 def counted(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int64]:
@@ -53,11 +53,11 @@ def test_across_tiles() -> None:
 
 
 def test_refuses_codes_of_two_lengths() -> None:
-    with pytest.raises(UserError, match="64 and 128 bits"):
+    with refuses("array-wrong"):
         hamming(np.zeros((1, 8), np.uint8), np.zeros((1, 16), np.uint8))
 
 
 @pytest.mark.parametrize("codes", [np.zeros(8, np.uint8), np.zeros((2, 8)), np.zeros((2, 0), "u1")])
 def test_refuses_what_is_no_code(codes: NDArray[np.uint8]) -> None:
-    with pytest.raises(UserError, match="must be uint8"):
+    with refuses("array-wrong"):
         hamming(codes, codes)

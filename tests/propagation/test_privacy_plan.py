@@ -13,6 +13,7 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.privacy import gaussian_sigma, privacy_plan
+from tests.support.refusals import refuses
 
 
 def parse(method: str = "xclp", **options: Any) -> RunConfig:
@@ -109,5 +110,5 @@ def test_settings_that_are_refused(options: dict[str, Any], message: str) -> Non
 
 
 def test_propagation_within_clients_needs_no_noise() -> None:
-    with pytest.raises(UserError, match="has an effect only with method = 'xclp' or 'xclp-pred"):
+    with refuses("setting-without-effect", setting="xclp.codes-epsilon"):
         parse("local-lp", **EPSILON)

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import save_arrays
-from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.results import export as exporting
 from fedul_flwr.results.export import export
 from fedul_flwr.results.predict import load_model
+from tests.support.refusals import refuses
 from tests.support.runs import train
 from tests.support.synthetic_results import write_json
 
@@ -101,12 +101,12 @@ def test_given_an_exported_model_then_it_names_its_classes(tmp_path: Path) -> No
 
 def test_given_features_or_own_means_then_a_sentence_refuses(tmp_path: Path) -> None:
     own = write_run(tmp_path / "own", "mlp", (5,), standardize="owner")
-    with pytest.raises(UserError, match=r"standardize = 'owner'.*the server had no points"):
+    with refuses("model-unfit"):
         export(own)
     features = "tests.results.test_export:mean"
     on_features = write_run(tmp_path / "on", "mlp", (8, 8, 1), features=features)
     save_file(build_model("mlp", (1,), 3).state_dict(), on_features / "model.safetensors")
-    with pytest.raises(UserError, match="A model on features cannot be exported"):
+    with refuses("model-unfit"):
         export(on_features, trust_modules=True)
     assert not list(tmp_path.rglob("*.onnx"))
 
@@ -122,7 +122,7 @@ def test_given_a_model_that_comes_out_differently_then_nothing_is_written(
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     wrong = lambda model, points, classes: (b"x", np.full((len(points), 3), 1 / 3))  # noqa: E731
     monkeypatch.setattr(exporting, "_onnx", wrong)
-    with pytest.raises(UserError, match="differs from the run's by"):
+    with refuses("export-differs"):
         export(run)
     assert not (run / "model.onnx").exists()
 
@@ -131,7 +131,7 @@ def test_given_missing_packages_then_the_extra_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporting.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"onnxruntime: pip install 'fedul-flwr\[export\]'"):
+    with refuses("package-missing"):
         export(tmp_path)
 
 

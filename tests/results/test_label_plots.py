@@ -9,7 +9,6 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.errors import UserError
 from fedul_flwr.results.measure_plots import (
     accuracy_figure,
     clients_figure,
@@ -17,6 +16,7 @@ from fedul_flwr.results.measure_plots import (
     label_figures,
 )
 from fedul_flwr.results.plots import draw_plots, save_plots
+from tests.support.refusals import refuses
 from tests.support.synthetic_results import label_scores, write_label_run
 
 NAMES = ["label_accuracy.png", "label_clients.png", "label_coverage.png"]
@@ -100,7 +100,7 @@ def test_without_scores_nothing_is_drawn(scores: dict[str, object]) -> None:
 
 def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="Cannot write plots to"):
+    with refuses("file-not-writable"):
         save_plots(label_figures(label_scores()), tmp_path / "file" / "plots")
 
 

@@ -14,11 +14,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from fedul_flwr.data.safe_files import save_arrays
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
+from tests.support.refusals import refuses
 from tests.support.synthetic_results import write_json
 
 CLASSES = ("zero", "one, or so", "2")
@@ -165,7 +165,7 @@ def test_priors_are_estimated_and_printed(
     expected = predictor.predict_proba(images, priors=priors)
     for row, probabilities in zip(rows, expected, strict=True):
         assert float(row["confidence"]) == pytest.approx(probabilities.max(), rel=1e-4)
-    with pytest.raises(UserError, match="Class priors cannot be estimated: needs one point or"):
+    with refuses("class-priors-unknown"):
         predictor.estimate_priors(predictor.predict_proba(images[:0]))
 
 
@@ -183,16 +183,16 @@ def test_given_class_names_with_control_characters_then_a_terminal_is_told_none(
 
 
 @pytest.mark.parametrize(
-    ("priors", "message"),
+    "priors",
     [
-        ("0.5,0.5", "The class priors have 2 entries; the model has 3 classes"),
-        ("0.5,0.5,0", "'0.5,0.5,0': needs every class prior between 0 and 1, both excluded"),
-        ("0.5,0.3,0.1", "--priors = '0.5,0.3,0.1': must be class priors that sum to 1"),
-        ("guess", "--priors = 'guess': must be 'estimate' or numbers separated by commas"),
+        "0.5,0.5",
+        "0.5,0.5,0",
+        "0.5,0.3,0.1",
+        "guess",
     ],
 )
-def test_priors_that_are_refused(finished: Path, folder: Path, priors: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_priors_that_are_refused(finished: Path, folder: Path, priors: str) -> None:
+    with refuses("class-priors-wrong"):
         predict(finished, folder, finished / "out.csv", priors=priors)
     assert not (finished / "out.csv").exists()
 
@@ -200,7 +200,7 @@ def test_priors_that_are_refused(finished: Path, folder: Path, priors: str, mess
 def test_what_the_model_was_trained_for(run: Path, images: NDArray[np.uint8]) -> None:
     assert load_model(run).priors is None
     for priors in ("estimate", "0.2,0.3,0.5"):
-        with pytest.raises(UserError, match="does not say which class priors it was trained for"):
+        with refuses("class-priors-unknown"):
             predict(run, run, priors=priors)
     # An unfinished run says it in its config, a finished one in its summary.
     _write_config(run, "mlp", test_prior=[0.2, 0.3, 0.5])
@@ -208,13 +208,11 @@ def test_what_the_model_was_trained_for(run: Path, images: NDArray[np.uint8]) ->
     write_json(run / "summary.json", {"test_prior": TRAINED})
     predictor = load_model(run)
     np.testing.assert_allclose(predictor.trained_priors(), TRAINED)
-    with pytest.raises(
-        UserError, match=r"Class priors = \[0.5, 0.3, 0.1\]: must be class priors t"
-    ):
+    with refuses("class-priors-wrong"):
         predictor.predict(images, priors=[0.5, 0.3, 0.1])
     for wrong in ([0.5, 0.5], "uniform", [0, 0, 1]):
         write_json(run / "summary.json", {"test_prior": wrong})
-        with pytest.raises(UserError, match='"test_prior" must be 3 class priors'):
+        with refuses("run-file-wrong"):
             load_model(run)
 
 
@@ -222,7 +220,7 @@ def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path
     output = tmp_path / "out.csv"
     output.write_text("old")
     (folder / "broken.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"broken\.png"):
+    with refuses("image-not-readable"):
         predict(run, folder, output)
     assert output.read_text() == "old"
     (folder / "broken.png").unlink()
@@ -231,59 +229,59 @@ def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path
 
 
 def test_refusals_of_the_call(run: Path, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not exist"):
+    with refuses("file-missing"):
         predict(run, tmp_path / "missing", tmp_path / "out.csv")
-    with pytest.raises(UserError, match="must be a file in an existing directory"):
+    with refuses("file-not-writable"):
         predict(run, folder, tmp_path / "missing" / "out.csv")
-    with pytest.raises(UserError, match="must be a file in an existing directory"):
+    with refuses("file-not-writable"):
         predict(run, folder, tmp_path)
-    with pytest.raises(UserError, match="batch size must be at least 1, not 0"):
+    with refuses("argument-not-allowed"):
         predict(run, folder, tmp_path / "out.csv", batch_size=0)
     assert not (tmp_path / "out.csv").exists()
 
 
 def test_refuses_other_images(run: Path, images: NDArray[np.uint8]) -> None:
     predictor = load_model(run)
-    with pytest.raises(UserError, match=r"takes uint8 images \(n, 8, 8, 1\), not float64"):
+    with refuses("points-shape"):
         predictor.predict(images.astype(np.float64))
-    with pytest.raises(UserError, match=r"not uint8 \(7, 8, 8, 3\)"):
+    with refuses("points-shape"):
         predictor.predict(images.repeat(3, axis=3))
 
 
 def test_directory_without_model(run: Path, tmp_path: Path) -> None:
     (run / "model.safetensors").unlink()
-    with pytest.raises(UserError, match=r"holds no model\.safetensors"):
+    with refuses("model-missing"):
         load_model(run)
-    with pytest.raises(UserError, match="is not there"):
+    with refuses("file-missing"):
         load_model(tmp_path / "missing")
-    with pytest.raises(UserError, match=r"holds no config\.json"):
+    with refuses("run-missing"):
         load_model(tmp_path)
 
 
 def test_model_that_does_not_fit(run: Path, model: torch.nn.Module) -> None:
     state = model.state_dict()
     save_file({"1.weight": state["1.weight"]}, run / "model.safetensors")
-    with pytest.raises(UserError, match="does not fit model 'mlp': Missing key"):
+    with refuses("model-mismatch"):
         load_model(run)
     save_file(state | {"extra": torch.zeros(1)}, run / "model.safetensors")
-    with pytest.raises(UserError, match=r"Unexpected key.*extra"):
+    with refuses("model-mismatch"):
         load_model(run)
     (run / "model.safetensors").write_bytes(b"nonsense")
-    with pytest.raises(UserError, match="as a safetensors file"):
+    with refuses("model-file-wrong"):
         load_model(run)
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    "data",
     [
-        ({"input_shape": [8, 8]}, r'"input_shape" must be \[height, width, channels\]'),
-        ({"input_shape": None}, '"input_shape" must be'),
-        ({"num_classes": "3"}, '"num_classes" must be'),
+        {"input_shape": [8, 8]},
+        {"input_shape": None},
+        {"num_classes": "3"},
     ],
 )
-def test_data_that_is_not_described(run: Path, data: dict[str, object], message: str) -> None:
+def test_data_that_is_not_described(run: Path, data: dict[str, object]) -> None:
     _write_config(run, "mlp", **data)
-    with pytest.raises(UserError, match=message):
+    with refuses("run-file-wrong"):
         load_model(run)
 
 
@@ -320,13 +318,13 @@ def test_own_model_with_other_outputs(
     _write_config(run, f"{own_module}:wide")
     weights = {"1.weight": torch.zeros(4, 64), "1.bias": torch.zeros(4)}
     save_file(weights, run / "model.safetensors")
-    with pytest.raises(UserError, match=r"returned \(2, 4\) for two points of 3 classes"):
+    with refuses("own-code-result"):
         load_model(run, trust_modules=True).predict(images)
 
 
 def test_own_model_that_cannot_be_imported(run: Path) -> None:
     _write_config(run, "package_that_is_not_there.models:net")
-    with pytest.raises(UserError, match=r"cannot import it .*package_that_is_not_there"):
+    with refuses("reference-wrong", setting="model"):
         load_model(run, trust_modules=True)
 
 
@@ -353,5 +351,5 @@ def test_given_a_temperature_that_cannot_be_then_the_model_is_refused(
     run: Path, model: torch.nn.Module, temperature: object
 ) -> None:
     _save_with(run, model, temperature)
-    with pytest.raises(UserError, match="its temperature must be a number above 0"):
+    with refuses("run-file-wrong"):
         load_model(run)

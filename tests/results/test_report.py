@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.run_files.records import Run, read_run
-from fedul_flwr.errors import UserError
 from fedul_flwr.results.report import report, settings_rows, summaries
 from fedul_flwr.run.measures import measures, per_class
+from tests.support.refusals import refuses
 from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 
 TEXT = pytest.mark.usefixtures("undrawn")
@@ -218,13 +218,13 @@ def test_round_zero_can_be_the_best(tmp_path: Path) -> None:
 @TEXT
 def test_refusals(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=1, sets=1)
-    with pytest.raises(UserError, match="at least one run"):
+    with refuses("run-missing"):
         report([])
-    with pytest.raises(UserError, match="it is a directory"):
+    with refuses("file-not-writable"):
         report([directory], tmp_path)
-    with pytest.raises(UserError, match="Cannot write"):
+    with refuses("file-not-writable"):
         report([directory], tmp_path / "missing" / "out.html")
-    with pytest.raises(UserError, match=r"holds no config\.json"):
+    with refuses("run-missing"):
         report([directory, tmp_path])
 
 
@@ -359,10 +359,10 @@ def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
     assert best[:4] == ["number best", "number", "number", "number"]
     assert "Settings of all runs: num-rounds = 3" in page.text
     assert page.images() == []
-    with pytest.raises(UserError, match="is a comparison, which has a page of its own"):
+    with refuses("argument-not-allowed"):
         report([directory, directory])
     (directory / "comparison.md").write_text("nothing")
-    with pytest.raises(UserError, match=r"comparison\.md holds no table"):
+    with refuses("file-damaged"):
         report([directory])
 
 
@@ -374,7 +374,7 @@ def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_throu
     directory = write_run(tmp_path / "run")
     shutil.rmtree(directory / "plots", ignore_errors=True)
     (directory / "plots").symlink_to(elsewhere)
-    with pytest.raises(UserError, match="plots is a link to another place"):
+    with refuses("path-not-usable"):
         report([directory])
     assert list(elsewhere.iterdir()) == []
 
@@ -500,5 +500,5 @@ def test_given_damaged_disclosures_then_the_report_names_the_file(
 ) -> None:
     run = write_run(tmp_path / "run", rounds=2)
     write_json(run / "disclosures.json", content)
-    with pytest.raises(UserError, match=r"disclosures\.json is damaged"):
+    with refuses("file-damaged"):
         report([run])

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.errors import UserError
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.run.resolve_settings import with_model
 from tests.support.owner_files import NO_DATA, images, write_sets
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -94,7 +94,7 @@ def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_featur
     assert implied.get("standardize", "none") == standardize
     found = json.loads((train(settings(**implied), 3) / "labels.json").read_text())
     assert found["sources"]["xclp"]["error"] < 50  # chance is 90 %
-    with pytest.raises(UserError, match="Setting features = '' contradicts --model"):
+    with refuses("settings-contradict", setting="features"):
         with_model({**overrides, "features": ""}, directory)
 
 
@@ -132,7 +132,7 @@ def test_given_an_earlier_run_then_its_last_layers_inputs_are_the_features(
     # An owner has no such directory.
     folders = [write_sets(tmp_path / str(number)) for number in range(2)]
     chosen = settings(**NO_DATA | features | {"method": "fedul", "output": str(tmp_path / "third")})
-    with pytest.raises(UserError, match="the run's directory is the server's"):
+    with refuses("client-failed"):
         train(chosen, 2, client_app=own_data_app(folders))
 
 
@@ -156,16 +156,16 @@ def test_given_frozen_rounds_then_the_body_stays_until_they_are_over(
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("more", "code"),
     [
-        ({"frozen-rounds": 1}, "frozen-rounds = 1 has an effect only with start-from"),
-        ({"frozen-rounds": 1, "start-from": "x", "base": "scaffold"}, "go with base = 'scaffold'"),
+        ({"frozen-rounds": 1}, "setting-without-effect"),
+        ({"frozen-rounds": 1, "start-from": "x", "base": "scaffold"}, "settings-contradict"),
     ],
 )
 def test_given_frozen_rounds_that_cannot_be_then_they_are_refused(
-    settings: Settings, more: dict[str, object], words: str
+    settings: Settings, more: dict[str, object], code: str
 ) -> None:
-    with pytest.raises(UserError, match=words):
+    with refuses(code):
         settings(**more)
 
 
@@ -173,5 +173,5 @@ def test_given_features_and_a_model_for_images_then_the_refusal_names_models_for
     settings: Settings,
 ) -> None:
     chosen = settings(features="somebodys:halves", model="cnn-small")
-    with pytest.raises(UserError, match="mlp"):
+    with refuses("model-unfit", setting="model"):
         train(chosen, 3)

@@ -13,9 +13,9 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.errors import UserError
 from fedul_flwr.results.report import report
 from tests.support.given_labels_method import GIVEN_METHOD, SEEN
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 
 Settings = Callable[..., RunConfig]
@@ -62,7 +62,7 @@ def test_a_later_run_uses_the_same_split(settings: Settings) -> None:
 def test_a_split_that_is_missing_ends_the_run_in_one_sentence(
     settings: Settings, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=r"labels\.split = .*none\.npz': there is no such file\."):
+    with refuses("split-file-unfit", setting="labels.split"):
         train(settings(**QUICK, **{"labels.split": str(tmp_path / "none.npz")}), 3)
 
 
@@ -113,5 +113,5 @@ def test_owners_bring_their_labels(settings: Settings, tmp_path: Path) -> None:
     assert [client["num_points"] for client in clients] == [12, 12]
     assert all(client["labeled_counts"] is None for client in clients)
     (tmp_path / "owners" / "owner1" / "labels.csv").write_text("name,label\n12,a\n")
-    with pytest.raises(UserError, match=r"names '12', which .* does not hold"):
+    with refuses("client-failed"):
         train(settings(**QUICK, **own), 2)

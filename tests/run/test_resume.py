@@ -18,9 +18,9 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.records import known_clients
 from fedul_flwr.engine.simulate import number_of_clients
-from fedul_flwr.errors import UserError
 from fedul_flwr.results import plots
 from tests.support.error_line import error_line
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
 
 QUICK = "model='mlp' num-rounds=2 local-epochs=1 base='fedadam'"
@@ -75,7 +75,7 @@ def test_given_plain_flwr_run_with_another_number_of_clients_then_the_server_ref
     copy: Path,
 ) -> None:
     before = contents(copy)
-    with pytest.raises(UserError, match="has 3 clients and cannot go on with 2: resume it with"):
+    with refuses("number-of-clients"):
         train(resolve({"resume": str(copy), "num-rounds": 3}, Path.cwd()), 2)
     assert contents(copy) == before
 

@@ -17,6 +17,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.run.setup import load_starting_weights
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 
 SMALL = "mobilenet_v3_small"
@@ -230,7 +231,7 @@ def test_a_resumed_run_does_not_start_again(run: Callable[..., Path]) -> None:
 
 
 def test_a_run_from_nowhere_says_why_it_ended(run: Callable[..., Path], tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="there is no such file or directory"):
+    with refuses("model-missing", setting="start-from"):
         run(start_from="nowhere", output=str(tmp_path / "out"))
     assert "start-from" in (tmp_path / "out" / "error.txt").read_text()
 

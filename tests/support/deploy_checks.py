@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from tests.support.owner_files import NO_DATA
+from tests.support.refusals import code_of
 
 WHERE = 'data="ward" partition-id=1 num-partitions=3'
 
@@ -28,10 +29,10 @@ def ready(method: str, *arguments: str, **settings: Any) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines()]
 
 
-def refused(expected: str, method: str, *arguments: str, **settings: Any) -> str:
-    """The message of a refusal, which is one line and begins with its class ``expected``."""
+def refused(method: str, *arguments: str, **settings: Any) -> str:
+    """The code of a refusal, which is the last line."""
     done = check(method, *arguments, **settings)
-    (line,) = [said for said in done.stderr.splitlines() if said.startswith(f"{expected}: ")]
+    (line,) = [said for said in done.stderr.splitlines() if said.startswith("Error: ")]
     assert (done.exit_code, done.stderr.endswith(f"{line}\n")) == (1, True)
     assert "Ready." not in done.stdout
-    return str(line.removeprefix(f"{expected}: "))
+    return code_of(line)

@@ -107,5 +107,7 @@ def read_labels(path: Path) -> tuple[list[str], Propagated]:
         labels = np.array([int(row[1]) for row in rows[1:]], dtype=np.int64)
         confidence = np.array([float(row[3]) for row in rows[1:]], dtype=np.float64)
     except (OSError, ValueError, IndexError) as error:
-        raise UserError(f"{path} is no file of labels ({','.join(HEADER)}).") from error
+        raise UserError(
+            f"{path} is no file of labels ({','.join(HEADER)}).", "labels-file-wrong"
+        ) from error
     return [read_cell(row[0]) for row in rows[1:]], Propagated(labels, confidence)

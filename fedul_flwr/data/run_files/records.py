@@ -287,7 +287,9 @@ def read_run(directory: Path) -> Run:
         If the directory is not a run or one of its files is corrupt, with file and line.
     """
     if not directory.is_dir():
-        raise UserError(f"{directory} is not a directory; name the output directory of a run.")
+        raise UserError(
+            f"{directory} is not a directory; name the output directory of a run.", "folder-missing"
+        )
     settings, data = read_config(directory)
     federation_json = read_object(directory / "federation.json")
     return Run(
@@ -312,10 +314,12 @@ def read_config(directory: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     path = directory / "config.json"
     config = read_object(path)
     if config is None:
-        raise UserError(f"{directory} is not the directory of a run: it holds no config.json.")
+        raise UserError(
+            f"{directory} is not the directory of a run: it holds no config.json.", "run-missing"
+        )
     settings, data = config.get("settings"), config.get("data")
     if not isinstance(settings, dict) or not isinstance(data, dict):
-        raise UserError(f'{path} needs the objects "settings" and "data".')
+        raise UserError(f'{path} needs the objects "settings" and "data".', "run-file-wrong")
     if "image_shape" in data:  # its name in the version before
         data = {**data, "input_shape": data["image_shape"]}
     return current_names(settings), data
@@ -325,7 +329,9 @@ def saved_model(directory: Path, settings: Mapping[str, Any]) -> str:
     """The setting ``model`` of the run in ``directory``, from its ``settings``."""
     name = settings.get("model")
     if not isinstance(name, str):
-        raise UserError(f'{directory / "config.json"}: needs the setting "model".')
+        raise UserError(
+            f'{directory / "config.json"}: needs the setting "model".', "run-file-wrong"
+        )
     return name
 
 
@@ -345,7 +351,8 @@ def known_clients(directory: Path) -> int | None:
     if count is None or (isinstance(count, int) and not isinstance(count, bool) and count > 0):
         return count
     raise UserError(
-        f'{directory / "config.json"}: "num_clients" must be a number of clients, not {count!r}.'
+        f'{directory / "config.json"}: "num_clients" must be a number of clients, not {count!r}.',
+        "run-file-wrong",
     )
 
 
@@ -406,7 +413,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
             raise
         step = row.get("round") if isinstance(row, dict) else None
         if isinstance(step, bool) or not isinstance(step, int):
-            raise UserError(f'{path}, line {position}: needs an object with an integer "round".')
+            raise UserError(
+                f'{path}, line {position}: needs an object with an integer "round".',
+                "run-file-wrong",
+            )
         rounds[step] = row
     return [rounds[step] for step in sorted(rounds)]
 
@@ -421,17 +431,21 @@ def _federation(path: Path, value: dict[str, Any] | None) -> Federation | None:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise UserError(f"{path}, {where}: {first['msg'].lower()}.") from error
+        raise UserError(f"{path}, {where}: {first['msg'].lower()}.", "run-file-wrong") from error
     clients = tuple(sorted(federation.clients, key=lambda client: client.id))
     widths = {len(client.class_counts) for client in clients if client.class_counts is not None}
     widths |= {len(row) for client in clients for row in client.priors or ()}
     widths |= {len(federation.class_names)} if federation.class_names is not None else set()
     if len(widths) > 1:
-        raise UserError(f"{path}: clients disagree on the number of classes: {sorted(widths)}.")
+        raise UserError(
+            f"{path}: clients disagree on the number of classes: {sorted(widths)}.",
+            "run-file-wrong",
+        )
     for client in clients:
         if client.priors and client.set_sizes and len(client.priors) != len(client.set_sizes):
             raise UserError(
                 f"{path}: client {client.id} has {len(client.set_sizes)} set sizes "
-                f"but {len(client.priors)} rows of priors."
+                f"but {len(client.priors)} rows of priors.",
+                "run-file-wrong",
             )
     return federation.model_copy(update={"clients": clients})

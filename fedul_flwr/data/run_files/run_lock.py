@@ -34,6 +34,8 @@ Role = Literal["command", "server"]
 class HeldError(UserError):
     """A directory to which another process writes."""
 
+    code = "run-in-use"
+
 
 @dataclass(frozen=True)
 class _Holder:
@@ -82,7 +84,9 @@ def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable
 
             def check() -> None:
                 if not _is_still(folder / role, mark):
-                    raise StorageError(f"{directory} was deleted while the run wrote to it.")
+                    raise StorageError(
+                        f"{directory} was deleted while the run wrote to it.", "folder-missing"
+                    )
 
             try:
                 yield check

@@ -155,7 +155,7 @@ class RunDirectory:
         """The object in JSON file ``name``; UserError if it is missing or damaged."""
         content = read_object(self.path / name)
         if content is None:
-            raise UserError(f"{self.path / name} is missing.")
+            raise UserError(f"{self.path / name} is missing.", "file-missing")
         return content
 
     def write_error(self, text: str) -> None:
@@ -231,7 +231,8 @@ class RunDirectory:
             why = str(error).strip().rstrip(".") or type(error).__name__
             raise UserError(
                 f"The run in {self.path} is complete, but not its pictures ({why}): "
-                f"fedul-flwr run --resume {self.path} draws them."
+                f"fedul-flwr run --resume {self.path} draws them.",
+                "run-not-finished",
             ) from error
 
     @property

@@ -396,7 +396,8 @@ class ObliviousTransfer:
         if (found > num_bits).any():
             raise UserError(
                 "The owner and the evaluator sent sums whose difference is no distance; "
-                f"it must be at most {num_bits}."
+                f"it must be at most {num_bits}.",
+                "peer-cheated",
             )
         return found
 
@@ -461,7 +462,8 @@ def _context(purpose: str, party: Party, owner: int, evaluator: int) -> bytes:
 def _check_num_bits(num_bits: int) -> None:
     if num_bits > LARGEST_NUM_BITS:
         raise UserError(
-            f"codes have {num_bits} bits; L must be at most {LARGEST_NUM_BITS} for backend 'ot'"
+            f"codes have {num_bits} bits; L must be at most {LARGEST_NUM_BITS} for backend 'ot'",
+            "setting-out-of-range",
         )
 
 
@@ -471,5 +473,6 @@ def _points_checked(origin: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise UserError(
-            f"{origin} a point that gives no secret; it must be of prime order on edwards25519."
+            f"{origin} a point that gives no secret; it must be of prime order on edwards25519.",
+            "key-unsafe",
         ) from error

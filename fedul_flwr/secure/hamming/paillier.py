@@ -392,7 +392,7 @@ class _Message:
         return found
 
     def refuse(self, what: str, rule: str) -> NoReturn:
-        raise UserError(f"{self.origin} {what}; {rule}.")
+        raise UserError(f"{self.origin} {what}; {rule}.", "message-form")
 
     def _numbers(self, name: str, shape: tuple[int, ...]) -> list[Number]:
         return from_bytes(self._bytes(name, shape).reshape(-1, shape[-1]))
@@ -421,7 +421,10 @@ def unpack(plaintexts: list[Number], slots: int) -> Ints:
 
 def _check_num_bits(num_bits: int) -> None:
     if num_bits > MOST_BITS:
-        raise UserError(f"codes have {num_bits} bits; paillier compares at most {MOST_BITS}")
+        raise UserError(
+            f"codes have {num_bits} bits; paillier compares at most {MOST_BITS}",
+            "setting-out-of-range",
+        )
 
 
 def _refuse_distances(owner: _Message, num_bits: int) -> NoReturn:

@@ -77,7 +77,8 @@ class PlaintextServer:
         if codes is None or codes.dtype != np.uint8 or codes.shape[1:] != (self._bytes,):
             raise BadMessageError(
                 f"Client {client} sent no codes of {8 * self._bytes} bits, uint8 (points, "
-                f"{self._bytes})."
+                f"{self._bytes}).",
+                "message-form",
             )
         return len(codes)
 

@@ -298,7 +298,10 @@ def packing(sizes: Mapping[int, int], num_bits: int) -> Packing:
     """
     check_num_bits(num_bits)
     if num_bits >= T:
-        raise UserError(f"codes have {num_bits} bits; the protocol 'rlwe' takes less than {T}")
+        raise UserError(
+            f"codes have {num_bits} bits; the protocol 'rlwe' takes less than {T}",
+            "setting-out-of-range",
+        )
     room = N // max((2, *sizes.values()))
     return Packing(2 ** (max(1, room).bit_length() - 1), num_bits)
 
@@ -565,7 +568,8 @@ class RingLWE:
         if distances.max(initial=0) > num_bits:
             raise UserError(
                 "The owner sent in step 'reveal' and the evaluator in step 'answer' numbers of a "
-                f"distance above {num_bits} bits; it must be at most that."
+                f"distance above {num_bits} bits; it must be at most that.",
+                "peer-cheated",
             )
         return np.ascontiguousarray(distances.T, dtype=np.int64)
 
