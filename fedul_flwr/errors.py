@@ -15,7 +15,7 @@ class UserError(Exception):
     Parameters
     ----------
     sentence : the message.
-    code : name of the kind of mistake, one of :data:`~fedul_flwr.error_codes.CODES`; that of the
+    code : name of the kind of mistake, one of docs/errors.md; that of the
         class by default.
     values : what the mistake is about, for programs: ``setting``, ``option`` and the like; never
         data, labels or keys.
@@ -37,7 +37,7 @@ class UserError(Exception):
     @property
     def with_code(self) -> str:
         """The sentence and its code, as the command line prints them."""
-        return f"{self} [{self.code}]"
+        return f"{self} [{self.code}]" if self.code else str(self)
 
     @classmethod
     def from_text(cls, text: str) -> Self:

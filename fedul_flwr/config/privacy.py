@@ -65,7 +65,9 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
     if settings.secure_sum == "on":
         raise UserError(
             f"{choice} secure-sum = 'off': the server adds the noise to clipped updates, and with "
-            "secure-sum = 'on' it gets none."
+            "secure-sum = 'on' it gets none.",
+            "setting-breaks-privacy",
+            setting="secure-sum",
         )
     if settings.test_prior == "sets":
         raise UserError(

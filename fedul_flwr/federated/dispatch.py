@@ -86,6 +86,11 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     @_discreetly
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
+        if client.settings.secure_sum == "on":
+            raise UserError(
+                "The server asked for a loss of this client alone, in a run with secure sums.",
+                "server-asks-too-much",
+            )
         arrays, config = _unpack(message, client)
         loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
         record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})

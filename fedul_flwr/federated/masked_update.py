@@ -139,7 +139,8 @@ class Layout:
             if not (np.abs(values) <= bound).all():
                 raise UserError(
                     f"A value of its update is not finite, or beyond {bound:g}, the range of a "
-                    "secure sum: lower the learning rate, or clip updates by max-update-norm."
+                    "secure sum: lower the learning rate, or clip updates by max-update-norm.",
+                    "update-too-large",
                 )
             parts.append(quantize(values, bound, clients, rng))
         return np.concatenate([*parts, write_numbers(numbers)])
@@ -171,11 +172,17 @@ def write_numbers(numbers: Sequence[float]) -> Words:
     [1.75, -1.0]
     """
     if len(numbers) > SLOTS:
-        raise UserError(f"An update in a secure sum has at most {SLOTS - FIRST_METRIC} metrics.")
+        raise UserError(
+            f"An update in a secure sum has at most {SLOTS - FIRST_METRIC} metrics.",
+            "message-out-of-range",
+        )
     values = np.zeros(SLOTS)
     values[: len(numbers)] = numbers
     if not (np.abs(values) < 2.0**26).all():
-        raise UserError("A number of its update is not finite, or too large for a secure sum.")
+        raise UserError(
+            "A number of its update is not finite, or too large for a secure sum.",
+            "message-out-of-range",
+        )
     steps = np.rint(values * 2.0**_FRACTION_BITS).astype(np.int64)
     return steps.view(np.uint64).view("<u2").astype(np.uint32)
 
@@ -237,7 +244,10 @@ class MaskedUpdates:
             If the run has no secure sum, or the server asks for what would show one update.
         """
         if self._settings.secure_sum != "on":
-            raise UserError("The server asked for a secure sum that this run does not have.")
+            raise UserError(
+                "The server asked for a secure sum that this run does not have.",
+                "server-asks-too-much",
+            )
         answers = {KEYS: self._keys, PEERS: self._peers, SHARES: self._shares}
         answers |= {CONFIRM: self._confirm, UNMASK: self._unmask}
         try:
@@ -301,7 +311,10 @@ class MaskedUpdates:
         if self._settings.client_weights == "uniform":
             return float(num_examples > 0)
         if not num_examples <= largest:
-            raise UserError("The server named a largest weight that is below this client's.")
+            raise UserError(
+                "The server named a largest weight that is below this client's.",
+                "server-asks-too-much",
+            )
         return num_examples / largest
 
     def _keys(self, content: Content) -> tuple[Arrays, Arrays]:
@@ -333,14 +346,19 @@ class MaskedUpdates:
         require_enough(present, self._node.min_labeled_clients if self._node.data else 3)
         largest = content.values.get(LARGEST_WEIGHT)
         if not isinstance(largest, float) or not 1 <= largest < 2.0**40:
-            raise UserError("The server sent no largest weight for a secure sum.")
+            raise UserError(
+                "The server sent no largest weight for a secure sum.", "message-incomplete"
+            )
         terms = {_SUMMANDS: np.array(len(present)), LARGEST_WEIGHT: np.array(largest)}
         return {**state, **terms}, reply
 
     def _confirm(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
         if self._identities is None:
-            raise UserError("The server asked for a signature of an owner without an identity.")
+            raise UserError(
+                "The server asked for a signature of an owner without an identity.",
+                "server-asks-too-much",
+            )
         signature = confirm(state, self._client, content.arrays, self._identities)
         return state, {SIGNATURES: signature}
 
@@ -357,7 +375,9 @@ class MaskedUpdates:
     def _stored(self) -> Arrays:
         found = self._state.ephemeral(_STORED)
         if not found:
-            raise UserError("The server asked for a secure sum that this client has not joined.")
+            raise UserError(
+                "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
+            )
         return found
 
 

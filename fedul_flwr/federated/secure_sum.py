@@ -75,7 +75,7 @@ from fedul_flwr.secure.session import (
     participants_message,
 )
 from fedul_flwr.secure.similarity import ExcludedClientsError
-from fedul_flwr.secure.update_sum import SumServer, TooFewLeftError, neighbors
+from fedul_flwr.secure.update_sum import COMPLETE, SumServer, TooFewLeftError, neighbors
 
 _ORIGIN = "Client {} sent for a secure sum"
 
@@ -149,8 +149,8 @@ class SecureSums:
         """The clients that have shared this round's masks; new sessions without who must leave."""
         present = sorted(asked)
         while True:
-            if not set(present) <= self._members.keys() or self._is_stale():
-                self._open_session()
+            if not set(present) <= self._members.keys() or self._is_stale(present):
+                self._open_session(present)
                 present = [client for client in present if client in self._members]
             server = SumServer(
                 self._session,
@@ -197,15 +197,24 @@ class SecureSums:
             self._server = server
             return sorted(answers)
 
-    def _is_stale(self) -> bool:
-        """Whether a client of the session may have come back without its keys."""
+    def _is_stale(self, present: Sequence[int]) -> bool:
+        """Whether a client of the session may have come back without its keys, or so few of a
+        sparse graph are there that they would have no neighbors."""
         now = {client.partition_id: client for client in self._registry.clients}
         moved = any(now.get(number) != client for number, client in self._members.items())
-        return self._renew or moved
+        sparse = len(self._members) > COMPLETE and 4 * len(present) < 3 * len(self._members)
+        return self._renew or moved or sparse
 
-    def _open_session(self) -> None:
-        """Exchange keys among all clients that are there."""
-        left = self._registry.present(self._registry.clients)
+    def _open_session(self, present: Sequence[int]) -> None:
+        """Exchange keys among all clients, or among those of this round if they are a part of many.
+
+        The graph of more than :data:`COMPLETE` clients is sparse: of a client's neighbors in a part
+        of them too few would be there.
+        """
+        everyone = self._registry.clients
+        if len(everyone) > COMPLETE and 4 * len(present) < 3 * len(everyone):
+            everyone = [client for client in everyone if client.partition_id in present]
+        left = self._registry.present(everyone)
         while True:
             if len(left) < FEWEST:
                 raise TooFewLeftError(

@@ -182,7 +182,9 @@ class MethodStrategy(Strategy):
         if settings.secure_sum == "on" and not cls.can_sum:
             raise UserError(
                 f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
-                "than a sum of its clients' models."
+                "than a sum of its clients' models.",
+                "method-mismatch",
+                setting="secure-sum",
             )
 
     def make_codec(self) -> UpdateCodec:

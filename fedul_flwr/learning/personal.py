@@ -155,7 +155,8 @@ def own_head(
     if not torch.allclose(features @ start.T, logits.double(), rtol=0.05, atol=0.05):
         raise UserError(
             "Setting personal = 'head': the outputs of the model's last linear layer are not its "
-            "logits; choose another model."
+            "logits; choose another model.",
+            "model-unfit",
         )
     targets, loss = torch.from_numpy(own.targets), own_loss(own)
     steps, value, before = best_steps(features, targets, start, loss, _folds(own.tuned, rng))

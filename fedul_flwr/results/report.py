@@ -365,7 +365,9 @@ def personal_rows(run: Run) -> list[dict[str, str]]:
             for row in (run.personal or {"clients": []})["clients"]
         ]
     except (KeyError, TypeError) as error:
-        raise UserError(f"{run.directory / 'personal.json'} is damaged: {error}.") from None
+        raise UserError(
+            f"{run.directory / 'personal.json'} is damaged: {error}.", "run-file-wrong"
+        ) from None
 
 
 def _filled(rows: list[dict[str, str]]) -> list[dict[str, str]]:

@@ -261,7 +261,9 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
     if settings.personal == "norm" and not tracking_layers(model):
         raise UserError(
             f"Setting personal = 'norm' needs batch norm, and model = {settings.model!r} has none: "
-            "choose 'head', or a model with batch norm, such as 'cnn2'."
+            "choose 'head', or a model with batch norm, such as 'cnn2'.",
+            "model-unfit",
+            setting="personal",
         )
     if settings.personal == "head":
         feature_layer(model)  # refuses a model without one
@@ -269,5 +271,7 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
         if kind in PARTLY_LABELED and who_has_labels(settings) == "server":
             raise UserError(
                 "Setting personal = 'head' needs labels or sets at clients, and only the server "
-                "has labels: leave it out, or choose 'norm' with a model that has batch norm."
+                "has labels: leave it out, or choose 'norm' with a model that has batch norm.",
+                "setting-needs-labels",
+                setting="personal",
             )
