@@ -156,10 +156,10 @@ def check_counts(
     cut = set_sizes > bag_size if bag_size else np.zeros(len(set_sizes), dtype=bool)
     if not certain:
         text = "its class shares are uncertain, and exact counts are needed"
-        return replace(check, reason=text, told=text, refusal="priors")
+        return replace(check, reason=text, told=text, code="class-priors-wrong")
     for wrong, subject, why, kind in (
         (cut, "set {}", f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no "
-         "exact counts", "settings"),
+         "exact counts", "setting-unfit-for-data"),
         (apart, "the class shares of set {}", "times its points are no whole numbers, and exact "
          "counts are needed", "priors"),
     ):  # fmt: skip
@@ -167,7 +167,7 @@ def check_counts(
             m = int(np.argmax(wrong))
             name = set_names[m] if set_names else str(m)
             reason, told = (f"{subject.format(repr(x))} {why}" for x in (name, str(m)))
-            return replace(check, reason=reason, told=told, refusal=kind)  # type: ignore[arg-type]
+            return replace(check, reason=reason, told=told, code=kind)
     return check
 
 

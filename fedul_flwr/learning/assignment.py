@@ -35,7 +35,7 @@ def largest_remainders(shares: Floats, size: int) -> Ints:
     """
     wanted = shares / shares.sum() * size
     # A share of 0.3 of 10 points is 3, also where rounding makes it 2.9999999999999996.
-    counts = np.floor(wanted + 1e-9).astype(np.int64)
+    counts: Ints = np.floor(wanted + 1e-9).astype(np.int64)
     first = np.argsort(-(wanted - counts), kind="stable")[: size - counts.sum()]
     counts[first] += 1
     return counts
@@ -115,7 +115,7 @@ def assign_set(log_p: Floats, shares: Floats) -> Ints:
     if len(log_p) <= EXACT_UP_TO:
         return exact_assignment(log_p, largest_remainders(shares, len(log_p)))
     plan = sinkhorn_plan(log_p, shares / shares.sum() * len(log_p))
-    return plan.argmax(axis=1).astype(np.int64)
+    return np.asarray(plan.argmax(axis=1), np.int64)
 
 
 def assign_sets(log_p: Floats, sets: Ints, shares: Floats) -> Ints:
