@@ -161,7 +161,7 @@ def check_counts(
         (cut, "set {}", f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no "
          "exact counts", "setting-unfit-for-data"),
         (apart, "the class shares of set {}", "times its points are no whole numbers, and exact "
-         "counts are needed", "priors"),
+         "counts are needed", "class-priors-wrong"),
     ):  # fmt: skip
         if wrong.any():
             m = int(np.argmax(wrong))
