@@ -11,13 +11,13 @@ from torch.nn import functional
 
 from fedul_flwr.config.method_settings import SupervisedSettings
 from fedul_flwr.data.content import Value
-from fedul_flwr.data.own_points import OwnPoints, set_aside
+from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_data import ClientData, labeled_own_points
+from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.disclosure import TRAINING, Sent
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
@@ -64,9 +64,8 @@ class LabeledData(ClientData):
     @property
     def own_points(self) -> OwnPoints:
         """The training points, and those set aside."""
-        found, chosen = self.examples, self._chosen
-        aside = LabeledPoints(found.inputs, chosen.points[self._aside], chosen.labels[self._aside])
-        return labeled_own_points(found.inputs, found.points, found, aside)
+        trained = np.delete(np.arange(len(self._chosen.points)), self._aside)
+        return labeled_own_points(self._chosen, self.examples.points, trained, self._aside)
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:

@@ -116,7 +116,7 @@ METHOD_NOTES: dict[str, MethodNote] = {
     ),
     "fedllp-pvc": MethodNote(
         "The model makes the exact class counts of each set as probable as it can.",
-        "unlabeled sets with exact class counts at clients",
+        "unlabeled sets with class shares that are exact counts, at clients",
         "Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
     ),
     "server-only": MethodNote(

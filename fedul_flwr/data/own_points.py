@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Floats, Inputs, Ints, LabeledPoints
+from fedul_flwr.data.types import Floats, Inputs, Ints, LabeledPoints, PartlyLabeledPoints
 
 ASIDE = 5
 """One label of so many is set aside; a client with fewer labels sets none aside."""
@@ -57,3 +57,22 @@ def set_aside(labeled: Ints, seed: int, client: int) -> Ints:
     """
     order = stream(seed, "personal", client).permutation(labeled)
     return np.sort(order[: len(labeled) // ASIDE])
+
+
+def labeled_own_points(
+    found: LabeledPoints | PartlyLabeledPoints, trained: Ints, labeled: Ints, aside: Ints
+) -> OwnPoints:
+    """What a personal model learns from, of a client with labels.
+
+    Parameters
+    ----------
+    found : all points of the client.
+    trained : rows of all points that the run trains on.
+    labeled, aside : positions of those with labels that it trains on, and that are set aside.
+    """
+    if not len(aside):
+        few = f"it has fewer than {ASIDE} labels" if len(labeled) else "it has no labels"
+        return OwnPoints(found.inputs, trained, missing=few)
+    kept = LabeledPoints(found.inputs, found.points[aside], found.labels[aside])
+    tuned, targets = found.points[labeled], found.labels[labeled]
+    return OwnPoints(found.inputs, trained, tuned, targets, kept)

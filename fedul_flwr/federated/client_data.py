@@ -16,7 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
-from fedul_flwr.data.own_points import ASIDE, OwnPoints, set_aside
+from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.standardize import (
@@ -34,7 +34,6 @@ from fedul_flwr.data.types import (
     Inputs,
     InputShape,
     Ints,
-    LabeledPoints,
     PartlyLabeledPoints,
     UnlabeledSets,
 )
@@ -288,22 +287,6 @@ class AnySetsData(UnlabeledSetData):
         return 1
 
 
-def labeled_own_points(
-    inputs: Inputs, points: Ints, labeled: LabeledPoints, aside: LabeledPoints
-) -> OwnPoints:
-    """What a personal model learns from, of a client with labels.
-
-    Parameters
-    ----------
-    points : rows of all points that the run trains on.
-    labeled, aside : those with labels that it trains on, and that are set aside.
-    """
-    if not len(aside.points):
-        few = f"it has fewer than {ASIDE} labels" if len(labeled.points) else "it has no labels"
-        return OwnPoints(inputs, points, missing=few)
-    return OwnPoints(inputs, points, labeled.points, labeled.labels, aside)
-
-
 class PartlyLabeledData(ClientData):
     """Points with labels for some of them."""
 
@@ -339,14 +322,8 @@ class PartlyLabeledData(ClientData):
     @property
     def own_points(self) -> OwnPoints:
         """The points that the run trains on, the labels among them, and those set aside."""
-        found, examples = self._all, self.examples
-        aside = LabeledPoints(found.inputs, found.points[self._aside], found.labels[self._aside])
-        return labeled_own_points(
-            found.inputs,
-            examples.points[~examples.new],
-            LabeledPoints(found.inputs, *(a[self.labeled] for a in (found.points, found.labels))),
-            aside,
-        )
+        trained = self.examples.points[~self.examples.new]
+        return labeled_own_points(self._all, trained, self.labeled, self._aside)
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
+from tests.support.refusals import code_of
 
 ROOT = Path(__file__).parents[2]
 TABLES = ["--experiments", str(ROOT / "experiments"), "--results", str(ROOT / "results")]
@@ -38,8 +39,8 @@ def test_given_a_wrong_value_then_the_nearest_right_one_is_suggested(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 1
-    assert result.stderr.startswith("Error: ")
-    assert result.stderr.endswith(f"; did you mean {right!r}?\n")
+    assert code_of(result.stderr)
+    assert f"; did you mean {right!r}? [" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_spl
     over = parse_overrides([str(OVERVIEW / "mnist-noniid.toml")])
     plan = make_plan(runs, over, (0, 1), 5, tmp_path)
     on_sets = {name for name, method in METHODS.items() if method.data not in PARTLY_LABELED}
-    assert {cell.config.method for cell in plan.trials} == on_sets
+    # LLP-PVC takes exact counts alone, which the drawn class shares are not.
+    assert {cell.config.method for cell in plan.trials} == on_sets - {"fedllp-pvc"}
     assert plan.split_warnings == ()
 
 

@@ -38,9 +38,11 @@ def sent_by_owners(
 ) -> tuple[bytes, list[Path]]:
     """All that they send in a run in process, and their folders."""
     folders = [place / f"ward-{client}" for client in range(CLIENTS)]
-    write = write_sets if METHODS[settings["method"]].data == "unlabeled-sets" else write_labeled
     for client, folder in enumerate(folders):
-        write(folder, seed=client)
+        if METHODS[settings["method"]].data != "unlabeled-sets":
+            write_labeled(folder, seed=client)
+        else:  # 21 points: shares of many digits, too
+            write_sets(folder, client, size=21, exact=settings["method"] == "fedllp-pvc")
 
     monkeypatch.setenv(RECORDED, str(place / "sent"))
     config = resolve({**settings, "output": str(place / "out")}, place)

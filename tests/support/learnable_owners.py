@@ -20,8 +20,13 @@ def make_images(classes: NDArray[np.int64], rng: np.random.Generator) -> NDArray
     return images.astype(np.uint8)
 
 
-def write_sets(folder: Path, seed: int, num_sets: int = 4, size: int = 20) -> None:
-    """Unlabeled sets and ``priors.csv``, with as many digits as priors of real counts have."""
+def write_sets(
+    folder: Path, seed: int, num_sets: int = 4, size: int = 20, *, exact: bool = False
+) -> None:
+    """Unlabeled sets and ``priors.csv``, with as many digits as priors of real counts have.
+
+    With ``exact`` they are the shares of the set's own points.
+    """
     rng = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     rows = [",".join(["set", *NAMES])]
@@ -29,6 +34,8 @@ def write_sets(folder: Path, seed: int, num_sets: int = 4, size: int = 20) -> No
         drawn = rng.uniform(0.1, 1, len(NAMES)) + 3 * (np.arange(len(NAMES)) == number % len(NAMES))
         priors = drawn / drawn.sum()
         classes = rng.choice(len(NAMES), size, p=priors)
+        if exact:
+            priors = np.bincount(classes, minlength=len(NAMES)) / size
         np.savez(folder / f"month-{number}.npz", images=make_images(classes, rng))
         rows.append(",".join([f"month-{number}", *map(repr, priors.tolist())]))
     (folder / "priors.csv").write_text("\n".join(rows) + "\n")
