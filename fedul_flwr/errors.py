@@ -37,7 +37,7 @@ class UserError(Exception):
     @property
     def with_code(self) -> str:
         """The sentence and its code, as the command line prints them."""
-        return f"{self} [{self.code}]"
+        return f"{self} [{self.code}]" if self.code else str(self)
 
     @classmethod
     def from_text(cls, text: str) -> Self:

@@ -130,7 +130,7 @@ def test_a_model_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Setti
     )
     assert [model.read_bytes()] == kept
     assert [line["round"] for line in metrics(model.parent)] == [1]
-    assert (model.parent / "error.txt").read_text() == f"{error.value}\n"
+    assert (model.parent / "error.txt").read_text() == f"{error.value.with_code}\n"
     assert not list(model.parent.glob(".*.part"))
     # And the run goes on from there, with what the base remembered of round 1.
     train(resolve({"resume": config.output}, Path.cwd()), 3)
