@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.identities import Identities, Purpose, read_identities
 from fedul_flwr.secure.messages import PeerError, checked_array, complain
 from fedul_flwr.secure.session import (
+    FEWEST,
     KEY_BYTES,
     NONCE,
     PARTICIPANTS,
@@ -343,7 +345,7 @@ class MaskedUpdates:
             self._identities is not None,
         )
         present = content.arrays[PARTICIPANTS]
-        require_enough(present, self._node.min_labeled_clients if self._node.data else 3)
+        require_enough(present, self._node.min_labeled_clients if self._node.data else FEWEST)
         largest = content.values.get(LARGEST_WEIGHT)
         if not isinstance(largest, float) or not 1 <= largest < 2.0**40:
             raise UserError(
@@ -365,7 +367,7 @@ class MaskedUpdates:
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
         return unmask(self._stored(), self._client, content.arrays, self._identities)
 
-    @property
+    @cached_property
     def _identities(self) -> Identities | None:
         return read_identities(self._node.identity, self._client)
 

@@ -282,7 +282,7 @@ class SecureSums:
     def _largest_weight(self) -> float:
         """A power of two that no client's number of points exceeds; it tells less than they do."""
         points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
-        return float(2 ** math.ceil(math.log2(max(1, *points, 1))))
+        return float(2 ** math.ceil(math.log2(max(1, *points))))
 
     # After training
 
