@@ -179,23 +179,23 @@ class SemiFL(LabelPlaceStrategy):
                 check_variances(answer.arrays)
 
         grid, sampled = self._round
-        asked = Content(to_arrays(model), {"round": self.record.round})
-        answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, asked), check)
-        own, count = self.trainer.batch_statistics(model)
-        records, counts = [to_record(own)], [count]
+        request = Content(to_arrays(model), {"round": self.record.round})
+        answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, request), check)
+        statistics, count = self.trainer.batch_statistics(model)
+        records, counts = [to_record(statistics)], [count]
         for client, answer in answers.items():
             if answer.arrays:
                 points = number(self.registry.answers[client.partition_id], NUM_POINTS)
                 records.append(to_record(answer.arrays))
                 counts.append(num_statistic_batches(points))
         weights, robust = np.array(counts, float), self.settings.base in ROBUST
-        found = average_buffers(records, weights, names, model, robust=robust)
-        return array_record({name: found.get(name, array) for name, array in model.items()})
+        averaged = average_buffers(records, weights, names, model, robust=robust)
+        return array_record({name: averaged.get(name, array) for name, array in model.items()})
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's state, and the server's momentum."""
-        own = {MOMENTUM + name: array for name, array in self._momentum.items()}
-        return super().state_dict() | own
+        state = {MOMENTUM + name: array for name, array in self._momentum.items()}
+        return super().state_dict() | state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
@@ -220,17 +220,17 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round, with the method's form of steps."""
-        asked = super().round(config, received)
-        return replace(asked, plan=of_method(asked.plan))
+        base = super().round(config, received)
+        return replace(base, plan=of_method(base.plan))
 
     def task(self, round: Round) -> LocalTask:
         """The points of the fix set; nothing where it is empty."""
         data, options = self.data, self.settings[SemiFLSettings]
         points = data.examples.points[arrived(data, data.unlabeled, round)]
-        found = select(self._posteriors(points, round), options.threshold)
+        selection = select(self._posteriors(points, round), options.threshold)
         # With K added where a point is sure, as the loss expects it.
-        targets = (found.labels + data.num_classes * found.sure).numpy()
-        chosen = found.chosen.nonzero()[:, 0].numpy()
+        targets = (selection.labels + data.num_classes * selection.sure).numpy()
+        chosen = selection.chosen.nonzero()[:, 0].numpy()
         loss = FixMixLoss(
             data.num_classes,
             strong_view(self.settings, from_weak=True),
@@ -240,7 +240,7 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         )
         metrics = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
         if options.learning_status:
-            metrics[MEAN_TOP] = found.mean_top
+            metrics[MEAN_TOP] = selection.mean_top
         batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
         return LocalTask(len(chosen), batches, loss, lambda: metrics, keeps_momentum=True)
 
@@ -262,8 +262,8 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         if not len(points):
             return Content()
         load_arrays(self.model, content.arrays)
-        found, _ = batch_statistics(self.model, data.examples.inputs, points, plan)
-        return Content(found)
+        statistics, _ = batch_statistics(self.model, data.examples.inputs, points, plan)
+        return Content(statistics)
 
 
 def _tells_status(settings: RunConfig) -> bool:

@@ -109,8 +109,8 @@ class FedMatchStrategy(LabelPlaceStrategy):
     @cached_property
     def helpers(self) -> HelperChoice:
         """Choice of each client's helpers."""
-        told: Mapping[str, Any] = self.setup.values
-        shape = tuple(told["model-shape"])
+        setup: Mapping[str, Any] = self.setup.values
+        shape = tuple(setup["model-shape"])
         return HelperChoice(self.settings, shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
@@ -127,16 +127,16 @@ class FedMatchStrategy(LabelPlaceStrategy):
             trained = bool(self.settings.start_from)
             model = to_arrays(arrays)
             self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)
-        known = self.codec.parts[unlabeled_part(self.codec.parts)]
-        self._counters = {n: array.numpy() for n, array in arrays.items() if n not in known}
+        current = self.codec.parts[unlabeled_part(self.codec.parts)]
+        self._counters = {n: array.numpy() for n, array in arrays.items() if n not in current}
         return super().before_round(round_number, arrays)
 
     @property
     def buffers(self) -> frozenset[str]:
         """Batch-norm statistics, which belong to psi, the part for unlabeled points."""
         last = unlabeled_part(self.codec.parts)
-        known = self.codec.parts[last]
-        return frozenset(f"{last}/{name}" for name in self.model_buffers & known.keys())
+        current = self.codec.parts[last]
+        return frozenset(f"{last}/{name}" for name in self.model_buffers & current.keys())
 
     def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
         """The parts that clients return."""
@@ -182,10 +182,10 @@ class FedMatchStrategy(LabelPlaceStrategy):
             if not stale:
                 raise  # else the model stays
         else:
-            found = to_arrays(combined)
+            arrays = to_arrays(combined)
             if self.settings.base in ROBUST and self.options.helpers:
-                self._leave_out_far_helpers(found)
-            self.codec.parts |= unflatten(found)
+                self._leave_out_far_helpers(arrays)
+            self.codec.parts |= unflatten(arrays)
         self.record.clients -= stale
         self.codec.forget_silent()
         return self.after_train(to_record(self._model(self.codec.parts))), metrics
@@ -240,8 +240,8 @@ class FedMatchStrategy(LabelPlaceStrategy):
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's state, the parts, clients' last exchanges, and embeddings."""
         parts = {PARTS + name: array for name, array in flatten(self.codec.parts).items()}
-        own = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
-        return super().state_dict() | own
+        state = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
+        return super().state_dict() | state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""

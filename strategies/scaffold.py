@@ -70,10 +70,12 @@ class Scaffold(FedAvg):
         record = to_record(self.control)
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for message in messages:
-            told = cast(ConfigRecord, message.content[CONFIG])
+            base_config = cast(ConfigRecord, message.content[CONFIG])
             used = int(self.used[self._name(message.metadata.dst_node_id)])
-            own = ConfigRecord({**told, USED_ROUND: used})
-            message.content = RecordDict({**message.content, CONTROL: record, CONFIG: own})
+            client_config = ConfigRecord({**base_config, USED_ROUND: used})
+            message.content = RecordDict(
+                {**message.content, CONTROL: record, CONFIG: client_config}
+            )
         return messages
 
     def aggregate_train(

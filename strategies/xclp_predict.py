@@ -151,14 +151,14 @@ class XCLPPredict(MethodStrategy):
             member: Content(content.arrays, {OWN_LABELS: own_labels, LAST: last})
             for member, content in rows.items()
         }
-        told = self.registry.query(grid, LABEL, contents, _check_told)
-        unopened = sum(bool(answer.values[UNOPENED]) for answer in told.values())
+        answers = self.registry.query(grid, LABEL, contents, _check_told)
+        unopened = sum(bool(answer.values[UNOPENED]) for answer in answers.values())
         if unopened:
             log(WARNING, wrong_sum(unopened))
         if own_labels:
-            self.record.clients += len(told) - unopened
+            self.record.clients += len(answers) - unopened
         if last:
-            self._told = list(told)
+            self._told = list(answers)
 
 
 def _check_told(client: ClientRef, answer: Content) -> None:

@@ -258,10 +258,10 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     >>> checked_shape([28, 28, 1])
     (28, 28, 1)
     """
-    found = tuple(shape)
-    if len(found) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in found):
+    sides = tuple(shape)
+    if len(sides) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in sides):
         raise UserError(f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).")
-    return found
+    return sides
 
 
 def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
@@ -296,11 +296,11 @@ def _settings_of(base: Strategy) -> tuple[str, dict[str, Scalar]]:
     names = {kind: name for name, kind in BASES.items() if not isinstance(kind, str)}
     name = next((names[kind] for kind in type(base).__mro__ if kind in names), "fedavg")
     kind = SECTIONS.get(name)
-    found: dict[str, Scalar] = {}
+    settings: dict[str, Scalar] = {}
     if kind is None:
         return name, {}
     for field in kind.model_fields:
         value = getattr(base, field, None)
         if isinstance(value, int | float):
-            found[f"{kind.table}.{field.replace('_', '-')}"] = value
-    return name, found
+            settings[f"{kind.table}.{field.replace('_', '-')}"] = value
+    return name, settings

@@ -156,8 +156,8 @@ class Result(TrainedModel):
 
         figures = run_figures(self._read())
         if not figures or (name and name not in figures):
-            known = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
-            raise UserError(f"The run in {self.directory} has no figure {name!r}: {known}.")
+            available = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
+            raise UserError(f"The run in {self.directory} has no figure {name!r}: {available}.")
         return shown(figures[name or next(iter(figures))])
 
     def save(self, path: str | Path) -> Path:
@@ -168,11 +168,11 @@ class Result(TrainedModel):
         UserError
             If ``path`` exists.
         """
-        place = user_path(path)
-        if place.exists():
-            raise UserError(f"{place} exists: name a new directory to save the run to.")
-        shutil.copytree(self.directory, place)
-        return place
+        target = user_path(path)
+        if target.exists():
+            raise UserError(f"{target} exists: name a new directory to save the run to.")
+        shutil.copytree(self.directory, target)
+        return target
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"

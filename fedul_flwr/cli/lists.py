@@ -81,11 +81,11 @@ def settings(
         return
     every = every_setting()
     # The name within its table is enough: num-sets is fedul.num-sets.
-    found = [note for note in every if name == note.key]
-    found = found or [note for note in every if note.key.endswith(f".{name}")]
-    if not found:
+    matching = [note for note in every if name == note.key]
+    matching = matching or [note for note in every if note.key.endswith(f".{name}")]
+    if not matching:
         raise unknown_key(name, [*(note.key for note in every), *tables])
-    for note in found:
+    for note in matching:
         _say_setting(note)
         table = note.key.rpartition(".")[0]
         owners = [method.name for method in METHODS.values() if table in method.tables]
@@ -97,12 +97,12 @@ def datasets() -> None:
     """List data sets that work by name: shape, classes, points, and what must be there."""
     from fedul_flwr.data.sources import KNOWN_DATASETS
 
-    for known in KNOWN_DATASETS:
-        _say(known.name)
-        points = f"{known.train:,} training and {known.test:,} test points"
-        _say_more(f"{known.shape}; {known.classes} classes; {points}", f"Needs {known.needs}.")
-        if known.hint:
-            _say_more(f"Goes with: -c '{known.hint}'")
+    for entry in KNOWN_DATASETS:
+        _say(entry.name)
+        points = f"{entry.train:,} training and {entry.test:,} test points"
+        _say_more(f"{entry.shape}; {entry.classes} classes; {points}", f"Needs {entry.needs}.")
+        if entry.hint:
+            _say_more(f"Goes with: -c '{entry.hint}'")
     _say("")
     _say(
         "Other data: the name of any data set on the Hugging Face hub with a train and a test "

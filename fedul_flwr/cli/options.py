@@ -103,7 +103,7 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
     UserError
         If an option has another form, or its path is not a folder.
     """
-    found = {}
+    copies = {}
     for value in options or []:
         name, sign, path = value.partition("=")
         if not (name and sign and path):
@@ -111,11 +111,11 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
                 f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist."
             )
         user_path(path)  # refuses what no folder can be called
-        place = Path(path).expanduser()
-        if not place.is_dir():
-            raise UserError(f"--dataset {value!r}: {place} is not a folder.")
-        found[name] = place
-    return found
+        folder = Path(path).expanduser()
+        if not folder.is_dir():
+            raise UserError(f"--dataset {value!r}: {folder} is not a folder.")
+        copies[name] = folder
+    return copies
 
 
 def refuse_given(options: Mapping[str, object], where: str) -> None:
@@ -131,8 +131,8 @@ def refuse_given(options: Mapping[str, object], where: str) -> None:
     UserError
         Naming the first such option.
     """
-    for option, given in options.items():
-        if given:
+    for option, value in options.items():
+        if value:
             raise UserError(f"{option} has no effect {where}.")
 
 

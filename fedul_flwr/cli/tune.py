@@ -105,8 +105,8 @@ def tune(
         refuse_given(of_table, "with --runs: leave it out")
         files = [search or experiments / FILE]
         target = _runs(runs, run_config or [], num_supernodes or 10, output, seed, device)
-    found = read_search(files, trials)
-    tasks = plan_searches(target.plans, target.rows, found, criterion, target.directory)
+    settings = read_search(files, trials)
+    tasks = plan_searches(target.plans, target.rows, settings, criterion, target.directory)
     again: dict[str, object] = {"--trials": trials, "--seed": seed or None, "--search": search}
     again |= {"--criterion": None if criterion == "validation" else criterion}
     options = [str(part) for pair in again.items() if pair[1] is not None for part in pair]
@@ -188,18 +188,18 @@ def _runs(
     from fedul_flwr.config.overrides import parse_overrides
     from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
-    place = output or Path("runs") / f"tune-{file.stem}"
+    folder = output or Path("runs") / f"tune-{file.stem}"
     shared = {"device": device, **parse_overrides(run_config)}
-    plan = make_plan(read_runs(file), shared, (seed,), num_supernodes, place)
-    given = ["--runs", str(file), *(part for text in run_config for part in ("-c", text))]
-    given += ["--num-supernodes", str(num_supernodes)]
-    kept = place / "search.json"
+    plan = make_plan(read_runs(file), shared, (seed,), num_supernodes, folder)
+    arguments = ["--runs", str(file), *(part for text in run_config for part in ("-c", text))]
+    arguments += ["--num-supernodes", str(num_supernodes)]
+    stored = folder / "search.json"
     return _Target(
         [plan],
         list(plan.rows),
-        place,
-        kept,
+        folder,
+        stored,
         file.stem,
-        ["fedul-flwr", "tune", *given],
-        ["fedul-flwr", "compare", *given, "--tuned", str(kept)],
+        ["fedul-flwr", "tune", *arguments],
+        ["fedul-flwr", "compare", *arguments, "--tuned", str(stored)],
     )

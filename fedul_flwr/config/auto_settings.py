@@ -133,8 +133,8 @@ def with_suited(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[st
         for images.
     """
     clipping = settings[DPSettings].clipping
-    missing, found = unsettled(settings), suited(size, settings.model, clipping)
-    chosen = {key: choice for key, choice in found.items() if key in missing}
+    missing, automatic = unsettled(settings), suited(size, settings.model, clipping)
+    chosen = {key: choice for key, choice in automatic.items() if key in missing}
     values = {key: choice.value for key, choice in chosen.items()}
     settings = settings.model_copy(update={k.replace("-", "_"): v for k, v in values.items()})
     settings.require_effect()

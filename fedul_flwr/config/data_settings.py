@@ -19,8 +19,8 @@ _SIDE = re.compile(r"(.+)@([1-9]\d{0,3})")
 
 def split_side(name: str) -> tuple[str, int]:
     """``NAME@SIDE`` as name and side in pixels; 0 without a side."""
-    found = _SIDE.fullmatch(name)
-    return (found[1], int(found[2])) if found else (name, 0)
+    match = _SIDE.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, 0)
 
 
 def check_features(name: str) -> None:

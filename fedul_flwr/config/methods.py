@@ -472,7 +472,7 @@ def find_method(name: str) -> Method:
             f"Setting method = {shown(name)}: must be one of {', '.join(METHODS)} "
             f"or 'package.module:NAME'{hint or '.'}"
         )
-    found = load_reference(name, "method")
-    if not isinstance(found, Method):
+    method = load_reference(name, "method")
+    if not isinstance(method, Method):
         raise UserError(f"Setting method = {name!r} is no Method of fedul_flwr.config.methods.")
-    return found
+    return method

@@ -49,9 +49,9 @@ def load_reference(reference: str, setting: str) -> Any:
     searched = _searched.get()
     if module.startswith("fedul_flwr."):
         searched = ()  # ours: nobody's folder is needed
-    for own in map(str, (module_folder(),) if searched is None else searched):
-        if own not in sys.path:
-            sys.path.append(own)  # last, so that it cannot shadow an installed module
+    for folder in map(str, (module_folder(),) if searched is None else searched):
+        if folder not in sys.path:
+            sys.path.append(folder)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(f"Setting {setting} = {reference!r}: must be 'package.module:name'.")
     with own_code(f"Setting {setting} = {reference!r}"):
@@ -110,10 +110,10 @@ def own_code(what: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        place = _last_place(error)
+        origin = _last_place(error)
         why = " ".join(str(error).split())
         raised = f"{type(error).__name__}{f': {why}' if why else ''}".rstrip(".")
-        raise UserError(f"{what} raises {raised}{place}.") from error
+        raise UserError(f"{what} raises {raised}{origin}.") from error
 
 
 def own_error(error: BaseException, what: str) -> UserError | None:
@@ -143,8 +143,8 @@ def _last_place(error: BaseException) -> str:
         return f" (line {error.lineno} of {error.filename})" if error.filename else ""
     frames = traceback.extract_tb(error.__traceback__)
     named = [frame for frame in frames if not frame.filename.startswith("<")]
-    own = [frame for frame in named if _is_own(frame.filename)] or named
-    return f" (line {own[-1].lineno} of {own[-1].filename})" if own else ""
+    ours = [frame for frame in named if _is_own(frame.filename)] or named
+    return f" (line {ours[-1].lineno} of {ours[-1].filename})" if ours else ""
 
 
 def _is_own(file: str) -> bool:

@@ -110,9 +110,9 @@ class CacheUse:
 
 def measure_cache() -> CacheUse:
     """Number and size of this user's cached data."""
-    found = list(_entries())
-    files = (file for entry in found for file in entry.rglob("*") if file.is_file())
-    data = [entry for entry in found if entry.parent.name != NETWORKS]
+    entries = list(_entries())
+    files = (file for entry in entries for file in entry.rglob("*") if file.is_file())
+    data = [entry for entry in entries if entry.parent.name != NETWORKS]
     return CacheUse(len(data), sum(file.stat().st_size for file in files))
 
 
@@ -124,13 +124,13 @@ def clear_cache() -> CacheUse:
     UserError
         If something cannot be deleted.
     """
-    found = measure_cache()
+    use = measure_cache()
     try:
         for entry in _entries():
             shutil.rmtree(entry)
     except OSError as error:
         raise UserError(f"Cannot delete {error.filename}: {error.strerror or error}.") from error
-    return found
+    return use
 
 
 def _entries() -> Iterator[Path]:

@@ -93,9 +93,9 @@ def load_unlabeled_sets(
         names = list(map(composed, class_names))
     if len(names) != num_classes:
         raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
-    told = read_told_priors(root, names)
-    sets = list(told.names)
-    collections = _find_sets(root, sets, told.file, input_shape, table)
+    priors = read_told_priors(root, names)
+    sets = list(priors.names)
+    collections = _find_sets(root, sets, priors.file, input_shape, table)
     files = [file for paths, _ in collections for file in paths]
     counts = [len(paths) for paths, _ in collections]
     key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
@@ -105,11 +105,11 @@ def load_unlabeled_sets(
         inputs=open_array(home / "inputs.npy"),
         points=np.arange(sizes.sum(), dtype=np.int64),
         sets=np.repeat(np.arange(len(sets), dtype=np.int64), sizes),
-        priors=told.posterior.means,
-        names=told.names,
-        posterior=told.posterior,
-        tolerances=told.tolerances,
-        notes=(*copy_notes(home), *told.notes),
+        priors=priors.posterior.means,
+        names=priors.names,
+        posterior=priors.posterior,
+        tolerances=priors.tolerances,
+        notes=(*copy_notes(home), *priors.notes),
     )
 
 
@@ -171,7 +171,7 @@ def open_points(
     if not root.exists():
         kinds = "an image, a folder of images, " if single else ""
         raise UserError(f"{path} does not exist; give {kinds}a {_either(tables)} file.")
-    found: Images | Table | Texts
+    points: Images | Table | Texts
     if id_column and single:
         raise UserError(
             f"--id-column {id_column!r} is for tables in .csv and .parquet files; images are named "
@@ -180,19 +180,19 @@ def open_points(
     if root.is_dir() and single:
         files = list_images(root)
         names = [file.relative_to(root).as_posix() for file in files]
-        found = file_images(str(root), files)
+        points = file_images(str(root), files)
     elif root.suffix.lower() in single:
-        names, found = [root.name], file_images(str(root), [root])
+        names, points = [root.name], file_images(str(root), [root])
     elif root.suffix.lower() in tables and root.is_file():
         if id_column:
-            names, found = read_with_ids(root, table, id_column)
+            names, points = read_with_ids(root, table, id_column)
         else:
-            found = open_file(root, shape, table)
-            names = [str(row) for row in range(len(found))]
+            points = open_file(root, shape, table)
+            names = [str(row) for row in range(len(points))]
     else:
         raise UserError(f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.")
-    refuse_empty(found)
-    return names, found
+    refuse_empty(points)
+    return names, points
 
 
 def _either(suffixes: Sequence[str]) -> str:
@@ -223,7 +223,7 @@ def _find_sets(
         if name in entries:
             raise UserError(f"The set {name!r} is both {entries[name]} and {entry}; only one may.")
         entries[name] = entry
-    found: list[tuple[list[Path], Callable[[], Images | Table | Texts]]] = []
+    readers: list[tuple[list[Path], Callable[[], Images | Table | Texts]]] = []
     for name in sets:
         if name not in entries:
             raise UserError(
@@ -233,12 +233,12 @@ def _find_sets(
         entry = entries[name]
         if entry.is_dir():
             files = list_images(entry)
-            found.append((files, partial(file_images, str(entry), files)))
+            readers.append((files, partial(file_images, str(entry), files)))
         elif entry.suffix.lower() in tables:
-            found.append(([entry], partial(open_file, entry, input_shape, options)))
+            readers.append(([entry], partial(open_file, entry, input_shape, options)))
         else:
             raise UserError(f"The set {entry} must be {_forms('', tables)}.")
-    return found
+    return readers
 
 
 def _lower_suffix(name: str, suffixes: Sequence[str]) -> str:
@@ -426,8 +426,8 @@ def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequ
 def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints:
     """Labels by the first part of each path."""
     classes = {name: k for k, name in enumerate(class_names)}
-    found = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
-    return np.array(found, dtype=np.int64)
+    labels = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
+    return np.array(labels, dtype=np.int64)
 
 
 # Files
@@ -470,15 +470,15 @@ def _read_labels(
     if not file.exists():
         return labels, ()
     rows, note = _label_rows(file)
-    places = {name: place for place, name in enumerate(names)}
-    if len(places) < len(names):
+    numbers = {name: index for index, name in enumerate(names)}
+    if len(numbers) < len(names):
         name, _ = Counter(names).most_common(1)[0]
         raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "labels")
     classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for written, label in rows:
-        name = written if written in places else _as_path(written)
-        if name not in places:
+        name = written if written in numbers else _as_path(written)
+        if name not in numbers:
             raise OwnDataError(
                 f"{file} names {written!r}, which {where} does not hold; names are paths of images "
                 "in the folder, or row numbers from 0.",
@@ -496,7 +496,7 @@ def _read_labels(
                 "classes",
             )
         named.add(name)
-        labels[places[name]] = number
+        labels[numbers[name]] = number
     return labels, (f"{file.name}: {note}",) if note else ()
 
 

@@ -81,8 +81,8 @@ def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
     return _with_notes(notes, _from_shares(file, names, plain))
 
 
-def _with_notes(notes: tuple[str, ...], told: ToldPriors) -> ToldPriors:
-    return replace(told, notes=(*notes, *told.notes))
+def _with_notes(notes: tuple[str, ...], priors: ToldPriors) -> ToldPriors:
+    return replace(priors, notes=(*notes, *priors.notes))
 
 
 def sum_tolerance(cells: list[str]) -> float:
@@ -126,10 +126,10 @@ def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> ToldPr
         if any(low != high for low, high in ends):
             low, high = np.array(ends).T
             _check_interval_sums(file, name, low, high)
-            found = Dirichlet.from_intervals(low[None], high[None])
-            rows.append(found)
+            priors = Dirichlet.from_intervals(low[None], high[None])
+            rows.append(priors)
             tolerances.append(SUM_TOLERANCE)
-            intervals.append((name, float(found.concentrations[0])))
+            intervals.append((name, float(priors.concentrations[0])))
             continue
         shares, tolerance = np.array([low for low, _ in ends]), sum_tolerance(row)
         off = abs(shares.sum() - 1)

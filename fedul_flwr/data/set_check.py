@@ -92,7 +92,7 @@ def check_sets(
     if tolerances is None:
         tolerances = np.full(num_sets, SUM_TOLERANCE)
     reason, refusal = _refusal(priors, set_sizes, set_names or numbers, least, tolerances)
-    told, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
+    stated, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
     condition, rank = np.inf, 0
     if not reason:
         singular = np.linalg.svd(priors, compute_uv=False)
@@ -102,7 +102,7 @@ def check_sets(
     warnings: list[str] = []
     if not reason and rank < num_classes:
         if strict_rank:
-            reason = told = f"its priors have rank {rank}, below {num_classes} classes"
+            reason = stated = f"its priors have rank {rank}, below {num_classes} classes"
             refusal = "rank"
         else:
             absent = [class_names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
@@ -117,7 +117,7 @@ def check_sets(
             "sets that differ more in their classes would help"
         )
     num_points = int(set_sizes.sum())
-    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), told, refusal, rank)
+    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), stated, refusal, rank)
 
 
 def _refusal(
@@ -140,8 +140,8 @@ def _refusal(
             return f"set {set_names[m]!r} has a negative or non-finite class prior", "priors"
         if abs(row.sum() - 1) > tolerances[m]:
             reason = f"the class priors of set {set_names[m]!r} do not sum to 1"
-            found = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
-            return reason + found * with_sums, "priors"
+            explained = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
+            return reason + explained * with_sums, "priors"
     if num_sets < min_sets:
         if min_sets < num_classes:
             return "it has one set, and the set of a point tells nothing if there is one", "rank"

@@ -74,8 +74,8 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
     if scenario and who_has_labels(config) != "clients":
         of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it replaces all other settings, and the seed
-        kept = ("labels.split", "labels.without-client")
-        return {key: of_table[key] for key in kept} | scenario
+        names = ("labels.split", "labels.without-client")
+        return {key: of_table[key] for key in names} | scenario
     shared = {key: getattr(config, key.replace("-", "_")) for key in SHAPING}
     if partition := SECTIONS.get(config.partition):
         shared |= _of_table(config[partition], partition)
@@ -93,8 +93,8 @@ def _of_table(values: Settings, kind: type[Settings]) -> dict[str, Scalar]:
 def _scenario(config: RunConfig) -> dict[str, Scalar]:
     """Settings about who has labels. That a method uses all labels is not a setting: its runs are
     compared with others on the same points, although these have another key here."""
-    who = who_has_labels(config)
-    return {"method.data": "fully-labeled"} if who == "all" else {"scenario.labels-at": who}
+    at = who_has_labels(config)
+    return {"method.data": "fully-labeled"} if at == "all" else {"scenario.labels-at": at}
 
 
 def _settings_class(config: RunConfig) -> type[Settings]:

@@ -112,20 +112,20 @@ def _read_node_config(text: str) -> dict[str, Any]:
     """Node config as parsed by Flower, which ignores invalid parts; here they are refused."""
     try:
         wanted = parse_overrides([text])  # first: it refuses files that Flower would wait for
-        found = dict(parse_config_args([text]))
+        values = dict(parse_config_args([text]))
     except (UserError, click.ClickException, OSError, ValueError, RecursionError):
-        found, wanted = {}, {"": text}
-    if found != wanted:
+        values, wanted = {}, {"": text}
+    if values != wanted:
         raise OwnDataError(
             f"--node-config {text!r} cannot be read: it takes key=value pairs, without spaces "
             "around = and text in quotes, or the path of a .toml file.",
             "settings",
         )
-    if not NodeConfig.parse(found).data:
+    if not NodeConfig.parse(values).data:
         raise OwnDataError(
             "Node config data is missing: it names the folder of the owner's data.", "settings"
         )
-    return found
+    return values
 
 
 def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, RunConfig]:
@@ -158,9 +158,9 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
             )
         return named_shape(settings)
     if class_names and (input_shape or settings.columns or settings.text_column):
-        told = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
+        flat = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
         same = settings.to_flat()
-        return named_shape(SharedSettings.parse(told | {key: same[key] for key in _OF_SHAPE}))
+        return named_shape(SharedSettings.parse(flat | {key: same[key] for key in _OF_SHAPE}))
     if settings.dataset in BUILT_IN or Path(settings.dataset).exists():
         return open_server_data(settings).shape
     raise UserError(

@@ -98,12 +98,12 @@ def _refuse_unknown(superlink: str) -> None:
     """Refuse a name that Flower's configuration lacks; Flower names its own defaults itself."""
     home = os.environ.get("FLWR_HOME")
     file = (Path(home) if home else Path.home() / ".flwr") / "config.toml"
-    known = read_toml(file).get("superlink", {}) if file.is_file() else {}
-    if known and superlink not in known:
-        names = ", ".join(name for name, entry in known.items() if isinstance(entry, dict))
+    allowed = read_toml(file).get("superlink", {}) if file.is_file() else {}
+    if allowed and superlink not in allowed:
+        names = ", ".join(name for name, entry in allowed.items() if isinstance(entry, dict))
         raise UserError(
             f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
-            f"{nearest(superlink, known) or '.'}"
+            f"{nearest(superlink, allowed) or '.'}"
         )
 
 

@@ -116,8 +116,8 @@ def answered(client_app: ClientApp, message: Message, context: Context) -> tuple
         trace, text = "", str(error)
         if in_one_sentence(error) is None:
             trace, text = own_trace(error), error_in_words(error)
-        found = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
-        return Message(found, reply_to=message), trace
+        failure = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
+        return Message(failure, reply_to=message), trace
 
 
 @contextmanager

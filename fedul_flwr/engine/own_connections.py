@@ -171,7 +171,9 @@ def _is_in_a_process(client: Address, server: Address) -> bool:
             connections = process.net_connections(kind="tcp")
         except (psutil.Error, OSError):
             continue
-        if any((found.laddr, found.raddr) == (client, server) for found in connections):
+        if any(
+            (connection.laddr, connection.raddr) == (client, server) for connection in connections
+        ):
             return True
     return False
 

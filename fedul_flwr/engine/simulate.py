@@ -221,23 +221,24 @@ DEFAULT_CLIENTS = 10
 """Number of simulated clients if none is given."""
 
 
-def number_of_clients(config: RunConfig, given: int | None) -> int:
-    """Number of simulated clients: that of the run to resume, else ``given``, else 10.
+def number_of_clients(config: RunConfig, number: int | None) -> int:
+    """Number of simulated clients: that of the run to resume, else ``number``, else 10.
 
     Raises
     ------
     UserError
-        If ``given`` is not the number of the run to resume.
+        If ``number`` is not the number of the run to resume.
     """
     from fedul_flwr.data.run_files.records import known_clients
 
-    known = known_clients(Path(config.resume)) if config.resume else None
-    if known is not None and given not in (None, known):
+    recorded = known_clients(Path(config.resume)) if config.resume else None
+    if recorded is not None and number not in (None, recorded):
         raise UserError(
-            f"--num-supernodes {given}: the run in {config.resume} has {known} clients, and goes "
+            f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
+            "goes "
             "on with as many: leave the option out."
         )
-    return known or given or DEFAULT_CLIENTS
+    return recorded or number or DEFAULT_CLIENTS
 
 
 def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
@@ -309,9 +310,9 @@ def simulate(
 
         print("Starting Flower's simulation …", flush=True)
         superlink = LocalSuperLink(
-            keep=keep_superlink,
+            persistent=keep_superlink,
             ray_address=ray_address,
-            place=Path(config.output).parent if ray_address else None,
+            home=Path(config.output).parent if ray_address else None,
         )
         # The check loads torch, which takes as long as the SuperLink's start.
         with ThreadPoolExecutor(1) as thread:

@@ -58,8 +58,8 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
     return "\n".join([*(f"# {line}" for line in comments), *lines]) + "\n"
 
 
-def _one(wanted: str, known: Sequence[str], noun: str) -> str:
-    found = pick(wanted, known, noun)
-    if len(found) > 1:
-        raise UserError(f"--print takes one {noun}, not {', '.join(found)}.")
-    return found[0]
+def _one(wanted: str, names: Sequence[str], noun: str) -> str:
+    picked = pick(wanted, names, noun)
+    if len(picked) > 1:
+        raise UserError(f"--print takes one {noun}, not {', '.join(picked)}.")
+    return picked[0]

@@ -53,13 +53,13 @@ class Reproduction:
 
     def missing(self, plan: Plan, rows: Sequence[str]) -> list[Trial]:
         """Trials of ``rows`` without a stored result of the same settings."""
-        known = self.file.read()
+        stored = self.file.read()
         return [
             trial
             for trial in plan.trials
             if trial.row in rows
             and (
-                (result := known.get(trial.key)) is None
+                (result := stored.get(trial.key)) is None
                 or edited(result)
                 or differences(result["settings"], trial.settings)
                 or any(changed_content(result.get("content", {}), trial.content))
@@ -135,13 +135,13 @@ class Reproduction:
         """Run trials, and return those that finished."""
         for trial in trials:
             self._prepare(trial)
-        found = run_trials(
+        results = run_trials(
             trials, lambda config, title: self.run(config, plan.num_clients, title), self.say, save
         )
-        return [result for result in found if result.status == "finished"]
+        return [result for result in results if result.status == "finished"]
 
-    def _store(self, found: Sequence[TrialResult]) -> None:
-        if finished := [result for result in found if result.status == "finished"]:
+    def _store(self, results: Sequence[TrialResult]) -> None:
+        if finished := [result for result in results if result.status == "finished"]:
             self.file.add(finished, self.device.datasets)
 
     def _prepare(self, trial: Trial) -> None:

@@ -101,7 +101,7 @@ def metrics_of(run: Run) -> dict[str, float]:
     summary = run.summary or {}
     _, errors = run.series("test_error")
     _, labeled = run.series("labeled_error")
-    found = {
+    metrics = {
         "test_error": summary.get("test_error"),
         "chosen_round": summary.get("best_round"),
         "last_test_error": summary.get("final_test_error"),
@@ -110,8 +110,8 @@ def metrics_of(run: Run) -> dict[str, float]:
         **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN)},
     }
     for source, score in ((run.labels or {}).get("sources") or {}).items():
-        found[_balanced(source)] = score.get("balanced_accuracy")
-    return {key: value for key, given in found.items() if (value := number(given)) is not None}
+        metrics[_balanced(source)] = score.get("balanced_accuracy")
+    return {key: value for key, raw in metrics.items() if (value := number(raw)) is not None}
 
 
 Status = Literal["finished", "failed", "interrupted", "to do"]
@@ -255,8 +255,8 @@ def write_reason(trial: Trial, error: Exception) -> str:
 
 def read_content(trial: Trial) -> Mapping[str, str]:
     """Digests of the user's files with which the trial's directory ran; empty if unknown."""
-    found = read_object(trial.directory / FILE) or {}
-    return {key: str(value) for key, value in found.items()}
+    content = read_object(trial.directory / FILE) or {}
+    return {key: str(value) for key, value in content.items()}
 
 
 def write_content(trial: Trial) -> None:
@@ -374,7 +374,7 @@ Save = Callable[[Sequence[TrialResult]], None]
 
 
 def run_trials(
-    trials: Sequence[Trial], simulate: Simulate, say: Say, save: Save
+    trials: Sequence[Trial], simulate: Simulate, log: Say, save: Save
 ) -> list[TrialResult]:
     """Run the trials that are not finished, whatever settings the finished ones were run with.
 
@@ -391,7 +391,7 @@ def run_trials(
     results = {trial.key: read_trial(trial) for trial in trials}
     done = {key: result for key, result in results.items() if result.status == "finished"}
     if done:
-        say(f"{len(done)} of {len(trials)} trials are finished already.")
+        log(f"{len(done)} of {len(trials)} trials are finished already.")
     seconds = {key: s for key, result in done.items() if (s := result.metric("seconds_total"))}
     save(list(results.values()))
     todo = [trial for trial in trials if trial.key not in done]
@@ -408,14 +408,14 @@ def run_trials(
             clock = time.monotonic() - began
             seconds[trial.key] = result.metric("seconds_total") or clock
             measured = "test error" if trial.trains else "error of labels"
-            say(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
+            log(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
         except (KeyboardInterrupt, HeldError):
             results[trial.key] = read_trial(trial)
             save(list(results.values()))
             raise
         except Exception as error:  # the other trials can still run
             results[trial.key] = TrialResult(trial, "failed", reason=write_reason(trial, error))
-            say(f"{trial.title} failed: {results[trial.key].reason}")
+            log(f"{trial.title} failed: {results[trial.key].reason}")
         save(list(results.values()))
     return list(results.values())
 

@@ -36,7 +36,7 @@ def user_content(config: RunConfig) -> dict[str, str]:
     counts with the user's own modules that it imports. Names of data sets, models and modules that
     are installed do not count, nor does what does not exist.
     """
-    found: dict[str, str] = {}
+    content: dict[str, str] = {}
     flat = config.to_flat()
     for key, value in flat.items():
         if key in PLACE_SETTINGS or not isinstance(value, str) or not value:
@@ -50,8 +50,8 @@ def user_content(config: RunConfig) -> dict[str, str]:
         else:
             continue
         if files:
-            found[key] = _digest(files, path if path.is_dir() else None)
-    return found
+            content[key] = _digest(files, path if path.is_dir() else None)
+    return content
 
 
 def changed_content(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:

@@ -65,13 +65,13 @@ def find_extractor(
     if is_own_function(name):
         return _own(name)
     plain, side = split_side(name)
-    place = choose_device(device)
+    chosen = choose_device(device)
     source = NetworkSource.named(plain, shown(name), open_run)
-    known = source.facts()
-    side = side or known.side
-    dtype = str(dtype_of_size(precision, known.num_weights, place))
-    identity = (plain, known.digest, str(side), dtype)
-    features = NetworkFeatures(lambda: source.found[0], side, place, precision)
+    facts = source.facts()
+    side = side or facts.side
+    dtype = str(dtype_of_size(precision, facts.num_weights, chosen))
+    identity = (plain, facts.digest, str(side), dtype)
+    features = NetworkFeatures(lambda: source.found[0], side, chosen, precision)
     return Extractor(name, identity, features)
 
 
@@ -89,14 +89,14 @@ def _own(name: str) -> Extractor:
             taken = np.asarray(points)
             if taken.dtype.kind == "S":
                 taken = np.char.decode(taken, "utf-8")
-            found = np.asarray(function(taken), dtype=np.float32)
-        if found.ndim != 2 or len(found) != len(points) or not found.shape[1]:
+            features = np.asarray(function(taken), dtype=np.float32)
+        if features.ndim != 2 or len(features) != len(points) or not features.shape[1]:
             raise UserError(
-                f"{what} returned an array of shape {found.shape} for {len(points)} points; "
+                f"{what} returned an array of shape {features.shape} for {len(points)} points; "
                 f"({len(points)}, number of features) is needed."
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(features).all():
             raise UserError(f"{what} returned a value that is not a finite number.")
-        return found
+        return features
 
     return Extractor(name, (name, version), compute)

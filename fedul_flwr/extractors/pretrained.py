@@ -124,10 +124,10 @@ class NetworkSource:
 
 def _digest(model: nn.Module) -> str:
     """Digest of a model's weights and buffers."""
-    found = sha256()
+    digest = sha256()
     for array in model.state_dict().values():
-        found.update(array.cpu().contiguous().numpy().data)
-    return found.hexdigest()
+        digest.update(array.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 class NetworkFeatures:
@@ -152,8 +152,8 @@ class NetworkFeatures:
     def _network(self) -> Network:
         """The network, prepared at the first point: features on disk need none."""
         model = fold_batch_norm(copy.deepcopy(self._load()).eval().requires_grad_(False))
-        placed = place(model, self._device, self._precision)
-        return Network(placed, self._device, self._precision)
+        network = place(model, self._device, self._precision)
+        return Network(network, self._device, self._precision)
 
     def __call__(self, points: Inputs) -> NDArray[np.float32]:
         """Features ``(n, d)`` of points ``(n, …)``."""
@@ -161,8 +161,8 @@ class NetworkFeatures:
         network = self._network
         with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
             network(network.place(resized(inputs, self._side)))
-        found: NDArray[np.float32] = seen[0].float().cpu().numpy()
-        return found
+        features: NDArray[np.float32] = seen[0].float().cpu().numpy()
+        return features
 
 
 def resized(inputs: Tensor, side: int) -> Tensor:
@@ -232,9 +232,9 @@ class _Encoder(nn.Module):
 
     def pooled(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
-        found: Any = self.net(pixel_values=self.normalized(inputs))
-        pooled: Tensor | None = getattr(found, "pooler_output", None)
-        return (found.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
+        output: Any = self.net(pixel_values=self.normalized(inputs))
+        pooled: Tensor | None = getattr(output, "pooler_output", None)
+        return (output.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """A number for each image; it means nothing."""

@@ -213,12 +213,12 @@ class MethodClient(NumPyClient, Generic[D]):
 
         keep_freed_memory()
         round, model = self.round(config, received), self.model
-        own = (
+        server_scaling = (
             self.state.load(messages.OWN_MODEL, round.number)
             if config.get(messages.OWN_MODEL)
             else {}
         )
-        load_arrays(model, own or arrays)
+        load_arrays(model, server_scaling or arrays)
         arrays.clear()
         task = self.task(round)
         if task.num_examples == 0:  # the unchanged model, with weight 0

@@ -125,15 +125,15 @@ class SetAdmission(ClientPolicy):
             log(WARNING if few else INFO, text + more * few)
             return
         priors = [self._priors(answer) for answer in answers.values()]
-        rank = stacked_rank([own.T @ own for own in priors])
+        rank = stacked_rank([prior_matrix.T @ prior_matrix for prior_matrix in priors])
         if rank < self.num_classes:
             raise UserError(
                 f"The class priors of all clients together have rank {rank}, below "
                 f"{self.num_classes} classes: no method can tell the classes apart."
             )
-        if few and (found := identifiable_directions(priors)) < self.num_classes - 1:
+        if few and (directions := identifiable_directions(priors)) < self.num_classes - 1:
             raise UserError(
-                f"The sets of all clients together determine {found} of the "
+                f"The sets of all clients together determine {directions} of the "
                 f"{self.num_classes - 1} ratios between the classes' posteriors: with "
                 "fedul.fewer-sets a client of M sets determines at most M - 1 of them."
             )
@@ -172,9 +172,9 @@ class LabeledClients(ClientPolicy):
         UserError
             If nobody has, nor the server.
         """
-        having = {part for part, told in answers.items() if number(told, "num-labeled") > 0}
-        place = self.settings[LabelPlaceSettings].labels_at
-        if not having and place == "clients":
+        having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
+        side = self.settings[LabelPlaceSettings].labels_at
+        if not having and side == "clients":
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
             raise UserError(f"{text}{advice * ('scenario' in self.settings.sections)}.")

@@ -59,10 +59,10 @@ def called(kind: str, number: int, name: str = "") -> str:
     return f"{kind} {number} ({printable(name, 64)})" if name else f"{kind} {number}"
 
 
-def about(who: str, reason: str) -> str:
-    """A sentence about ``who``; a reason that begins with its number is not told twice."""
-    number = who.partition(" (")[0]
+def about(sender: str, reason: str) -> str:
+    """A sentence about ``sender``; a reason that begins with its number is not told twice."""
+    number = sender.partition(" (")[0]
     for end in (":", " "):
         if reason.startswith(number + end):
-            return who + reason[len(number) :]
-    return f"{who}: {reason}"
+            return sender + reason[len(number) :]
+    return f"{sender}: {reason}"

@@ -76,8 +76,8 @@ class Sent:
 
     def covers(self, phase: str, record: str, name: str) -> bool:
         """Whether this entry declares the given value or array of an answer."""
-        known = any(fnmatchcase(name, pattern) for pattern in self.names)
-        return known and (phase, record) == (self.phase, self.record)
+        is_named = any(fnmatchcase(name, pattern) for pattern in self.names)
+        return is_named and (phase, record) == (self.phase, self.record)
 
 
 def disclosures(settings: RunConfig) -> list[Sent]:

@@ -108,10 +108,10 @@ def _discreetly(answer: Answer) -> Answer:
             if harmless or context.node_config.keys() <= SIMULATION_KEYS:
                 raise
             number = context.node_config.get("partition-id", 0)
-            who = f"Client {number}" if isinstance(number, int) else "A client"
-            print(f"{who}: {error}", file=sys.stderr, flush=True)
-            known = isinstance(error, OwnDataError)
-            problem = "cannot use its data or node config" if known else "failed"
+            sender = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{sender}: {error}", file=sys.stderr, flush=True)
+            is_private = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if is_private else "failed"
             # Flower sends only this text, and logs the whole chain of errors on the device. The
             # server says which client it comes from.
             raise UserError(f"The client {problem}; its own log says why.") from error

@@ -67,8 +67,8 @@ def refuse_unwritable(path: Path) -> None:
     """Raise an OwnDataError if the log cannot be written; it is not created."""
     try:
         refuse_strange(path)
-        place = path if path.exists() else path.parent
-        if not os.access(place, os.W_OK):
+        target = path if path.exists() else path.parent
+        if not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -104,8 +104,8 @@ def _asked(message: Message, context: Context) -> tuple[dict[str, object], dict[
     """
     config = dict(message.content.config_records.get(CONFIG) or {})
     kind = phase_of(message) or message.metadata.message_type
-    told = ClientState(context.state).values(SETUP).get(SETTINGS)
-    text = config.get(SETTINGS) if kind == SETUP else told
+    settings = ClientState(context.state).values(SETUP).get(SETTINGS)
+    text = config.get(SETTINGS) if kind == SETUP else settings
     flat: dict[str, Any] = {} if text else dict(context.run_config)
     with contextlib.suppress(ValueError, TypeError):  # the client refuses what cannot be read
         flat = flat or dict(json.loads(str(text)))

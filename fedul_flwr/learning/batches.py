@@ -255,12 +255,12 @@ def matching_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         if len(labeled):
-            known = epoch_order(len(labeled), plan.batch_size, rng)
-            unknown = _beside(len(others), len(known), unlabeled_size, rng)
+            of_labeled = epoch_order(len(labeled), plan.batch_size, rng)
+            unknown = _beside(len(others), len(of_labeled), unlabeled_size, rng)
         else:
             unknown = epoch_order(len(others), unlabeled_size or plan.batch_size, rng)
-            known = [labeled] * len(unknown)
-        for seen, unseen in zip(known, unknown, strict=True):
+            of_labeled = [labeled] * len(unknown)
+        for seen, unseen in zip(of_labeled, unknown, strict=True):
             chosen = np.concatenate([labeled[seen], others[unseen]])
             inputs = to_input(gather(stored, points[chosen]))
             if len(seen):

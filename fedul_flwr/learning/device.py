@@ -140,8 +140,8 @@ def dtype_of_size(precision: str, size: int, device: torch.device) -> torch.dtyp
     if precision == "auto":
         large = size >= LARGE_MODEL
         return torch.bfloat16 if large and fast_bfloat16(device) else torch.float32
-    found: torch.dtype = getattr(torch, precision)
-    return found
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
 
 
 def autocast(
@@ -249,9 +249,9 @@ def idle_taps(size: int, taps: int, stride: int, padding: int, dilation: int) ->
     size : pixels of the image, >= 1.
     taps, stride, padding, dilation : of the kernel, as ``torch.nn.Conv2d`` means them.
     """
-    places = (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+    outputs = (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
     return tuple(
         tap
         for tap in range(taps)
-        if not any(0 <= at * stride + tap * dilation - padding < size for at in range(places))
+        if not any(0 <= at * stride + tap * dilation - padding < size for at in range(outputs))
     )

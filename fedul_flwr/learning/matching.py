@@ -114,8 +114,8 @@ def annealed_cross_entropy(threshold: float) -> Loss:
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:
         losses = functional.cross_entropy(logits, labels, reduction="none")
-        kept = losses.detach().neg().exp() <= threshold
-        return (losses * kept).sum() / kept.sum().clamp(min=1)
+        mask = losses.detach().neg().exp() <= threshold
+        return (losses * mask).sum() / mask.sum().clamp(min=1)
 
     return loss
 
@@ -181,5 +181,5 @@ def _worth_a_pass(model: nn.Module, sure: Tensor) -> Tensor:
     """
     if has_batch_norm(model):
         sure = torch.ones_like(sure)
-    found = sure.nonzero()[:, 0]
-    return found if len(found) else sure.new_zeros(1, dtype=torch.int64)
+    indices = sure.nonzero()[:, 0]
+    return indices if len(indices) else sure.new_zeros(1, dtype=torch.int64)

@@ -43,9 +43,9 @@ def corrected_target(local: Tensor, received: Tensor, threshold: float) -> tuple
     share = torch.exp(-SENSITIVITY * difference).clamp(min=_LEAST)
     sure = top >= threshold
     share = torch.where(sure, share, torch.zeros_like(share))[:, None]
-    own = functional.one_hot(of_local, local.shape[1])
+    local_one_hot = functional.one_hot(of_local, local.shape[1])
     others = functional.one_hot(of_received, local.shape[1])
-    return share * own + (1 - share) * others, sure | (other_top >= threshold)
+    return share * local_one_hot + (1 - share) * others, sure | (other_top >= threshold)
 
 
 @dataclass(frozen=True)

@@ -82,14 +82,14 @@ class GraphPoints:
         """``(n,)``, their rows of ``examples.inputs``."""
         return self.examples.points[self.positions]
 
-    def of_unlabeled(self, found: Propagated) -> Propagated:
+    def of_unlabeled(self, propagated: Propagated) -> Propagated:
         """Restrict a result for these points to the client's unlabeled training points.
 
         A training point outside of the graph has no label.
         """
         count = len(self.examples.points)
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
-        labels[self.positions], confidence[self.positions] = found
+        labels[self.positions], confidence[self.positions] = propagated
         unlabeled = self.examples.unlabeled
         return Propagated(labels[unlabeled], confidence[unlabeled])
 
@@ -210,9 +210,9 @@ class PropagationClient:
         scores = scores_of(rows, class_scaling=self._options.is_scaled)
         if self._options.reweigh:
             scores = reweigh_by_prior(scores)
-        count, asked = len(self._labels), stored[ASKED]
+        count, missing = len(self._labels), stored[ASKED]
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
-        labels[asked], confidence[asked] = labels_from_scores(scores)
+        labels[missing], confidence[missing] = labels_from_scores(scores)
         return Propagated(labels, confidence)
 
     def _compare(self, content: Content) -> Content:
@@ -243,9 +243,9 @@ class PropagationClient:
             return encode(stored.pop(FEATURES), seed, self._options.num_bits)
 
         task = self._task(content, stored[PRESENT], codes)
-        own, answer = self._backend.respond(below(BACKEND, stored), message, task)
-        kept = {name: stored[name] for name in (PRESENT, FEATURES) if name in stored}
-        self._store_arrays(kept, own)
+        to_store, answer = self._backend.respond(below(BACKEND, stored), message, task)
+        rest = {name: stored[name] for name in (PRESENT, FEATURES) if name in stored}
+        self._store_arrays(rest, to_store)
         return Content(arrays={**answer, **reply})
 
     def _sum(self, content: Content) -> Content:
@@ -280,10 +280,10 @@ class PropagationClient:
         )
         mask = pair_masks(keys, self._client, part.shape)
         share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
-        asked = stored[PRESENT] & (labels == UNLABELED)
+        is_missing = stored[PRESENT] & (labels == UNLABELED)
         words = check_words(keys, self._num_classes)
-        kept = {PRESENT: stored[PRESENT], ASKED: asked, KEPT: share.kept, CHECKS: words}
-        self._store_arrays(kept, backends)
+        to_store = {PRESENT: stored[PRESENT], ASKED: is_missing, KEPT: share.kept, CHECKS: words}
+        self._store_arrays(to_store, backends)
         row = check_row(words, self._client, keys)
         return Content(arrays={SENT: np.concatenate([row, share.sent])})
 
@@ -324,17 +324,17 @@ class PropagationClient:
             raise UserError(f"{self._name} has no part in the propagation that it is asked about.")
         return stored
 
-    def _store_arrays(self, own: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
+    def _store_arrays(self, arrays: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
         of_backend = {BACKEND + name: array for name, array in backend.items()}
-        self._store.set_ephemeral(STORED, own | of_backend)
+        self._store.set_ephemeral(STORED, arrays | of_backend)
 
 
 def _counts(content: Content, key: str) -> list[int]:
     """Integers that are not negative, one for each participant of a sum."""
-    found = content.values.get(key)
-    if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
+    counts = content.values.get(key)
+    if not isinstance(counts, list) or not all(isinstance(n, int) and n >= 0 for n in counts):
         raise UserError(f"The server sent no valid {key!r} with the sum of labels.")
-    return cast(list[int], found)
+    return cast(list[int], counts)
 
 
 def _no_codes(seed: bytes) -> Bytes:

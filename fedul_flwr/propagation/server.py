@@ -233,8 +233,8 @@ class LabelPropagation(Generic[ClientT]):
                 )
                 for client, message in messages.items()
             }
-            found = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
-            answers = {member.partition_id: answer.arrays for member, answer in found.items()}
+            compared = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
+            answers = {member.partition_id: answer.arrays for member, answer in compared.items()}
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
@@ -266,22 +266,22 @@ class LabelPropagation(Generic[ClientT]):
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
             clients = [member.partition_id for member in left]
-            found = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
+            influences = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
                 member: Content(
-                    arrays={COLUMNS: found.columns[member.partition_id]},
+                    arrays={COLUMNS: influences.columns[member.partition_id]},
                     values={
                         ROUND: self._round,
                         ATTEMPT: self._attempt,
                         PARTICIPANTS: clients,
-                        UNLABELED_POINTS: list(found.unlabeled.values()),
+                        UNLABELED_POINTS: list(influences.unlabeled.values()),
                         WITHHELD: member.partition_id == withheld,
                     },
                 )
                 for member in left
             }
             self._attempt += 1
-            rows = found.rows()
+            rows = influences.rows()
             answers = self._ask(SUM, contents, partial(self._check_share, rows))
             if len(answers) < len(left):
                 left = [member for member in left if member in answers]
@@ -332,8 +332,10 @@ class LabelPropagation(Generic[ClientT]):
         size = server.check(client, answer.arrays)
         if size > self._announced[client]:
             raise BadMessageError(f"Client {client} sent more points than it announced.")
-        found = answer.arrays.get(LABELED)
-        if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
+        is_labeled = answer.arrays.get(LABELED)
+        if first and (
+            is_labeled is None or is_labeled.dtype != np.bool_ or is_labeled.shape != (size,)
+        ):
             raise BadMessageError(
                 f"Client {client} did not say which of its {size} points it knows."
             )

@@ -131,13 +131,13 @@ def _measures(summary: Mapping[str, Any]) -> list[str]:
     points = summary.get("measures", {}).get("best", {}).get("points")
     if error is None:
         return ["Not measured: the server had no labeled test data."]
-    found = measure_cells({**summary, "error": error})
-    found["error (%)"] += _spread(error, points)
+    cells = measure_cells({**summary, "error": error})
+    cells["error (%)"] += _spread(error, points)
     if summary.get("validation_error") is not None:
-        found["validation error (%)"] = f"{summary['validation_error']:.2f}"
-    known = ((name, value) for name, value in found.items() if value != NONE)
+        cells["validation error (%)"] = f"{summary['validation_error']:.2f}"
+    present = ((name, value) for name, value in cells.items() if value != NONE)
     of = f"On {points} test points" if points else "On the server's test points"
-    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(known)]
+    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(present)]
 
 
 def _spread(error: float, points: int | None) -> str:
@@ -182,8 +182,8 @@ def _software(directory: Path) -> str:
     environment = read_object(directory / ENVIRONMENT) or {}
     versions = environment.get("versions", {})
     packages = ("fedul-flwr", "flwr", "torch")
-    known = [f"{name} {versions[name]}" for name in packages if name in versions]
-    return ", ".join([*known, f"Python {environment.get('python', 'unknown')}"])
+    present = [f"{name} {versions[name]}" for name in packages if name in versions]
+    return ", ".join([*present, f"Python {environment.get('python', 'unknown')}"])
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> Iterator[str]:

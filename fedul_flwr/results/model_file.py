@@ -64,9 +64,9 @@ def pack(run: Path, output: Path | None = None) -> Path:
                 f"The model in {run} cannot be packed: {key} = {settings[key]!r} is on this "
                 "machine alone."
             )
-    place = output or run / NAME
-    if place.is_dir():
-        raise UserError(f"Cannot write {place}: it is a directory.")
+    target = output or run / NAME
+    if target.is_dir():
+        raise UserError(f"Cannot write {target}: it is a directory.")
     about = {key: data.get(key) for key in _DATA} | {"test_prior": summary.get("test_prior")}
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",
@@ -87,8 +87,8 @@ def pack(run: Path, output: Path | None = None) -> Path:
             ):
                 shutil.copyfileobj(source, copy)
 
-    replace_file(place, write)
-    return place
+    replace_file(target, write)
+    return target
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -110,11 +110,11 @@ def unpacked(file: Path) -> Iterator[Path]:
         too large.
     """
     with tempfile.TemporaryDirectory(prefix="fedul-model-") as name:
-        place = Path(name)
+        path = Path(name)
         try:
             with zipfile.ZipFile(regular_file(file)) as archive:
                 for entry in _entries(archive, file):
-                    with archive.open(entry) as source, (place / entry.filename).open("wb") as copy:
+                    with archive.open(entry) as source, (path / entry.filename).open("wb") as copy:
                         shutil.copyfileobj(source, copy)
         except (
             zipfile.BadZipFile,
@@ -127,7 +127,7 @@ def unpacked(file: Path) -> Iterator[Path]:
                 f"{file} cannot be read as a model that fedul-flwr pack wrote: {reason(error)}."
             ) from error
         try:
-            yield place
+            yield path
         except UserError as error:
             error.args = (str(error).replace(name, str(file)),)
             raise
@@ -138,10 +138,10 @@ def _entries(archive: zipfile.ZipFile, file: Path) -> list[zipfile.ZipInfo]:
 
     A zip archive's reader yields no more bytes than an entry announces.
     """
-    found = archive.infolist()
-    names = [entry.filename for entry in found]
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
     allowed = (*_TEXTS, BEST_MODEL)
-    for entry in found:
+    for entry in entries:
         if entry.filename not in allowed or names.count(entry.filename) > 1:
             raise UserError(
                 f"{file} is no model that fedul-flwr pack wrote: it holds "
@@ -159,4 +159,4 @@ def _entries(archive: zipfile.ZipFile, file: Path) -> list[zipfile.ZipInfo]:
     for name in (CONFIG, BEST_MODEL):
         if name not in names:
             raise UserError(f"{file} is no model that fedul-flwr pack wrote: it holds no {name}.")
-    return found
+    return entries

@@ -56,8 +56,8 @@ class LabelingStrategy(MethodStrategy):
 
 def needs_model(settings: RunConfig) -> bool:
     """Whether the run's method trains nothing and yet needs the weights of a model."""
-    found = load_reference(find_method(settings.method).strategy, "method")
-    return not find_method(settings.method).trains and bool(found.needs_model(settings))
+    strategy = load_reference(find_method(settings.method).strategy, "method")
+    return not find_method(settings.method).trains and bool(strategy.needs_model(settings))
 
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
@@ -99,8 +99,8 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     warnings = []
     if XCLP in scores.get("sources", {}) and "confusion" in scores["sources"][XCLP]:
         matrix = np.asarray(scores["sources"][XCLP]["confusion"])
-        found = one_class_warning(matrix, names, "Propagation across clients", "scored points")
-        warnings = [found] if found else []
+        text = one_class_warning(matrix, names, "Propagation across clients", "scored points")
+        warnings = [text] if text else []
     for warning in warnings:
         log(WARNING, "%s", warning)
     seconds = time.time() - began

@@ -68,10 +68,10 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     elif standardized == "owner" or (saved.get("features") and standardized == "federation"):
         implied["standardize"] = standardized  # no file of columns can say means of features
     for key, value in implied.items():
-        given = overrides.get(key, value)
+        chosen = overrides.get(key, value)
         if key == "start-from":
-            given = str(user_path(given))
-        if given != value:
+            chosen = str(user_path(chosen))
+        if chosen != value:
             raise UserError(
                 f"Setting {key} = {overrides[key]!r} contradicts --model, "
                 f"which means {value!r}: leave one of them out."
@@ -193,14 +193,14 @@ def _labeled_points(
     """Labeled training points whose error is also measured, if settings ask for it."""
     if not settings.measure_forgetting:
         return None
-    known = of_server or data.given()
-    if known is None or data.source is None:
+    labeled = of_server or data.labeled_by_owners()
+    if labeled is None or data.source is None:
         raise UserError(
             f"Setting measure-forgetting = true: nobody knows the labels that method "
             f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
             "and for methods that train at the server, with a data set there."
         )
-    return known
+    return labeled
 
 
 def _refuse_bad_references(settings: RunConfig) -> None:

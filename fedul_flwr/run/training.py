@@ -114,7 +114,7 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
         raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
     done = int(line["round"])
     arrays = _fitting(directory, arrays, dump_arrays(model))
-    lines = [known for known in recorder.lines if known["round"] <= done]
+    lines = [stored for stored in recorder.lines if stored["round"] <= done]
     _check_lines(directory, lines, done)
     state = directory.load_state(done)
     if has_state and not state:
@@ -166,8 +166,8 @@ def _check_lines(directory: store.RunDirectory, lines: list[dict[str, Any]], don
 
 def _is_line(line: Mapping[str, Any]) -> bool:
     numbers = [line.get(key) for key in _EVERY_LINE]
-    known = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
-    return known and isinstance(line["round"], int) and line["round"] >= 1
+    are_numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
+    return are_numbers and isinstance(line["round"], int) and line["round"] >= 1
 
 
 def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
@@ -222,8 +222,8 @@ def train(
     )
     strategy.load_state_dict(start.state)
     strategy.columns.on_scaling = keep_scaling(directory, data, scaling, settings.missing)
-    if settings.standardize == "owner" and (own := _scaling_of_server(data, of_server)):
-        write_scaling(directory, data, own())
+    if settings.standardize == "owner" and (server_scaling := _scaling_of_server(data, of_server)):
+        write_scaling(directory, data, server_scaling())
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
@@ -277,7 +277,7 @@ def _after_round(
 
     reached = time.time()
     before_model = ArrayRecord()
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal reached, before_model
@@ -312,9 +312,9 @@ def _after_round(
             line["update_norm"] = _weights_change(before_model, arrays, strategy.model_buffers)
             before_model = arrays
         for key, text in training_warnings([line]).items():
-            if key not in said and key != "confident_share":
+            if key not in shown and key != "confident_share":
                 log(WARNING, "%s", text)
-                said.add(key)
+                shown.add(key)
         recorder.record(
             line,
             to_arrays(arrays),

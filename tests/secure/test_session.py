@@ -55,7 +55,7 @@ TOLD = participants_message(ANSWERS, POINTS)
 def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> Session:
     purpose = Purpose("propagation", 8, ROUND, SERVERS)
     options = {"private": KEYS[own], "purpose": purpose, "identities": None, **other}
-    return join(own, told=told, num_points=POINTS[own], **options)
+    return join(own, message=told, num_points=POINTS[own], **options)
 
 
 def roots_of(own: int, nonce: bytes = SERVERS) -> Mapping[str, NDArray[Any]]:

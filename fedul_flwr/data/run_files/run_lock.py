@@ -145,8 +145,8 @@ def _is_still(file: Path, then: os.stat_result) -> bool:
 
 def _holder(folder: Path, role: Role) -> _Holder | None:
     try:
-        found = read_object(folder / f"{role}.json") or {}
-        return _Holder(**{name: found[name] for name in _Holder.__dataclass_fields__})
+        holder = read_object(folder / f"{role}.json") or {}
+        return _Holder(**{name: holder[name] for name in _Holder.__dataclass_fields__})
     except (UserError, KeyError):
         return None
 

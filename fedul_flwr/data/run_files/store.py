@@ -83,7 +83,7 @@ def git_commit() -> str | None:
 @cache  # what this process has imported stays as it was
 def _describe_commit(root: Path) -> str | None:
     try:
-        found = subprocess.run(
+        result = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             cwd=root,
             capture_output=True,
@@ -93,7 +93,7 @@ def _describe_commit(root: Path) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return result.stdout.strip()
 
 
 NamedArrays = Mapping[str, NDArray[Any]]
@@ -250,13 +250,13 @@ class RunDirectory:
         Clients may write at the same time.
         """
         versions: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
-        kept = "*/*-*.safetensors"
-        for path in (*self.clients.glob(kept), *self.held.glob(kept)):
+        pattern = "*/*-*.safetensors"
+        for path in (*self.clients.glob(pattern), *self.held.glob(pattern)):
             name, _, number = path.stem.rpartition("-")
             if int(number) <= round_number:
                 versions.setdefault((path.parent, name), []).append((int(number), path))
-        for known in versions.values():
-            for _, path in sorted(known)[:-1]:
+        for version in versions.values():
+            for _, path in sorted(version)[:-1]:
                 path.unlink(missing_ok=True)
 
     def forget_clients(self) -> None:
