@@ -167,12 +167,14 @@ class Phase:
     """Answers of an extra phase by node id, and reasons of failure for all other nodes.
 
     Reasons are printable text: ``failures`` of nodes that did not
-    answer or reported an error, ``refusals`` of those whose answer is not what it must be.
+    answer or reported an error, ``refusals`` of those whose answer is not what it must be. Of the
+    failures, ``unavailable`` are nodes that the SuperLink has lost; they may come back.
     """
 
     answers: dict[int, Content] = field(default_factory=dict)
     failures: dict[int, str] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
+    unavailable: set[int] = field(default_factory=set)
     bytes_down: int = 0
     bytes_up: int = 0
 
@@ -219,6 +221,8 @@ def run_phase(
             continue  # the first reply counts
         if reply.has_error():
             phase.failures[node] = failure_reason(reply, node)
+            if reply.error.code == ErrorCode.NODE_UNAVAILABLE:
+                phase.unavailable.add(node)
             continue
         phase.bytes_up += payload_bytes(reply.content)
         try:

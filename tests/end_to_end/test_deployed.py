@@ -139,10 +139,6 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     # The server app of the dead SuperLink holds the run until the new one tells it to go.
     wait_until(lambda: is_free(tmp_path / "there"), PATIENCE, "the end of the server app")
     said = two_owners.wait(two_owners.submit(text({"resume": str(tmp_path / "there")}), app))
-    for _ in range(4):  # on a busy machine SuperNodes need longer to find it than the server app
-        if "Node Unavailable" in said:
-            again = two_owners.submit(text({"resume": str(tmp_path / "there")}), app)
-            said = two_owners.wait(again)
     here = in_process(settings, owners, tmp_path / "here")
     assert metrics(tmp_path / "there") == metrics(here), said
     for name, array in last_model(here).items():

@@ -40,6 +40,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
         forgets: Any = (),
         fails: Any = (),
         silent: Any = (),
+        lost: Any = (),
         registered: Any = (),
         **options: Any,
     ) -> tuple[Path, Flock]:
@@ -56,6 +57,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
                     forgets=forgets,
                     fails=fails,
                     silent=silent,
+                    lost=lost,
                     registered=registered,
                 )
             )
@@ -255,6 +257,21 @@ def test_a_run_begins_where_the_first_nodes_hang(
     assert "Node 1001 does not say who it is: no answer" in caplog.text
     # Node 0 is heard again before round 2, as a newcomer; node 1 is silent then too.
     assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
+
+
+def test_given_a_node_that_the_superlink_has_lost_when_a_run_begins_then_it_is_asked_again(
+    run: Run,
+) -> None:
+    directory, flock = run(lost=[(2, 2)], **{"connect-timeout": 60.0})
+    assert flock.heard[1][:6] == [*(("describe", node) for node in ALL), *[("describe", 2)] * 2]
+    assert counts(directory) == [(4, 0)] * 4
+
+
+def test_given_a_lost_node_when_it_does_not_return_within_connect_timeout_then_the_run_ends(
+    run: Run,
+) -> None:
+    with pytest.raises(UserError, match=r'^Node 1002: it says "lost"$'):
+        run(lost=[(2, 99)])
 
 
 def test_with_stop_a_first_node_that_hangs_ends_the_run(run: Run) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Message, RecordDict
+from flwr.common.constant import ErrorCode
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
@@ -42,6 +43,7 @@ class Flock(SampledGrid):
     forgets : ``(round, node)``: the node has lost its memory since the round before.
     fails : ``(round, node)``: its reply to training is an error.
     silent : ``(round, node)``: it hears what it is sent, and says nothing.
+    lost : ``(node, times)``: the SuperLink has lost it, and says so of its first messages.
     registered : nodes with a name at the SuperLink.
     heard : ``(phase or "train", node)`` of every message, in order, and by round.
     bounds : seconds that replies were waited for, by round and phase.
@@ -58,12 +60,14 @@ class Flock(SampledGrid):
         forgets: Collection[tuple[int, int]] = (),
         fails: Collection[tuple[int, int]] = (),
         silent: Collection[tuple[int, int]] = (),
+        lost: Collection[tuple[int, int]] = (),
         registered: Collection[int] = (),
     ) -> None:
         super().__init__(grid, [])
         assert isinstance(grid, InProcessGrid)
         self._inner, self._there, self._forgets, self._fails = grid, there, forgets, fails
         self._silent, self._registered = silent, registered
+        self._lost = dict(lost)
         self.round = 1
         self.heard: dict[int, list[tuple[str, int]]] = {}
         self.bounds: dict[tuple[int, str], float | None] = {}
@@ -104,6 +108,9 @@ class Flock(SampledGrid):
             if (self.round, node) in self._silent:
                 continue
             replies += self._inner.send_and_receive([message], timeout=timeout)
+            if self._lost.get(node):
+                self._lost[node] -= 1
+                replies[-1] = as_error(replies[-1], "lost", ErrorCode.NODE_UNAVAILABLE)
             if self._name(message) == "train" and (self.round, node) in self._fails:
                 replies[-1] = as_error(replies[-1], "no connection")
         if sent and self._name(sent[0]) == "train":

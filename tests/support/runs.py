@@ -130,8 +130,10 @@ def is_train(replies: list[Message]) -> bool:
     return bool(replies) and replies[0].metadata.message_type == "train"
 
 
-def as_error(reply: Message, reason: str) -> Message:
-    """The reply a node gives whose client raised."""
-    error = Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=reply)
+def as_error(
+    reply: Message, reason: str, code: int = ErrorCode.CLIENT_APP_RAISED_EXCEPTION
+) -> Message:
+    """The reply a node gives whose client raised, or an error of another ``code``."""
+    error = Message(Error(code, reason), reply_to=reply)
     error.metadata.__dict__["_src_node_id"] = reply.metadata.src_node_id
     return error
