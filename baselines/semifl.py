@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.config.method_settings import LabelPlaceSettings, SemiFLSettings
+from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
@@ -37,7 +37,7 @@ from fedul_flwr.federated.disclosure import (
     Sent,
     only_when,
 )
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
@@ -99,7 +99,7 @@ class StatusCodec(UpdateCodec):
             raise BadMessageError(f"its {MEAN_TOP} is no number from 0 to 1")
 
 
-class SemiFL(LabelPlaceStrategy):
+class SemiFL(LabelSourceStrategy):
     """The base strategy on clients with sure points, then training at the server.
 
     The server's momentum lives on between rounds. Statistics of batch norm are those of the
@@ -116,7 +116,7 @@ class SemiFL(LabelPlaceStrategy):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse labels at clients, and bases that do not go with momentum that lives on."""
-        if settings[LabelPlaceSettings].labels_at == "clients":
+        if settings[LabelSourceSettings].labels_at == "clients":
             raise UserError(
                 f"Method {settings.method!r} learns from labels at the server: set "
                 "scenario.labels-at = 'server'."
@@ -242,7 +242,7 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         if options.learning_status:
             metrics[MEAN_TOP] = selection.mean_top
         batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
-        return LocalTask(len(chosen), batches, loss, lambda: metrics, keeps_momentum=True)
+        return LocalTask(len(chosen), batches, loss, lambda: metrics, stores_momentum=True)
 
     def _posteriors(self, points: Ints, round: Round) -> Tensor:
         """``(n, K)``, the received model's posteriors of a weak view of each point."""
@@ -266,14 +266,14 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         return Content(statistics)
 
 
-def _tells_status(settings: RunConfig) -> bool:
+def _sends_status(settings: RunConfig) -> bool:
     return settings[SemiFLSettings].learning_status
 
 
 DISCLOSURES = (
     *PSEUDO_LABELED,
     *only_when(
-        _tells_status,
+        _sends_status,
         (Sent(TRAIN, (MEAN_TOP,), "how sure the model is of its points", METRICS, EVERY_ROUND),),
     ),
     Sent(

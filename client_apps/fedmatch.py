@@ -32,7 +32,7 @@ from fedul_flwr.federated.disclosure import (
 )
 from fedul_flwr.federated.messages import BASE_ROUND, HELD, HELPERS, METRICS, STALE
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.learning.device import keep_freed_memory, place, release_freed_memory
+from fedul_flwr.learning.device import place, release_freed_memory, retain_freed_memory
 from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
@@ -144,7 +144,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
     ) -> Update:
         """One round of local training from the parts in ``received``."""
         del arrays  # empty, see array_names
-        keep_freed_memory()
+        retain_freed_memory()
         start = self._held(int(config[BASE_ROUND]), int(config["server-round"]))
         if start is None:
             return Update({}, 0, _metrics(stale=1))

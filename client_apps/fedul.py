@@ -38,7 +38,7 @@ def _prior_of_sets(settings: RunConfig) -> bool:
     return settings.test_prior == "sets"
 
 
-def _holds_out(settings: RunConfig) -> bool:
+def _has_heldout(settings: RunConfig) -> bool:
     return settings.selection == "heldout"
 
 
@@ -54,7 +54,7 @@ DISCLOSURES = (
         "loss on points it held out, and their number",
         METRICS,
         "every round that is evaluated",
-        when=_holds_out,
+        when=_has_heldout,
     ),
 )
 """Sent by a client of FedUL."""
@@ -162,7 +162,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
         sets = self.data.sets
         mask = np.zeros(len(sets.points), dtype=bool)
-        if _holds_out(self.settings):
+        if _has_heldout(self.settings):
             # Hold out points, not entries of sets: sets may share points, and a point must be held
             # out of all of them. All points have the same chance, so that the expected class
             # proportions of every set, and so the transition, do not change.

@@ -35,7 +35,7 @@ from fedul_flwr.propagation.client import (
     end_propagation,
     end_propagations,
 )
-from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
+from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.secure.rowsums import WrongSumError
 
 DISCLOSURES = (
@@ -94,7 +94,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
             except WrongSumError:  # somebody's part of the sum: there are no labels to write
                 end_propagations(self.state)
                 return Content(values={UNOPENED: True})
-            self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, propagated)
+            self._write(XCLP if content.values[PREVIOUS_LABELS] else LEFT_OUT, propagated)
             if content.values[LAST]:
                 end_propagations(self.state)
             return Content(values={UNOPENED: False})

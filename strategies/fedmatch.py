@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config.auto_settings import unsettled
+from fedul_flwr.config.auto_settings import unresolved
 from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.store import RunDirectory
@@ -23,7 +23,7 @@ from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.codec import ClientModelCache, PartsCodec, is_stale
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import (
@@ -52,7 +52,7 @@ UNFIT_BASES = ("scaffold", "fednova", "local")
 """Bases that depend on local training, and so need a whole model."""
 
 
-class FedMatchStrategy(LabelPlaceStrategy):
+class FedMatchStrategy(LabelSourceStrategy):
     """Combines sigma and psi separately, by a base that treats each value independently.
 
     Flower's rounds pass on the evaluated model theta; its parts are stored here.
@@ -94,7 +94,7 @@ class FedMatchStrategy(LabelPlaceStrategy):
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
         limit = (1 + settings.momentum) / l2 if l2 else math.inf
-        chosen = "learning-rate" not in unsettled(settings)
+        chosen = "learning-rate" not in unresolved(settings)
         if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
             raise UserError(
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
@@ -187,7 +187,7 @@ class FedMatchStrategy(LabelPlaceStrategy):
                 self._leave_out_far_helpers(arrays)
             self.codec.parts |= unflatten(arrays)
         self.record.clients -= stale
-        self.codec.forget_silent()
+        self.codec.drop_unanswered()
         return self.after_train(to_record(self._model(self.codec.parts))), metrics
 
     def _model(self, parts: Parts) -> Arrays:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.api.given_data import CLIENT, dataset_of
+from fedul_flwr.api.input_data import CLIENT, dataset_of
 from fedul_flwr.api.points import as_array
 from fedul_flwr.config.base import AUTO, Scalar, Settings
 from fedul_flwr.config.overrides import flatten

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.given_data import client_numbers, dataset_of, write_given
+from fedul_flwr.api.input_data import client_numbers, dataset_of, write_once
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.api.result import Result, facts_table
@@ -170,7 +170,7 @@ def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Sc
 
     return {
         "dataset": "none",
-        "client-data": str(write_given(write)),
+        "client-data": str(write_once(write)),
         "class-names": ",".join(names),
         "input-shape": "x".join(map(str, x.shape[1:])),
     }

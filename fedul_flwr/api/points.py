@@ -288,7 +288,7 @@ def stored_points(
     elif is_frame(points):
         from fedul_flwr.data.table_files import arrow_features, in_memory
 
-        table = _named_by_place(arrow_table(points), options, where)
+        table = _named_by_position(arrow_table(points), options, where)
         opened = arrow_features(in_memory(where, table), options, "")
         if options.columns is None and not options.trained:
             options = replace(options, columns=infer_columns([opened]))
@@ -309,7 +309,7 @@ def stored_points(
     return join_blocks(stored, shape)
 
 
-def _named_by_place(table: Any, options: TableOptions, where: str) -> Any:
+def _named_by_position(table: Any, options: TableOptions, where: str) -> Any:
     """A frame for a model of vectors that came without names: its columns count by their place."""
     columns = options.columns
     count = len(columns.columns) if columns else 0

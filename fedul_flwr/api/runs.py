@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedul_flwr.api.given_data import naming_data, number_of_clients
+from fedul_flwr.api.input_data import naming_data, number_of_clients
 from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar
@@ -109,11 +109,11 @@ def run(
                 engine=engine,
             )
     except KeyboardInterrupt:
-        _say_how_to_go_on(Path(config.output))
+        _describe_resume(Path(config.output))
         raise
 
 
-def _say_how_to_go_on(directory: Path) -> None:
+def _describe_resume(directory: Path) -> None:
     from fedul_flwr.config.run_config import LAST_MODEL
 
     if (directory / LAST_MODEL).is_file():

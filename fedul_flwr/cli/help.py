@@ -51,11 +51,11 @@ def choices(key: str) -> tuple[str, ...]:
     from fedul_flwr.config.document import every_setting
     from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.training_settings import MODEL_NAMES
-    from fedul_flwr.data.sources import KNOWN_DATASETS
+    from fedul_flwr.data.sources import NAMED_DATASETS
 
     named = {
         "method": tuple(METHODS),
-        "dataset": tuple(entry.name for entry in KNOWN_DATASETS),
+        "dataset": tuple(entry.name for entry in NAMED_DATASETS),
         "model": MODEL_NAMES,
     }
     if key in named:

@@ -118,7 +118,7 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
     return copies
 
 
-def refuse_given(options: Mapping[str, object], where: str) -> None:
+def refuse_options(options: Mapping[str, object], where: str) -> None:
     """Refuse options that were given and have no effect.
 
     Parameters

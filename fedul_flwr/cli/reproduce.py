@@ -21,7 +21,7 @@ from fedul_flwr.cli.options import (
     Seeds,
     Verbose,
     local_copies,
-    refuse_given,
+    refuse_options,
     resumable,
 )
 from fedul_flwr.errors import UserError
@@ -103,13 +103,13 @@ def reproduce(
     if column is not None:
         from fedul_flwr.experiments.flat_file import flat_file
 
-        refuse_given({"--columns": columns, **is_set}, "with --print: leave it out")
+        refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
         typer.echo(flat_file(content, column, size, rows), nl=False)
         return
     chosen_rows = pick(rows, content.rows(), "row")
     chosen_columns = pick(columns, list(content.columns), "column")
     if measured := content.settings.benchmark:
-        refuse_given({"--quick": quick, **is_set}, f"on {table}: a benchmark measures it")
+        refuse_options({"--quick": quick, **is_set}, f"on {table}: a benchmark measures it")
         typer.echo(f"A benchmark measures {table}: {measured}")
         print_lines(content, None, list(lines(content, {}, chosen_rows, chosen_columns)))
         return
@@ -129,7 +129,7 @@ def reproduce(
         say=typer.echo,
     )
     if verify is not None:
-        refuse_given({"--seeds": seeds != "0"}, "with --verify: leave it out")
+        refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
         _verify(task, chosen_rows, chosen_columns, verify)
         return
     failed = _run(task, chosen_rows, chosen_columns, numbers)

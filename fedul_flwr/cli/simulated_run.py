@@ -23,7 +23,7 @@ from fedul_flwr.cli.options import (
     RayAddress,
     RunConfigs,
     Verbose,
-    refuse_given,
+    refuse_options,
     resumable,
 )
 from fedul_flwr.config.overrides import parse_overrides
@@ -102,11 +102,11 @@ def run(
             "--message-log": message_log,
             "--tune": tune,
         }
-        refuse_given(of_simulations, "with --federation: leave it out")
+        refuse_options(of_simulations, "with --federation: leave it out")
         _run_on_federation(federation, overrides, verbose)
         return
     if tune is not None:
-        refuse_given({"--resume": overrides.get("resume")}, "with --tune: leave it out")
+        refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
@@ -211,13 +211,13 @@ def demo(
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     load_early()
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.data.run_files.run_lock import refuse_held
+    from fedul_flwr.data.run_files.run_lock import require_unlocked
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
     for method, selection in _DEMO_SELECTION.items():
         outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
-        refuse_held(outputs[method])
+        require_unlocked(outputs[method])
         shutil.rmtree(outputs[method], ignore_errors=True)
         output = str(outputs[method])
         overrides = {"method": method, "selection": selection, "output": output}

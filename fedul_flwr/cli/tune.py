@@ -24,7 +24,7 @@ from fedul_flwr.cli.options import (
     Rows,
     RunConfigs,
     local_copies,
-    refuse_given,
+    refuse_options,
     resumable,
 )
 from fedul_flwr.errors import UserError
@@ -95,14 +95,14 @@ def tune(
     require_optuna()
     if table is not None:
         of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
-        refuse_given(of_runs, f"with {table}: leave it out")
+        refuse_options(of_runs, f"with {table}: leave it out")
         files = [search] if search else search_files(experiments, table)
         copies = local_copies(dataset)
         target = _table(table, quick, rows, columns, copies, seed, device, experiments, results)
     else:
         assert runs is not None
         of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
-        refuse_given(of_table, "with --runs: leave it out")
+        refuse_options(of_table, "with --runs: leave it out")
         files = [search or experiments / FILE]
         target = _runs(runs, run_config or [], num_supernodes or 10, output, seed, device)
     settings = read_search(files, trials)

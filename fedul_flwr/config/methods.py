@@ -17,9 +17,9 @@ from fedul_flwr.config.method_settings import (
     FedULMixSettings,
     FedULSettings,
     FixMatchSettings,
-    LabelPlaceSettings,
     LabelSettings,
     LabelsOnlySettings,
+    LabelSourceSettings,
     PropagationSettings,
     PseudoLabelSettings,
     SAGESettings,
@@ -392,7 +392,7 @@ METHODS: dict[str, Method] = {
         # with the given labels only.
         Method(
             name="uda",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.uda:UDAClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=MATCHING,
@@ -400,7 +400,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="fixmatch",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.fixmatch:FixMatchClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(*MATCHING, FixMatchSettings),
@@ -408,7 +408,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="sage",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.sage:SAGEClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(*MATCHING, SAGESettings),
@@ -427,7 +427,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="all-labels",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.all_labels:AllLabelsClient",
             disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
@@ -440,7 +440,7 @@ METHODS: dict[str, Method] = {
             disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
             settings=(
                 LabelSettings,
-                LabelPlaceSettings,
+                LabelSourceSettings,
                 SupervisedPartSettings,
                 ServerTrainingSettings,
             ),

@@ -30,7 +30,7 @@ LAST_MODEL = "last.safetensors"
 """Model after the last complete round; a directory with this file is a run."""
 METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
-PLACE_SETTINGS = ("output", "resume", "tracking", "device")
+LOCATION_SETTINGS = ("output", "resume", "tracking", "device")
 """Settings about a run's place and machine; they do not change its results."""
 RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
@@ -185,7 +185,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     Traceback (most recent call last):
     fedul_flwr.errors.UserError: Unknown setting 'num-round'; did you mean 'num-rounds'?
     """
-    flat = _with_own_table(with_rounds(flat))
+    flat = _with_method_table(with_rounds(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     for key in old_keys(shared_values):
         raise _unknown(key)
@@ -266,7 +266,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         With the setting that is unknown, not allowed or cannot change, or the directory without a
         run to resume.
     """
-    defaults, overrides = default_flat(), _with_own_table(with_rounds(overrides))
+    defaults, overrides = default_flat(), _with_method_table(with_rounds(overrides))
     for key in overrides:
         if key not in defaults:
             raise _unknown(key)
@@ -420,7 +420,7 @@ def users_of(table: str, key: str = "") -> str:
     return f"{choice} = {any_of([repr(name) for name in users])}"
 
 
-def _with_own_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_method_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     """``flat`` with the keys of the table of a user's own method in ``method-options``.
 
     Flower refuses keys that an app's own file does not list, so they travel as one text.

@@ -74,7 +74,7 @@ _NO_TEXT = (
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
 """Characters that only UTF-8 writes so: in Windows-1252 they would be odd pairs such as ``Ã¤``."""
 _LETTERS = "A-Za-zÀ-ÖØ-öø-ÿŠšŽžŒœŸƒ"
-_STRANGE = re.compile(
+_CONTROL_CHARACTERS = re.compile(
     # In no Western language three accented letters stand in a row, or signs within a word. Cyrillic
     # and Greek code pages, and those of DOS and old Macs, look so when read as Windows-1252.
     rf"[À-ÖØ-öø-ÿŠšŽžŒœŸ]{{3}}|[{_LETTERS}][€‚„…†‡ˆ‰‹•˜™›¡¢£¤¥¦§¨©«¬¯±²³¶¸¹»¼½¾¿÷][{_LETTERS}]"
@@ -151,7 +151,7 @@ def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
             f"{wrong} and {_place(data, second)} fit no encoding that is read here (UTF-8, UTF-16 "
             "with a byte order mark, Windows-1252): save the file as UTF-8."
         ) from None
-    if (unreadable := _STRANGE.search(text)) is not None:
+    if (unreadable := _CONTROL_CHARACTERS.search(text)) is not None:
         line = text.count("\n", 0, unreadable.start()) + 1
         raise UserError(
             f"{wrong} is in another encoding: as Windows-1252, line {line} would hold "

@@ -26,7 +26,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.method_settings import LabelPlaceSettings, LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings, LabelSourceSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import open_array
@@ -208,7 +208,7 @@ class LabelAssignment(NamedTuple):
     server: Ints
 
 
-def write_given(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
+def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
     """Split ``source`` and its labels over the clients, and write the files to ``folder``.
 
     Raises
@@ -223,7 +223,7 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
     else:
         assignment = _deal(source, num_clients, config)
     clients = _withhold(_of_scenario(assignment.clients, config), options.without_client)
-    np.savez(folder / GIVEN, **_given_arrays(clients))
+    np.savez(folder / GIVEN, **_assigned_arrays(clients))
     np.savez(
         folder / TRUTH,
         labels=np.concatenate([client.labels for client in clients]),
@@ -237,7 +237,7 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     truth = [np.asarray(source.train.labels)[points] for points in of_owners]
     options = config[LabelSettings]
     if (
-        who_has_labels(config) != "clients"
+        label_scenario(config) != "clients"
     ):  # no labels are assigned, so the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
     visible, new = assign_labels_to_clients(truth, options, config.seed)
@@ -247,19 +247,19 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     return LabelAssignment(clients, validation, server)
 
 
-def who_has_labels(config: RunConfig) -> str:
+def label_scenario(config: RunConfig) -> str:
     """``"clients"`` have labels for some points, for ``"all"`` points, or only the ``"server"``.
 
     Clients of methods that learn from all labels always have them.
     """
     if find_method(config.method).data == "fully-labeled":
         return "all"
-    return config[LabelPlaceSettings].labels_at
+    return config[LabelSourceSettings].labels_at
 
 
 def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
     """``clients`` with the labels that the run's method and scenario give them."""
-    match who_has_labels(config):
+    match label_scenario(config):
         case "all":
             return [
                 replace(client, given=np.where(client.new, UNLABELED, client.labels))
@@ -288,7 +288,7 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
     ]
 
 
-def _given_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
+def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
     columns: dict[str, list[NDArray[Any]]] = {
         "points": [client.points for client in clients],
         "labels": [client.given for client in clients],
@@ -298,7 +298,7 @@ def _given_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
     return {name: np.concatenate(parts) for name, parts in columns.items()} | {"bounds": bounds}
 
 
-def read_given(directory: Path) -> tuple[LabelTruth, ...]:
+def read_assigned_labels(directory: Path) -> tuple[LabelTruth, ...]:
     """Read the true labels and the given ones of every client."""
     return _clients(read_arrays(directory / GIVEN), read_arrays(directory / TRUTH)["labels"])
 
@@ -329,7 +329,7 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 
 def save_split(file: Path, assignment: LabelAssignment, train_labels: Ints) -> None:
     """Write ``assignment`` for `labels.split` of later runs; ``train_labels``: of all points."""
-    arrays = _given_arrays(assignment.clients) | {
+    arrays = _assigned_arrays(assignment.clients) | {
         "validation": assignment.validation,
         "server": assignment.server,
         "fingerprint": np.array(_fingerprint(train_labels)),

@@ -31,7 +31,7 @@ from fedul_flwr.data.local_files import (
     read_rows,
     refuse_empty,
 )
-from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_told_priors
+from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.table_files import read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
@@ -62,7 +62,7 @@ def load_unlabeled_sets(
     Parameters
     ----------
     path : a folder with ``priors.csv`` or ``counts.csv``
-        (:func:`~fedul_flwr.data.priors_file.read_told_priors`) and, for every set it names, a
+        (:func:`~fedul_flwr.data.priors_file.read_stated_priors`) and, for every set it names, a
         sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
         these files or a ``.csv``.
     class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
@@ -93,7 +93,7 @@ def load_unlabeled_sets(
         names = list(map(composed, class_names))
     if len(names) != num_classes:
         raise UserError(f"{len(names)} class names were given for {num_classes} classes.")
-    priors = read_told_priors(root, names)
+    priors = read_stated_priors(root, names)
     sets = list(priors.names)
     collections = _find_sets(root, sets, priors.file, input_shape, table)
     files = [file for paths, _ in collections for file in paths]

@@ -95,7 +95,7 @@ def _hub_table(where: str, data: Any) -> ArrowTable:
     )
 
 
-class KnownDataset(NamedTuple):
+class NamedDataset(NamedTuple):
     """A data set that ``dataset`` takes by name.
 
     Attributes
@@ -120,12 +120,12 @@ class KnownDataset(NamedTuple):
 _HERE = "nothing: it comes with scikit-learn"
 _HUB = "network on first use: a download from the Hugging Face hub, about {} MB"
 
-KNOWN_DATASETS = (
-    KnownDataset("digits", "images 8 x 8, gray", 10, 1438, 359, _HERE),
-    KnownDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE),
-    KnownDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE),
-    KnownDataset("ylecun/mnist", "images 28 x 28, gray", 10, 60_000, 10_000, _HUB.format(18)),
-    KnownDataset(
+NAMED_DATASETS = (
+    NamedDataset("digits", "images 8 x 8, gray", 10, 1438, 359, _HERE),
+    NamedDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE),
+    NamedDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE),
+    NamedDataset("ylecun/mnist", "images 28 x 28, gray", 10, 60_000, 10_000, _HUB.format(18)),
+    NamedDataset(
         "zalando-datasets/fashion_mnist",
         "images 28 x 28, gray",
         10,
@@ -133,7 +133,7 @@ KNOWN_DATASETS = (
         10_000,
         _HUB.format(36),
     ),
-    KnownDataset(
+    NamedDataset(
         "uoft-cs/cifar10",
         "images 32 x 32, color",
         10,

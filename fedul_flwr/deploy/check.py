@@ -34,7 +34,7 @@ from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.owner_log import refuse_unwritable
 from fedul_flwr.learning.plan import local_plan
-from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, suit
+from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, read_identities
 
@@ -73,8 +73,8 @@ def check_owner(
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
     strategy = load_reference(find_method(settings.method).strategy, "method")
-    settings, _ = suit(settings, strategy, shape)
-    otherwise, _ = suit(otherwise, strategy, shape)
+    settings, _ = resolve_auto(settings, strategy, shape)
+    otherwise, _ = resolve_auto(otherwise, strategy, shape)
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())

@@ -297,7 +297,7 @@ def plan(
         _public_keys(public_keys, owners),
         days,
         insecure,
-        tuple(_known_method(name) for name in methods),
+        tuple(_method_of(name) for name in methods),
     )
 
 
@@ -388,7 +388,7 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names or (f"owner-{number}" for number in range(count or 0)))
 
 
-def _known_method(name: str) -> str:
+def _method_of(name: str) -> str:
     # A method of the consortium's own need not be installed here.
     if name not in METHODS and not re.fullmatch(r"[A-Za-z0-9_.]+:[A-Za-z0-9_]+", name):
         raise UserError(

@@ -17,8 +17,8 @@ from typing import Literal, NoReturn
 import psutil
 
 from fedul_flwr.engine.flower_run import scripts_directory
-from fedul_flwr.engine.own_connections import run_superlink
 from fedul_flwr.engine.superlink import end_processes, is_alive, runs_program, without_proxy
+from fedul_flwr.engine.superlink_guard import run_superlink
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]

@@ -46,7 +46,7 @@ def run_deployed(
     UserError
         If Flower refuses the run, or it fails; with the reason and the path of its log.
     """
-    from fedul_flwr.data.run_files.run_lock import own_directory, refuse_held
+    from fedul_flwr.data.run_files.run_lock import lock_directory, require_unlocked
     from fedul_flwr.data.run_files.store import ERROR, SUMMARY
     from fedul_flwr.engine.flower_run import (
         FlowerProgram,
@@ -60,9 +60,9 @@ def run_deployed(
 
     _refuse_unknown(superlink)
     output = Path(config.output)
-    refuse_held(output)
+    require_unlocked(output)
     if not named:
-        output = own_directory(output)
+        output = lock_directory(output)
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)

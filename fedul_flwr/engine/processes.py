@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
-_MOST_HELD = 256 * 2**20
+_MAX_IN_MEMORY = 256 * 2**20
 """Bytes of a round's replies beyond which further ones are left on disk until they are used."""
 
 
@@ -104,7 +104,7 @@ class ProcessGrid(LocalGrid):
                     if isinstance(answer, Message):
                         replies[number] = answer
                         continue
-                    if in_use > _MOST_HELD and disk is None:
+                    if in_use > _MAX_IN_MEMORY and disk is None:
                         disk = tempfile.TemporaryFile()  # noqa: SIM115  replies keep it open
                     (replies[number], trace), in_memory = answer.open(disk)
                     in_use += in_memory

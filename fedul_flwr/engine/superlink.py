@@ -129,7 +129,7 @@ RAY_TOKEN = "ray-token"
 _PATHS = {"FEDUL_CACHE", USER_PATH, "HF_HOME", "MLFLOW_TRACKING_URI"}
 """Variables with paths, which may be relative to the user's working folder."""
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-_PROGRAM = "fedul_flwr.engine.own_connections"
+_PROGRAM = "fedul_flwr.engine.superlink_guard"
 
 
 class LocalSuperLink:

@@ -16,7 +16,7 @@ from fedul_flwr.experiments.compare_table import (
     notes,
     texts,
 )
-from fedul_flwr.experiments.trial import Say, Simulate, TrialResult, check_unchanged, run_trials
+from fedul_flwr.experiments.trial import Log, Simulate, TrialResult, check_unchanged, run_trials
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.figure_style import draw_formats
@@ -26,7 +26,7 @@ _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
 _MEASURES = tuple(key for _, key, _ in MEASURES.values())
 
 
-def compare(plan: Plan, simulate: Simulate, log: Say) -> list[Row]:
+def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
     """Run the trials that are not finished, and save the files of the comparison after each.
 
     Returns

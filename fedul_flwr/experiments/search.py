@@ -42,7 +42,7 @@ from fedul_flwr.experiments.search_space import (
     label,
     make_criterion,
 )
-from fedul_flwr.experiments.trial import Say, Trial, digest, one_line, prepare_directory
+from fedul_flwr.experiments.trial import Log, Trial, digest, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def require_optuna() -> None:
 
 
 def ended_searches(
-    tasks: Sequence[RowSearch], jobs: int, log: Say
+    tasks: Sequence[RowSearch], jobs: int, log: Log
 ) -> Iterator[tuple[RowSearch, list[Record]]]:
     """Search rows, and yield each with the records of its trials as soon as it ends.
 
@@ -259,7 +259,7 @@ def ended_searches(
             yield waiting[future], records
 
 
-def run_search(task: RowSearch, log: Say) -> list[Record]:
+def run_search(task: RowSearch, log: Log) -> list[Record]:
     """Run the trials that have not ended yet, and print how each ended.
 
     A trial that failed in an earlier call runs again; an interrupted trial resumes after its last
@@ -295,7 +295,7 @@ def best_of(records: Sequence[Record]) -> Record | None:
     return min(complete, key=lambda record: float(record["value"]), default=None)
 
 
-def _run_trials(task: RowSearch, log: Say) -> list[Record]:
+def _run_trials(task: RowSearch, log: Log) -> list[Record]:
     """Run the trials in a study that lives as long as this call.
 
     Ended trials are told to the study as they were, so that it prunes as if it had never stopped.
@@ -489,7 +489,7 @@ def _remove_models(directory: Path) -> None:
     for path in directory.glob("*.safetensors"):
         path.unlink()
     (directory / "split.npz").unlink(missing_ok=True)
-    RunDirectory(directory).forget_clients()
+    RunDirectory(directory).remove_clients()
     shutil.rmtree(directory / "plots", ignore_errors=True)
 
 

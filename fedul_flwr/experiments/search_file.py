@@ -21,7 +21,7 @@ from fedul_flwr.experiments.result_file import (
 from fedul_flwr.experiments.search import RowSearch, best_of, ended_searches
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import Say, Trial, changes_text, digest
+from fedul_flwr.experiments.trial import Log, Trial, changes_text, digest
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
 from fedul_flwr.experiments.user_content import changed_content
 
@@ -53,7 +53,7 @@ def run_searches(
     file: Path,
     name: str,
     jobs: int,
-    log: Say,
+    log: Log,
     command: Callable[[RowSearch], str],
 ) -> int:
     """Run the searches, and store the search of each row as soon as it ends.

@@ -12,7 +12,7 @@ from typing import TypeVar
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.run_config import (
-    PLACE_SETTINGS,
+    LOCATION_SETTINGS,
     RunConfig,
     default_flat,
     keys_in_use,
@@ -207,7 +207,7 @@ def _trial(
         config = resolve({**settings, "seed": seed}, Path.cwd())
     except UserError as error:
         raise _of_run(row, error) from None
-    flat = {key: value for key, value in config.to_flat().items() if key not in PLACE_SETTINGS}
+    flat = {key: value for key, value in config.to_flat().items() if key not in LOCATION_SETTINGS}
     config = config.model_copy(update={"output": str(directory)})
     content = user_content(config)
     return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column, content)

@@ -24,9 +24,9 @@ from fedul_flwr.results.figure_style import (
     GRAY,
     MARKERS,
     legend_below,
+    mark_empty,
     new_figure,
     one_line,
-    say_nothing_recorded,
     scale_errors,
     set_title,
     style,
@@ -89,7 +89,7 @@ def _draw_rounds(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xlabel("round")
     axes.set_ylabel("mean test error (%)")
     if not shown:
-        say_nothing_recorded(axes)
+        mark_empty(axes)
         return
     for position, (rounds, values) in enumerate(curves):
         if not rounds:
@@ -141,7 +141,7 @@ def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
         axes.set_xlabel("test error in the best round of each seed (%)")
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first run on top, as in the table
     if not values:
-        say_nothing_recorded(axes)
+        mark_empty(axes)
         return
     scale_errors(axes, "x", values)
     names = [one_line(row.name, _NAME_LENGTH) for row in rows]

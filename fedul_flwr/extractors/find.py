@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import shown
-from fedul_flwr.config.data_settings import is_own_function, split_side
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.data_settings import is_reference, split_side
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.pretrained import NetworkFeatures, NetworkSource, OpenRun
@@ -62,7 +62,7 @@ def find_extractor(
     UserError
         If its weights or the package that it needs are not here.
     """
-    if is_own_function(name):
+    if is_reference(name):
         return _own(name)
     plain, side = split_side(name)
     chosen = choose_device(device)
@@ -85,7 +85,7 @@ def _own(name: str) -> Extractor:
     version = sha256(module.read_bytes()).hexdigest() if module.is_file() else ""
 
     def compute(points: Inputs) -> NDArray[np.float32]:
-        with own_code(what):
+        with user_code(what):
             taken = np.asarray(points)
             if taken.dtype.kind == "S":
                 taken = np.char.decode(taken, "utf-8")

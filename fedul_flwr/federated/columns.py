@@ -114,7 +114,7 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
     return {key: cast(list[float], values.tolist()) for key, values in scaling.items()}
 
 
-def forget_column_sum(state: ClientState) -> None:
+def drop_column_sum(state: ClientState) -> None:
     """Delete the client's keys for a sum of columns."""
     state.set_ephemeral(STORED, {})
 

@@ -25,7 +25,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     SETUP,
 )
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
+from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.column_sums import PART
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
@@ -127,7 +127,7 @@ REGISTRATION = (
     Sent(SETUP, _WHO, "which client it is"),
     Sent(
         SETUP,
-        (KEPT_ROUNDS,),
+        (VARIATE_ROUNDS,),
         "in which rounds it had a variate it has",
         when=_with_scaffold,
     ),

@@ -50,7 +50,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     app = ClientApp(mods=[packing_mod, *mods])
 
     @app.train(mods=list(train_mods))
-    @_discreetly
+    @_hide_private_errors
     def train(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, config = _unpack(message, client)
@@ -77,7 +77,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         return Message(reply, reply_to=message)
 
     @app.evaluate()
-    @_discreetly
+    @_hide_private_errors
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, config = _unpack(message, client)
@@ -86,7 +86,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
     @app.query("phase")
-    @_discreetly
+    @_hide_private_errors
     def phase(message: Message, context: Context) -> Message:
         content = from_records(message.content)
         name = str(content.values.pop("phase"))
@@ -96,7 +96,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     return app
 
 
-def _discreetly(answer: Answer) -> Answer:
+def _hide_private_errors(answer: Answer) -> Answer:
     """``answer`` with errors that reveal nothing about the owner's data or machine."""
 
     @wraps(answer)

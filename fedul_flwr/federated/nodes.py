@@ -21,7 +21,7 @@ from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import about, called, printable
+from fedul_flwr.federated.client_text import client_label, prefix_sender, printable
 from fedul_flwr.federated.grid import NO_ANSWER, owner_names, run_phase
 from fedul_flwr.federated.messages import DESCRIBE, SETTINGS, SETUP, SETUP_BEFORE, phase_messages
 from fedul_flwr.federated.round_record import RoundLog
@@ -40,7 +40,7 @@ class ClientRef:
 
     def __str__(self) -> str:
         """``Client 3``, or ``Client 3 (st-mary)``."""
-        return called("Client", self.partition_id, self.name)
+        return client_label("Client", self.partition_id, self.name)
 
 
 @dataclass
@@ -121,7 +121,7 @@ class ClientRegistry:
                 self._accept(report, answer)
             except BadMessageError as error:
                 reason = printable(str(error))
-                report.reason = about(str(client), reason)
+                report.reason = prefix_sender(str(client), reason)
                 self._rounds.fail({str(client): reason})
             self._note(report)
             if report.reason:
@@ -256,7 +256,7 @@ class ClientRegistry:
 
 QUIET = 5.0
 """Seconds of waiting after which the log says what is waited for."""
-MOST_ASKED = 11
+MAX_QUERIED = 11
 """Most nodes that are asked, before the setup, how many there are: a majority of them is enough."""
 NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 """Values of a node's answer that must be the same for all."""
@@ -337,7 +337,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     A simulation is still registering nodes when the server app starts, so the nodes that are there
     are asked for their number. On a device it comes from ``num-partitions`` of the node config;
     without that all connected nodes take part. No single node decides: most of up to
-    :data:`MOST_ASKED` do, and :func:`refuse_odd` finds those who say something else.
+    :data:`MAX_QUERIED` do, and :func:`refuse_odd` finds those who say something else.
 
     Raises
     ------
@@ -352,7 +352,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
         raise UserError(_too_few(0, 1, settings))
     claims: dict[int, Content] = {}
     asked: set[int] = set()
-    while others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
+    while others := [node for node in nodes if node not in asked][: MAX_QUERIED - len(claims)]:
         answers, lost = _claims(grid, others, settings, deadline)
         claims |= answers
         asked |= {*others} - lost
@@ -360,7 +360,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
         if time.monotonic() > deadline and not lost:
             break
     if not claims:  # nodes of a busy machine may need longer than the first half of the time
-        claims, _ = _claims(grid, nodes[:MOST_ASKED], settings, deadline)
+        claims, _ = _claims(grid, nodes[:MAX_QUERIED], settings, deadline)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
         raise UserError(
@@ -394,9 +394,9 @@ def _claims(
     for node, reason in {**phase.failures, **phase.refusals}.items():
         if waits and node in phase.unavailable:
             continue
-        sender = called("Node", node, names.get(node, ""))
+        sender = client_label("Node", node, names.get(node, ""))
         if stop:
-            raise UserError(about(sender, reason))
+            raise UserError(prefix_sender(sender, reason))
         log(WARNING, "%s does not say who it is: %s", sender, reason)
     lost = phase.unavailable if waits else set()
     if lost:
@@ -563,7 +563,7 @@ class Registration:
         self._named = owner_names(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, _check_registration)
-        self._rounds.fail_phase(phase, {node: self._first_called(node) for node in self.nodes})
+        self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
         answers = self._agreeing(phase.answers)
         nodes = self._by_partition(answers)
         refused = self._registry.register_all(
@@ -576,7 +576,7 @@ class Registration:
         """Answers without those that contradict most others about the run (``num-partitions``)."""
         odd = refuse_odd(answers, len(self.nodes)) if answers else {}
         if odd:
-            self._rounds.fail({self._first_called(node): odd[node] for node in sorted(odd)})
+            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
             self._refused |= odd.keys()
             self.nodes = [node for node in self.nodes if node not in odd]
         return {node: answer for node, answer in answers.items() if node not in odd}
@@ -729,14 +729,14 @@ class Registration:
         return ClientRef(partition, node, self._named.get(node, ""))
 
     def _called(self, node: int) -> str:
-        return called("Node", node, self._named.get(node, ""))
+        return client_label("Node", node, self._named.get(node, ""))
 
-    def _first_called(self, node: int) -> str:
+    def _first_queried(self, node: int) -> str:
         """A node's name before it is registered: that of its client, if no other one claims it."""
         client = self._claimed.get(node)
         if client is None:
             return self._called(node)
-        return called("Client", client, self._named.get(node, ""))
+        return client_label("Client", client, self._named.get(node, ""))
 
 
 def _check_registration(node: int, answer: Content) -> None:

@@ -25,7 +25,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from fedul_flwr.data.csv_files import write_cell
-from fedul_flwr.data.safe_files import refuse_strange
+from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import settings_from
 from fedul_flwr.federated.client_state import ClientState
@@ -66,7 +66,7 @@ def settings_digest(flat: Mapping[str, Any]) -> str:
 def refuse_unwritable(path: Path) -> None:
     """Raise an OwnDataError if the log cannot be written; it is not created."""
     try:
-        refuse_strange(path)
+        require_regular_file(path)
         target = path if path.exists() else path.parent
         if not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
@@ -141,7 +141,7 @@ def _add(path: Path, line: Mapping[str, object]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     try:
-        refuse_strange(path)
+        require_regular_file(path)
         path.touch(mode=0o600)
         with path.open("ab") as file:
             if not os.fstat(file.fileno()).st_size:

@@ -10,7 +10,7 @@ from logging import WARNING
 from flwr.common import log
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_text import about
+from fedul_flwr.federated.client_text import prefix_sender
 from fedul_flwr.federated.grid import Phase
 
 _MOST_NAMED = 20
@@ -146,7 +146,7 @@ class RoundLog:
             alike.setdefault(reason.removesuffix("."), []).append(sender)
         for reason, those in alike.items():
             message = f"{len(those)} client(s) failed in round {self.record.round}: "
-            text = message + about(_enumerated(those), reason)
+            text = message + prefix_sender(_enumerated(those), reason)
             if self._stop:
                 raise UserError(f"{text} (on-client-failure = 'continue' goes on without).")
             log(WARNING, text)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.plan import LocalPlan
 
@@ -94,7 +94,7 @@ def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor
             return inputs
 
 
-def own_augmented(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
+def augment_by_reference(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
     """A batch as a function of the user's own augments it: ``function(inputs, rng)``.
 
     Parameters
@@ -110,7 +110,7 @@ def own_augmented(inputs: Tensor, reference: str, rng: np.random.Generator) -> T
     what = f"Setting augment = {reference!r}"
     function = load_reference(reference, "augment")
     shape, kind = tuple(inputs.shape), inputs.dtype
-    with own_code(what):
+    with user_code(what):
         outputs = function(inputs, rng)
     if not isinstance(outputs, Tensor):
         raise UserError(f"{what} returned {type(outputs).__name__}; needed is a tensor.")

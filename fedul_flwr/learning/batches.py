@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.learning.augment import augment_batch, augment_vectors, own_augmented
+from fedul_flwr.learning.augment import augment_batch, augment_by_reference, augment_vectors
 from fedul_flwr.learning.plan import LocalPlan
 
 Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
@@ -82,7 +82,7 @@ def epoch_order(
 def augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
     """A view of each of ``inputs``, ``(n, c, h, w)`` or ``(n, d)``, as ``plan.augment`` says."""
     if ":" in plan.augment:
-        return own_augmented(inputs, plan.augment, rng)
+        return augment_by_reference(inputs, plan.augment, rng)
     if inputs.dim() == 4:
         return augment_batch(inputs, plan.augment, rng)
     return augment_vectors(inputs, plan, rng)

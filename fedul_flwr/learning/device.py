@@ -33,7 +33,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 @cache
-def keep_freed_memory() -> bool:
+def retain_freed_memory() -> bool:
     """Tell glibc to keep freed memory between the steps of a round; returns whether it worked.
 
     A training step frees and allocates tens of megabytes. If they were returned to the system each
@@ -55,7 +55,7 @@ def reuse_all_memory() -> Iterator[None]:
     """Context of steps that free and allocate the same sizes, in which no block is too large to
     be kept.
 
-    :func:`keep_freed_memory` leaves blocks above 32 MiB with pages of their own: messages, and in
+    :func:`retain_freed_memory` leaves blocks above 32 MiB with pages of their own: messages, and in
     steps the gradient of a large layer. Its pages would be new in every step, which takes longer
     than to compute it.
     """

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.training_settings import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
@@ -337,7 +337,7 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
         If a function of the user's own fails, or returns no optimizer.
     """
     if plan.optimizer not in OPTIMIZERS:
-        return _own_optimizer(weights, plan)
+        return _optimizer_by_reference(weights, plan)
     if plan.optimizer == "adam":
         return Adam(weights, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
     return SGD(
@@ -349,10 +349,10 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
     )
 
 
-def _own_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
+def _optimizer_by_reference(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
     what = f"Setting optimizer = {plan.optimizer!r}"
     build = load_reference(plan.optimizer, "optimizer")
-    with own_code(what):
+    with user_code(what):
         optimizer: LocalOptimizer = build(list(weights), plan.learning_rate)
     if not all(callable(getattr(optimizer, name, None)) for name in ("step", "zero_grad")):
         raise UserError(f"{what} returned no optimizer: it needs step() and zero_grad().")

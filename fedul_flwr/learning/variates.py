@@ -21,8 +21,8 @@ Also the name under which a client stores its own."""
 
 USED_ROUND = "variate-round"
 """Value for a client: the round in which the server last used its update; 0 for none."""
-KEPT_ROUNDS = "variate-rounds"
-"""Value for the server: the rounds whose variates a client has; see :func:`kept_rounds`."""
+VARIATE_ROUNDS = "variate-rounds"
+"""Value for the server: the rounds whose variates a client has; see :func:`variate_rounds`."""
 
 CONFIRMED, PROPOSED = "confirmed", "proposed"
 """A client's two stored variates: from the start of its last round, and proposed in that round,
@@ -32,12 +32,12 @@ Variate = Mapping[str, NDArray[np.generic]]
 """An array for every trainable weight, by its name."""
 
 
-def kept_rounds(stored: Variate) -> list[int]:
+def variate_rounds(stored: Variate) -> list[int]:
     """Rounds of the variates in ``stored``, which :func:`proposal` returned; [] if it is empty.
 
     Examples
     --------
-    >>> kept_rounds(proposal({}, 0, {"weight": np.array([0.5])}, server_round=1))
+    >>> variate_rounds(proposal({}, 0, {"weight": np.array([0.5])}, server_round=1))
     [1]
     """
     return [int(stored[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in stored]

@@ -119,7 +119,13 @@ RUN_SEED = "run-seed"
 """Name of the secret seed of the codes, and name under which it is stored until the run ends: were
 the same features coded by a new seed in every round, each would tell the server more of them."""
 
-FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
+FEATURES, PRESENT, MISSING_LABELS, OWN_SHARE, BACKEND = (
+    "features",
+    "present",
+    "asked",
+    "kept",
+    "backend/",
+)
 """Names of a client's stored arrays between phases: features until they are coded, points with
 nonzero features, points whose labels are requested, the part of its share that it keeps; and the
 prefix of the backend's state."""
@@ -203,14 +209,14 @@ class PropagationClient:
             If a participant sent a wrong part of the sum.
         """
         stored = self._stored()
-        if KEPT not in stored or ROWS not in received:
+        if OWN_SHARE not in stored or ROWS not in received:
             raise UserError(f"{self._name} was sent no rows of a sum that it has a part in.")
-        rows = open_rows(stored[KEPT], received[ROWS])
+        rows = open_rows(stored[OWN_SHARE], received[ROWS])
         check_counts(rows[-1])
         scores = scores_of(rows, class_scaling=self._options.is_scaled)
         if self._options.reweigh:
             scores = reweigh_by_prior(scores)
-        count, missing = len(self._labels), stored[ASKED]
+        count, missing = len(self._labels), stored[MISSING_LABELS]
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
         labels[missing], confidence[missing] = labels_from_scores(scores)
         return Propagated(labels, confidence)
@@ -282,7 +288,12 @@ class PropagationClient:
         share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
         is_missing = stored[PRESENT] & (labels == UNLABELED)
         words = check_words(keys, self._num_classes)
-        to_store = {PRESENT: stored[PRESENT], ASKED: is_missing, KEPT: share.kept, CHECKS: words}
+        to_store = {
+            PRESENT: stored[PRESENT],
+            MISSING_LABELS: is_missing,
+            OWN_SHARE: share.kept,
+            CHECKS: words,
+        }
         self._store_arrays(to_store, backends)
         row = check_row(words, self._client, keys)
         return Content(arrays={SENT: np.concatenate([row, share.sent])})

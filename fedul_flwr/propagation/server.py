@@ -39,7 +39,7 @@ from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.propagation.solve import normalized_graph
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.messages import checked_array, exclude
-from fedul_flwr.secure.rowsums import Words, check_holds, sum_shares, wrong_rows
+from fedul_flwr.secure.rowsums import Words, rows_agree, sum_shares, wrong_rows
 from fedul_flwr.secure.similarity import (
     ExcludedClientsError,
     SimilarityServer,
@@ -288,13 +288,13 @@ class LabelPropagation(Generic[ClientT]):
                 continue
             sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
             checks = {client: share[0] for client, share in sent.items()}
-            if check_holds(checks):
+            if rows_agree(checks):
                 sums = sum_shares({client: share[1:] for client, share in sent.items()}, rows)
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = self._audit(left, checks)
         raise TooFewClientsError(
             f"{len(left)} client(s) were left for the sum of labels; it needs "
-            f"{self._backend.fewest} or more{self._of_whom()}.",
+            f"{self._backend.fewest} or more{self._owners_of()}.",
             [member.partition_id for member in left],
         )
 
@@ -360,7 +360,7 @@ class LabelPropagation(Generic[ClientT]):
         labeled = sum(member.partition_id in owners for member in left)
         return labeled >= self._options.min_labeled_clients
 
-    def _of_whom(self) -> str:
+    def _owners_of(self) -> str:
         if self._options.secure == "plaintext":
             return ""
         return f", {self._options.min_labeled_clients} or more of them with labels"

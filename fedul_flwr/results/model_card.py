@@ -13,7 +13,7 @@ from typing import Any
 
 from fedul_flwr.config.data_settings import RUN
 from fedul_flwr.config.methods import METHOD_NOTES
-from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
+from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import read_config
 from fedul_flwr.data.run_files.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory
@@ -105,12 +105,12 @@ def _training(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterat
     yield "seed", str(summary["seed"])
 
 
-def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Flat settings without those of a run's place and machine; of a path, the last part."""
     return {
         key: _last_part(key, value) if isinstance(value, str) else value
         for key, value in settings.items()
-        if key not in PLACE_SETTINGS
+        if key not in LOCATION_SETTINGS
     }
 
 
@@ -121,7 +121,7 @@ def _last_part(key: str, value: str) -> str:
 
 def _changed(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     defaults = default_flat()
-    for key, value in without_places(settings).items():
+    for key, value in without_paths(settings).items():
         if settings[key] != defaults.get(key):
             yield f"`{key}`", str(value)
 

@@ -22,7 +22,7 @@ from fedul_flwr.data.run_files.records import read_config, read_summary
 from fedul_flwr.data.run_files.store import BEST_MODEL, CONFIG
 from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.model_card import MODEL_CARD, model_card, without_places
+from fedul_flwr.results.model_card import MODEL_CARD, model_card, without_paths
 
 NAME = "model.zip"
 """Name of the file where nobody chooses another."""
@@ -57,7 +57,7 @@ def pack(run: Path, output: Path | None = None) -> Path:
         )
     if not weights.is_file():
         raise UserError(f"{run} holds no {BEST_MODEL}: its method trains no model.")
-    portable = without_places(settings)
+    portable = without_paths(settings)
     for key in ("features", "model"):
         if portable.get(key) != settings.get(key):
             raise UserError(

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from fedul_flwr.config.methods import METHOD_NOTES
-from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
+from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_files import read_cell
 from fedul_flwr.data.run_files.label_files import scored_sources, source_in_words
@@ -222,7 +222,7 @@ def settings_rows(
             is_of_note = name not in RESOLVED_SETTINGS and values[0] != default
         else:
             is_of_note = len(shown) > 1
-        if is_of_note and name not in PLACE_SETTINGS:
+        if is_of_note and name not in LOCATION_SETTINGS:
             of_note.append(row)
     return rows, of_note
 

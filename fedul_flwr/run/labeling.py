@@ -21,16 +21,16 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.run.resolve_settings import suit
+from fedul_flwr.run.resolve_settings import resolve_auto
 from fedul_flwr.run.scores import one_class_warning, score_labels
 from fedul_flwr.run.setup import (
+    client_setup,
     describe,
     fresh_model,
-    keep_scaling,
     label_truths,
     open_data,
+    scaling_writer,
     start_elsewhere,
-    told,
     write_federation,
 )
 from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
@@ -77,18 +77,20 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     began = time.time()  # without what is done once, such as features of a data set
-    settings, _ = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
+    settings, _ = resolve_auto(
+        settings, strategy_class, data.shape, data.points_of_client(settings)
+    )
     weights: Arrays = {}
     model = None
     if needs_model(settings):
         model = fresh_model(settings, data)
         start_elsewhere(model, settings.start_from)
         weights = dump_arrays(model)
-    directory.forget_clients()
+    directory.remove_clients()
     strategy = strategy_class(
-        settings, build_base(settings), nodes, told(settings, data, directory)
+        settings, build_base(settings), nodes, client_setup(settings, data, directory)
     )
-    strategy.columns.on_scaling = keep_scaling(directory, data, SharedScaling(), settings.missing)
+    strategy.columns.on_scaling = scaling_writer(directory, data, SharedScaling(), settings.missing)
     describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)

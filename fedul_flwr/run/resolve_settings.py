@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fedul_flwr.config.auto_settings import Choice, DataSize, with_suited
+from fedul_flwr.config.auto_settings import Choice, DataSize, with_auto_values
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.methods import find_method
@@ -79,7 +79,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     return {**overrides, **implied}
 
 
-class Settled(NamedTuple):
+class ResolvedSettings(NamedTuple):
     """Settings with ``selection`` resolved; the labeled points that the server trains on, and those
     whose error is measured, or ``None``."""
 
@@ -88,7 +88,7 @@ class Settled(NamedTuple):
     learned_from: LabeledPoints | None
 
 
-def suit(
+def resolve_auto(
     settings: RunConfig,
     strategy: type[MethodStrategy],
     shape: DataShape,
@@ -110,15 +110,15 @@ def suit(
     settings = resolve_standardize(settings, shape.input_shape)
     settings = settings.model_copy(update={"image_bits": shape.bits})
     size = DataSize(shape.model_shape, points)
-    settings, chosen = with_suited(settings, size)
+    settings, chosen = with_auto_values(settings, size)
     if chosen:
         strategy.validate(settings)
     return settings, chosen
 
 
-def settle(
+def resolve_settings(
     settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
-) -> Settled:
+) -> ResolvedSettings:
     """Choose what settings leave to the data, and refuse settings that the data or model forbid.
 
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
@@ -137,7 +137,7 @@ def settle(
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
     of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
-    return Settled(settings, of_server, _labeled_points(settings, data, of_server))
+    return ResolvedSettings(settings, of_server, _labeled_points(settings, data, of_server))
 
 
 def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:

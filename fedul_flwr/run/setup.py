@@ -23,7 +23,7 @@ from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.records import known_clients
+from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
@@ -151,7 +151,7 @@ def open_data(
     """
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
-    clients = known_clients(directory.path) if settings.resume and not own_data else None
+    clients = recorded_clients(directory.path) if settings.resume and not own_data else None
     if clients not in (None, len(nodes)):
         raise UserError(
             f"The run in {directory.path} has {clients} clients and cannot go on with "
@@ -187,7 +187,7 @@ def start_elsewhere(model: nn.Module, source: str) -> None:
         log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 
-def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
+def client_setup(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
     """Setup for clients; in a simulation it has the paths of their data and their state."""
     files = data.files(find_method(settings.method).data)
     if files:
@@ -243,7 +243,7 @@ def _disclosed(settings: RunConfig, digest: str) -> dict[str, Any]:
     }
 
 
-def keep_scaling(
+def scaling_writer(
     directory: store.RunDirectory, data: ServerData, shared: SharedScaling, missing: Missing
 ) -> Callable[[Scaling, Moments], None]:
     """The function that keeps the scaling of a run in ``shared``, and in a file for predictions.

@@ -49,19 +49,19 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
-from fedul_flwr.run.resolve_settings import settle, suit
+from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import (
+    client_setup,
     describe,
     fresh_model,
-    keep_scaling,
     label_truths,
     open_data,
     scaling_file,
+    scaling_writer,
     set_truths,
     start_elsewhere,
-    told,
     write_federation,
     write_scaling,
 )
@@ -102,8 +102,8 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
         if recorder.lines and resumes:
             rounds = recorder.lines[-1]["round"]
             raise _damaged(directory, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
-        directory.keep_metrics([])
-        directory.forget_clients()
+        directory.replace_metrics([])
+        directory.remove_clients()
         recorder.lines = []
         start_elsewhere(model, recorder.settings.start_from)
         return Start(dump_arrays(model))
@@ -120,7 +120,7 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
     if has_state and not state:
         raise _damaged(directory, store.state_file(done), "is missing")
     recorder.lines = lines
-    directory.keep_metrics(lines)
+    directory.replace_metrics(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
         recorder.record(line, arrays, state, prior=None if prior is None else np.array(prior))
@@ -192,14 +192,16 @@ def train(
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
-    settings, chosen = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
+    settings, chosen = resolve_auto(
+        settings, strategy_class, data.shape, data.points_of_client(settings)
+    )
     notes = data.source.notes if data.source is not None else ()
     for line in filter(None, (*notes, data.shape.in_words, *in_words(chosen).splitlines())):
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)
     model = fresh_model(settings, data)
-    settings, of_server, learned_from = settle(settings, strategy_class, data, model)
+    settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     start = starting_point(directory, recorder, model)
@@ -207,7 +209,7 @@ def train(
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.")
-    setup = told(settings, data, directory)
+    setup = client_setup(settings, data, directory)
     if done and settings.standardize == "federation":
         scaling.known = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
         setup.values |= scaling_values(scaling.known)
@@ -221,7 +223,7 @@ def train(
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
-    strategy.columns.on_scaling = keep_scaling(directory, data, scaling, settings.missing)
+    strategy.columns.on_scaling = scaling_writer(directory, data, scaling, settings.missing)
     if settings.standardize == "owner" and (server_scaling := _scaling_of_server(data, of_server)):
         write_scaling(directory, data, server_scaling())
     describe(directory, settings, data, strategy.test_prior, model)

@@ -160,7 +160,7 @@ class DistanceServer:
                 raise BadMessageError(
                     f"{origin} no distances of its points; they must be symmetric and at most L."
                 )
-        listed = self._check_told(origin, client, answer) if step in (ANSWER, REVEAL) else set()
+        listed = self._check_reply(origin, client, answer) if step in (ANSWER, REVEAL) else set()
         sent = self._check_post(client, answer) if step != REVEAL else set()
         numbers = listed | sent | {OWN} if step == OFFER else listed | sent
         if odd := sorted(answer.keys() - numbers):
@@ -253,7 +253,7 @@ class DistanceServer:
         evaluators, owners = pairs_of(client, self._participants)
         return [p for p in (evaluators if role == "evaluators" else owners) if p in self._asked]
 
-    def _check_told(self, origin: str, client: int, answer: Arrays) -> set[str]:
+    def _check_reply(self, origin: str, client: int, answer: Arrays) -> set[str]:
         """Check what the server is told of pairs; returns the names of the arrays."""
         step, names = STEPS[self._step], set()
         role, _ = self._protocol.told(step, 0, 0)

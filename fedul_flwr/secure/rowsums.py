@@ -126,14 +126,14 @@ def check_row(words: Words, client: int, peers: Iterable[int]) -> Words:
     return row
 
 
-def check_holds(rows: Mapping[int, Words]) -> bool:
+def rows_agree(rows: Mapping[int, Words]) -> bool:
     """Whether the participants' check rows ``(K,)`` add up to 0.
 
     Examples
     --------
     >>> key = bytes(32)
     >>> one, other = check_words({1: key}, 2), check_words({0: key}, 2)
-    >>> check_holds({0: check_row(one, 0, [1])[0], 1: check_row(other, 1, [0])[0]})
+    >>> rows_agree({0: check_row(one, 0, [1])[0], 1: check_row(other, 1, [0])[0]})
     True
     """
     return not sum(rows.values(), np.zeros((), np.uint64)).any()

@@ -200,7 +200,7 @@ _DOMAIN = b"fedul-flwr secure 1"
 
 
 @dataclass(frozen=True)
-class Place:
+class Address:
     """Context of a message, to which its key is bound.
 
     Attributes
@@ -237,7 +237,7 @@ def derive(secret: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
 
 
-def seal(arrays: Arrays, secret: bytes, address: Place, entropy: Entropy) -> Bytes:
+def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> Bytes:
     """Encrypt named arrays for the owner of ``secret``: nonce, ciphertext, tag.
 
     The nonce is random although each key encrypts one message: if a new process creates the message
@@ -269,7 +269,7 @@ def seal(arrays: Arrays, secret: bytes, address: Place, entropy: Entropy) -> Byt
     return sealed
 
 
-def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Place) -> dict[str, NDArray[Any]]:
+def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Address) -> dict[str, NDArray[Any]]:
     """Decrypt named arrays that were encrypted for this place.
 
     Raises
@@ -290,7 +290,7 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Place) -> dict[s
         raise UserError(f"{sender} holds no arrays.") from None
 
 
-def checked_seal(sealed: NDArray[Any] | None, address: Place, fewest: int) -> Bytes:
+def checked_seal(sealed: NDArray[Any] | None, address: Address, fewest: int) -> Bytes:
     """A sealed message, after a check of its form.
 
     Raises
@@ -315,7 +315,7 @@ def is_sealed(message: NDArray[Any] | None, fewest: int) -> TypeGuard[Bytes]:
     )
 
 
-def _called(address: Place) -> str:
+def _called(address: Address) -> str:
     return f"Client {address.source}'s message of step {address.step!r}"
 
 
@@ -429,7 +429,7 @@ class Session:
     def _mask_root(self, peer: int, share: bytes) -> bytes:
         lower, upper = sorted((self.own, peer))
         shares = {self.own: self.mask_share(peer).tobytes(), peer: share}
-        address = Place(self.number, 0, "sum", lower, upper)
+        address = Address(self.number, 0, "sum", lower, upper)
         together = self._secret(peer) + shares[lower] + shares[upper]
         return derive(together, address.info("masks"))
 
@@ -446,7 +446,7 @@ class Session:
         for client in clients.tolist():
             if len(shares[client]) != KEY_BYTES:
                 raise UserError(f"Client {client} sent a share of the seed of another length.")
-        address = Place(self.number, 0, "seed", EVERYBODY, EVERYBODY)
+        address = Address(self.number, 0, "seed", EVERYBODY, EVERYBODY)
         together = b"".join(shares[client] for client in clients.tolist())
         return derive(together, address.info("seed") + clients.tobytes())
 
@@ -491,8 +491,8 @@ class Session:
     def _open(self) -> Callable[[bytes], bytes]:
         return capsule_opener(self.private)
 
-    def _place(self, step: str, source: int, destination: int) -> Place:
-        return Place(self.number, 0, step, source, destination)
+    def _place(self, step: str, source: int, destination: int) -> Address:
+        return Address(self.number, 0, step, source, destination)
 
 
 def new_key(
@@ -561,7 +561,7 @@ def attempt_keys(
 
 def mask_key(root: bytes, attempt: int) -> bytes:
     """A key for one attempt at a sum, from the secret of two clients for all attempts."""
-    address = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
+    address = Address(b"", attempt, "sum", EVERYBODY, EVERYBODY)
     return derive(root, address.info("mask"))
 
 

@@ -331,7 +331,7 @@ def read_summary(directory: Path) -> dict[str, Any] | None:
     return read_object(directory / "summary.json")
 
 
-def known_clients(directory: Path) -> int | None:
+def recorded_clients(directory: Path) -> int | None:
     """Number of clients of a simulation, from its directory; None where it is not recorded."""
     _, data = read_config(directory)
     if "num_clients" in data:

@@ -132,11 +132,11 @@ class RunDirectory:
         self.path = path
         self.check = check
 
-    def forget_error(self) -> None:
+    def remove_error(self) -> None:
         """Delete the error of an earlier attempt."""
         (self.path / ERROR).unlink(missing_ok=True)
 
-    def forget_unfinished(self) -> None:
+    def remove_unfinished(self) -> None:
         """Delete half-written files of processes that were killed, see :func:`replace_file`.
 
         Only for who holds the directory's lock, before its clients begin.
@@ -172,7 +172,7 @@ class RunDirectory:
         """Lines of ``metrics.jsonl`` in the order of their rounds."""
         return read_metrics(self.path / METRICS)
 
-    def keep_metrics(self, lines: list[dict[str, Any]]) -> None:
+    def replace_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Replace ``metrics.jsonl`` by ``lines``."""
         self.write_text(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -259,7 +259,7 @@ class RunDirectory:
             for _, path in sorted(version)[:-1]:
                 path.unlink(missing_ok=True)
 
-    def forget_clients(self) -> None:
+    def remove_clients(self) -> None:
         """Delete clients' state of an earlier attempt, and the server's copies."""
         shutil.rmtree(self.clients, ignore_errors=True)
         shutil.rmtree(self.held, ignore_errors=True)

@@ -391,7 +391,7 @@ def _written(splits: Mapping[str, _Rows]) -> Path:
         for name, rows in splits.items():
             rows.write(folder / f"{name}{rows.suffix}")
 
-    return write_given(write)
+    return write_once(write)
 
 
 @contextmanager
@@ -408,7 +408,7 @@ def naming_data(dataset: str) -> Iterator[None]:
         raise
 
 
-def write_given(write: Callable[[Path], None]) -> Path:
+def write_once(write: Callable[[Path], None]) -> Path:
     """Folder of the cache with files that ``write`` puts into an empty one.
 
     It is named by their content, so that the same data are kept once.

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.config.auto_settings import DataSize, with_suited
+from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
@@ -122,7 +122,7 @@ class PlainStrategy(Strategy):
         }
         settings = parse_flat(flat)
         size = DataSize(self._shape.model_shape, None)
-        return with_suited(settings, size)[0]
+        return with_auto_values(settings, size)[0]
 
     def start(
         self,
