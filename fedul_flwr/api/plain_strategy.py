@@ -86,9 +86,9 @@ class PlainStrategy(Strategy):
                 "which an app of your own does itself: before start, or between rounds."
             )
 
-    def _parsed(self, model: str | Build, given: Mapping[str, Scalar]) -> RunConfig:
+    def _parsed(self, model: str | Build, stated: Mapping[str, Scalar]) -> RunConfig:
         for key in WITHOUT_EFFECT:
-            if key in given:
+            if key in stated:
                 raise UserError(
                     f"Setting {key} has no effect in an app of your own: it is an argument, or the "
                     "app's own business."
@@ -118,7 +118,7 @@ class PlainStrategy(Strategy):
             "fraction-train": share,
             "output": folder,
             **tables,
-            **given,
+            **stated,
         }
         settings = parse_flat(flat)
         size = DataSize(self._shape.model_shape, None)

@@ -35,8 +35,8 @@ def methods(
         tables = ", ".join(method.tables)
         _print_more(f"Tables of settings beside the shared ones: {tables}.")
         return
-    for known, note in METHOD_NOTES.items():
-        _say(known)
+    for key, note in METHOD_NOTES.items():
+        _say(key)
         _print_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
     _say("")
     _say("Choose one: fedul-flwr run -c method=NAME. docs/choose.md leads from data to method.")

@@ -226,7 +226,7 @@ def _list(experiments: Path, results: Path) -> None:
         stored = []
         for size, is_tuned in product(SIZES, (False, True)):
             file = ResultFile(results, name, size, is_tuned)
-            if found := file.read():
-                stored.append(f"{len(found)} {file.kind}{age(found)}")
+            if listed := file.read():
+                stored.append(f"{len(listed)} {file.kind}{age(listed)}")
         text = "; ".join(stored) or "none"
         typer.echo(f"{name}: {table.settings.title} ({kind}; results: {text})")

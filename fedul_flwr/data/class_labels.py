@@ -263,10 +263,10 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
             if column.dtype.kind in "US":
                 column = column.astype(object)
         try:
-            codes, found = pd.factorize(column)
+            codes, uniques = pd.factorize(column)
         except (TypeError, NotImplementedError, pa.ArrowException):  # values without a hash
             raise _no_label(next(iter(column), None), where) from None
-        codes, distinct = codes.astype(np.int64), found.tolist()
+        codes, distinct = codes.astype(np.int64), uniques.tolist()
     if count is not None and len(codes) != count:
         raise UserError(f"{where} has {len(codes)} labels for {count} points; one for each.")
     return codes, distinct

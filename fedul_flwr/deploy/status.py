@@ -70,11 +70,11 @@ def rows(
         OwnerState(number, name, nodes_of.get(name, NONE), *_state(nodes.get(nodes_of.get(name))))
         for name, number in owners.items()
     ]
-    known = {row.node for row in states}
+    shown = {row.node for row in states}
     states += [
         OwnerState(NONE, NONE, str(number), *_state(node))
         for number, node in nodes.items()
-        if number not in known and node["status"] != "unregistered"
+        if number not in shown and node["status"] != "unregistered"
     ]
     return states
 

@@ -55,7 +55,9 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         client = build(context)
         arrays, config = _unpack(message, client)
         others = message.content.array_records.items()
-        received = {name: to_arrays(found) for name, found in others if name != ARRAYS}
+        received = {
+            name: to_arrays(content_arrays) for name, content_arrays in others if name != ARRAYS
+        }
         message.content = RecordDict()  # frees a second copy of the model
         started = time.time()  # after the slow import of torch
         update = client.train(arrays, config, received)
@@ -64,7 +66,10 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
             {
                 ARRAYS: to_record(update.arrays),
                 METRICS: MetricRecord(metrics),
-                **{name: to_record(found) for name, found in update.records.items()},
+                **{
+                    name: to_record(content_arrays)
+                    for name, content_arrays in update.records.items()
+                },
                 # A record of its own: base strategies average all metrics.
                 DIAGNOSTICS: MetricRecord(
                     {

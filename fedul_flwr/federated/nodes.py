@@ -106,8 +106,8 @@ class ClientRegistry:
 
     # Who takes part in the run
 
-    def register_all(self, found: Mapping[ClientRef, Content]) -> list[ClientRef]:
-        """Register those of ``found`` that the method accepts; returns the others.
+    def register_all(self, contents: Mapping[ClientRef, Content]) -> list[ClientRef]:
+        """Register those of ``contents`` that the method accepts; returns the others.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class ClientRegistry:
             If no client is left, or the method cannot begin with one of them.
         """
         refused = []
-        for client, answer in sorted(found.items()):
+        for client, answer in sorted(contents.items()):
             report = ClientReport(client.partition_id, printable(client.name, 64))
             try:
                 self._accept(report, answer)
@@ -154,7 +154,7 @@ class ClientRegistry:
             self._tell()
         self._note(report)
         if not report.reason:
-            self.failed -= {known for known in clients if known not in others}
+            self.failed -= {previous for previous in clients if previous not in others}
         return report.reason
 
     def leave_out_failed(self) -> None:
@@ -223,19 +223,19 @@ class ClientRegistry:
         Clients without an answer, or with one that ``check`` refuses, are counted as failures, or
         stop the run.
         """
-        asked = {client.node_id: client for client in self.present(contents)}
+        by_node = {client.node_id: client for client in self.present(contents)}
         phase = run_phase(
             grid,
-            {node: contents[client] for node, client in asked.items()},
+            {node: contents[client] for node, client in by_node.items()},
             name,
             self._settings.round_timeout,
-            check and (lambda node, answer: check(asked[node], answer)),
+            check and (lambda node, answer: check(by_node[node], answer)),
         )
         record = self._rounds.record
         record.down["phases"] += phase.bytes_down
         record.up["phases"] += phase.bytes_up
-        self.failed.update(asked[node] for node in phase.failures)
-        self._rounds.fail_phase(phase, {node: str(client) for node, client in asked.items()})
+        self.failed.update(by_node[node] for node in phase.failures)
+        self._rounds.fail_phase(phase, {node: str(client) for node, client in by_node.items()})
         return {
             client: phase.answers[client.node_id]
             for client in sorted(contents)
@@ -351,11 +351,11 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     if not nodes:
         raise UserError(_too_few(0, 1, settings))
     claims: dict[int, Content] = {}
-    asked: set[int] = set()
-    while others := [node for node in nodes if node not in asked][: MAX_QUERIED - len(claims)]:
+    queried: set[int] = set()
+    while others := [node for node in nodes if node not in queried][: MAX_QUERIED - len(claims)]:
         answers, lost = _claims(grid, others, settings, deadline)
         claims |= answers
-        asked |= {*others} - lost
+        queried |= {*others} - lost
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
         if time.monotonic() > deadline and not lost:
             break
@@ -372,9 +372,9 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
         if settings.on_client_failure == "stop" or not nodes:
             raise UserError(text)
         log(WARNING, "%s The run starts with them; others may join later.", text)
-    told = {node: number(answer, "partition-id") for node, answer in claims.items()}
-    times = Counter(told.values())
-    clear = {node: client for node, client in told.items() if times[client] == 1}
+    partitions = {node: number(answer, "partition-id") for node, answer in claims.items()}
+    times = Counter(partitions.values())
+    clear = {node: client for node, client in partitions.items() if times[client] == 1}
     return {node: clear.get(node) for node in nodes}, bool(_common(OWN_DATA, claims))
 
 
@@ -415,9 +415,9 @@ def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
 
     A ``num-partitions`` of 0 leaves the number open and does not count where others name one.
     """
-    found = [answer.values[key] for answer in answers.values()]
-    known = [value for value in found if value] if key == NUM_PARTITIONS else found
-    votes = Counter(cast(list[int], known or found))
+    values = [answer.values[key] for answer in answers.values()]
+    nonzero = [value for value in values if value] if key == NUM_PARTITIONS else values
+    votes = Counter(cast(list[int], nonzero or values))
     return min(votes, key=lambda value: (-votes[value], value))
 
 
@@ -497,10 +497,10 @@ def check_claim(answer: Content) -> None:
 
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
     """The nodes, once ``count`` are connected, or those connected at the deadline."""
-    say = time.monotonic() + QUIET
+    next_notice = time.monotonic() + QUIET
     while len(nodes := sorted(grid.get_node_ids())) < count and time.monotonic() < deadline:
-        if time.monotonic() > say:
-            say, left = deadline, deadline - time.monotonic()
+        if time.monotonic() > next_notice:
+            next_notice, left = deadline, deadline - time.monotonic()
             text = "Waiting for %s of %s nodes to connect, for another %.0f s."
             log(INFO, text, count - len(nodes), count, left)
         time.sleep(0.1)
@@ -616,15 +616,15 @@ class Registration:
                 if self._settings.on_client_failure == "stop":
                     self._rounds.fail({str(client): text})
                 log(WARNING, "%s: %s", client, text)
-        known = {client.node_id for client in registry.clients}
+        nodes = {client.node_id for client in registry.clients}
         candidates = connected - self._refused - self._holders.keys()
-        found = {
+        clients = {
             client.node_id: client for client in registry.failed if client.node_id in candidates
         }
-        if unknown := sorted(candidates - known):
-            found |= self._newcomers(grid, unknown, connected)
-        if found:
-            self._register_later(grid, found)
+        if unknown := sorted(candidates - nodes):
+            clients |= self._newcomers(grid, unknown, connected)
+        if clients:
+            self._register_later(grid, clients)
         registry.leave_out_failed()
 
     def _newcomers(
@@ -646,7 +646,7 @@ class Registration:
         odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
         taken = {partition: node for partition, node in node_of.items() if node in connected}
-        found = {}
+        clients = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
             if reason := odd.get(node) or self._false_claim(node, partition):
@@ -663,13 +663,13 @@ class Registration:
                     text = "%s says that it is client %s, which was node %s."
                     log(WARNING, text, self._called(node), partition, node_of[partition])
                 taken[partition] = node
-                found[node] = self._client(partition, node)
-        return found
+                clients[node] = self._client(partition, node)
+        return clients
 
     def _false_claim(self, node: int, partition: int) -> str:
         """Why a node cannot be client ``partition`` by the list of owners; empty if it can."""
         name = self._named.get(node, "")
-        owner = next((owner for owner, own in self._owners.items() if own == partition), name)
+        owner = next((owner for owner, number in self._owners.items() if number == partition), name)
         if name == owner and self._owners.get(name, partition) == partition:
             return ""
         reason = f"its node config has partition-id {partition}"
@@ -682,16 +682,16 @@ class Registration:
         log(WARNING, text, self._called(node), self._called(holder), partition)
         self._holders[node] = holder
 
-    def _register_later(self, grid: Grid, found: Mapping[int, ClientRef]) -> None:
+    def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
         """Send the setup to new clients, and register those that are accepted."""
         contents = {}
-        for node, client in found.items():
+        for node, client in clients.items():
             before = {SETUP_BEFORE: client.partition_id in self._registry.answers}
             contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
         answers = self._query(grid, SETUP, contents)
         joined = [
             client.partition_id
-            for client in sorted(found.values())
+            for client in sorted(clients.values())
             if client.node_id in answers and self._register(client, answers[client.node_id])
         ]
         self._rounds.record.joined = joined

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -120,28 +121,19 @@ def annealed_cross_entropy(threshold: float) -> Loss:
     return loss
 
 
-@dataclass(frozen=True)
-class MatchingObjective:
-    """λ_s · loss of labeled points + λ_u · consistency of unlabeled ones (FedMatch, A.1 and A.3).
-
-    The network's prediction for the weak view of an unlabeled image, without a gradient, is the
-    target of its prediction for the image's strong view. By default, as in FedMatch's paper, the
-    weak view is the unchanged image.
+@dataclass(frozen=True, kw_only=True)
+class PartlyLabeledObjective(ABC):
+    """λ_s · loss of the labeled points of a batch + λ_u · loss of its unlabeled ones.
 
     Attributes
     ----------
-    supervised : loss of the labeled points.
     supervised_weight, unsupervised_weight : λ_s and λ_u.
-    consistency : loss of the unlabeled points.
-    threshold : smallest top probability of a target; points below it have loss 0 but count in the
-        mean.
-    strong_view, weak_view : make views ``(n, c, h, w)`` of images.
+    threshold : smallest top probability of a target.
+    strong_view, weak_view : make views ``(n, …)`` of points.
     confidence : counts the unlabeled points of the batches, and those that reach the threshold.
     """
 
-    supervised: Loss
     supervised_weight: float
-    consistency: Consistency
     unsupervised_weight: float
     threshold: float
     strong_view: View
@@ -149,16 +141,45 @@ class MatchingObjective:
     confidence: ConfidentShare = field(default_factory=ConfidentShare)
 
     def __call__(self, network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
-        """Loss of ``(n, c, h, w)`` inputs, labeled ones first; ``labels`` of the others are -1."""
+        """Loss of ``(n, …)`` inputs, labeled ones first; ``labels`` of the others are -1."""
         count = int((labels >= 0).sum())
-        seen, unseen = inputs[:count], inputs[count:]
-        terms = []
-        if len(seen):
-            loss = self.supervised(network(seen), labels[:count])
-            terms.append(self.supervised_weight * loss)
-        if len(unseen):
-            terms.append(self.unsupervised_weight * self._inconsistency(network, unseen))
-        return torch.stack(terms).sum()
+        losses = self._losses(network, inputs[:count], labels[:count], inputs[count:])
+        weights = (self.supervised_weight, self.unsupervised_weight)
+        sizes = (count, len(inputs) - count)
+        terms = zip(weights, losses, sizes, strict=True)
+        return torch.stack([weight * loss for weight, loss, size in terms if size]).sum()
+
+    @abstractmethod
+    def _losses(
+        self, network: Network, labeled: Tensor, labels: Tensor, unlabeled: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Losses of both kinds of points; that of an empty kind is left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingObjective(PartlyLabeledObjective):
+    """Consistency of unlabeled points between two views (FedMatch, A.1 and A.3).
+
+    The network's prediction for the weak view of an unlabeled image, without a gradient, is the
+    target of its prediction for the image's strong view. By default, as in FedMatch's paper, the
+    weak view is the unchanged image. Points below the threshold have loss 0 but count in the mean.
+
+    Attributes
+    ----------
+    supervised, consistency : losses of the labeled and of the unlabeled points.
+    """
+
+    supervised: Loss
+    consistency: Consistency
+
+    def _losses(
+        self, network: Network, labeled: Tensor, labels: Tensor, unlabeled: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        nothing = unlabeled.new_zeros(())
+        return (
+            self.supervised(network(labeled), labels) if len(labeled) else nothing,
+            self._inconsistency(network, unlabeled) if len(unlabeled) else nothing,
+        )
 
     def _inconsistency(self, network: Network, inputs: Tensor) -> Tensor:
         with torch.no_grad():

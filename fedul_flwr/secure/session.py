@@ -451,11 +451,11 @@ class Session:
         return derive(together, address.info("seed") + clients.tobytes())
 
     @classmethod
-    def from_arrays(cls, own: int, server_round: int, arrays: Arrays) -> Session:
+    def from_arrays(cls, number: int, server_round: int, arrays: Arrays) -> Session:
         """Restore a session from :meth:`as_arrays`."""
         clients = arrays[PARTICIPANTS].tolist()
         return cls(
-            own=own,
+            own=number,
             private=arrays[PRIVATE].tobytes(),
             public={
                 client: key.tobytes() for client, key in zip(clients, arrays[PUBLIC], strict=True)
@@ -584,7 +584,7 @@ def participants_message(
 
 
 def join(
-    own: int,
+    number: int,
     private: bytes,
     message: Arrays,
     num_points: int,
@@ -616,14 +616,14 @@ def join(
     require_enough(clients)
     private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
     # The client's own values come last, so that the server cannot replace its key.
-    session = Session.from_arrays(own, purpose.server_round, {**message, **private_arrays})
+    session = Session.from_arrays(number, purpose.server_round, {**message, **private_arrays})
     if len(set(session.public.values())) < len(clients):
         raise UserError("The server gave two participants the same public key.")
-    if session.public.get(own) != public_key(private) or session.sizes[own] != num_points:
-        raise UserError(f"The server's list of participants has no client {own} as it is.")
+    if session.public.get(number) != public_key(private) or session.sizes[number] != num_points:
+        raise UserError(f"The server's list of participants has no client {number} as it is.")
     if identities:
         for (client, key), signature in zip(session.public.items(), signatures, strict=True):
-            if client != own:
+            if client != number:
                 with messages_from(client):
                     identities.check(client, purpose, key, signature)
     return session

@@ -8,6 +8,7 @@ pool. Digests hold on one machine with one version of torch.
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import sys
@@ -96,28 +97,28 @@ RUNS: dict[str, str] = {
 
 def digest(directory: Path) -> dict[str, str]:
     """SHA-256 of what a run leaves: models by array, metrics without times, labels."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for path in sorted(directory.rglob("*.safetensors")):
         text = hashlib.sha256()
         for name, array in sorted(load_file(path).items()):
             text.update(name.encode() + str(array.shape).encode() + array.tobytes())
-        found[str(path.relative_to(directory))] = text.hexdigest()
+        digests[str(path.relative_to(directory))] = text.hexdigest()
     for path in sorted(directory.rglob("*.npz")):
         text = hashlib.sha256()
         with np.load(path, allow_pickle=False) as archive:
             for name in sorted(archive.files):
                 text.update(name.encode() + archive[name].tobytes())
-        found[str(path.relative_to(directory))] = text.hexdigest()
+        digests[str(path.relative_to(directory))] = text.hexdigest()
     for path in sorted(directory.rglob("*.csv")):
-        found[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
+        digests[str(path.relative_to(directory))] = hashlib.sha256(path.read_bytes()).hexdigest()
     log = directory / "metrics.jsonl"
     if log.is_file():
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-        kept = [
+        plain = [
             {key: line[key] for key in sorted(line) if key not in TIMES + LATER} for line in lines
         ]
-        found[log.name] = hashlib.sha256(json.dumps(kept).encode()).hexdigest()
-    return found
+        digests[log.name] = hashlib.sha256(json.dumps(plain).encode()).hexdigest()
+    return digests
 
 
 def main(verb: str, names: list[str], engine: str = "in-process") -> int:
@@ -151,7 +152,11 @@ def main(verb: str, names: list[str], engine: str = "in-process") -> int:
 
 
 if __name__ == "__main__":
-    verb, *rest = sys.argv[1:]
-    if rest[:1] == ["--engine"]:
-        sys.exit(main(verb, rest[2:], rest[1]))
-    sys.exit(main(verb, rest))
+    parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
+    parser.add_argument("verb", choices=("record", "check"))
+    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(RUNS)}; or all")
+    parser.add_argument("--engine", default="in-process", help="in-process or processes")
+    options = parser.parse_args()
+    if unknown := set(options.names) - RUNS.keys():
+        parser.error(f"no such run: {', '.join(sorted(unknown))}")
+    sys.exit(main(options.verb, options.names, options.engine))

@@ -54,7 +54,12 @@ def test_a_point_at_the_threshold_counts() -> None:
     # Logits 0 and 0 of the first point: both classes have 1/2. Views are brighter by 1.
     network = Network(Affine(), CPU, "float64")
     objective = MatchingObjective(
-        functional.cross_entropy, 1.0, fixmatch_loss, 1.0, 0.5, lambda inputs: inputs + 1
+        supervised=functional.cross_entropy,
+        supervised_weight=1.0,
+        consistency=fixmatch_loss,
+        unsupervised_weight=1.0,
+        threshold=0.5,
+        strong_view=lambda inputs: inputs + 1,
     )
     found = float(objective(network, pixels(0, 3), torch.tensor([-1, -1])).detach())
     # Of label 0, the first of equals: -log sigmoid(1) and -log sigmoid(4).
@@ -84,7 +89,12 @@ def objective(
     weights: tuple[float, float] = (10.0, 2.0),
 ) -> MatchingObjective:
     return MatchingObjective(
-        supervised, weights[0], consistency, weights[1], threshold, strong_view=lambda x: -x
+        supervised=supervised,
+        supervised_weight=weights[0],
+        consistency=consistency,
+        unsupervised_weight=weights[1],
+        threshold=threshold,
+        strong_view=lambda x: -x,
     )
 
 

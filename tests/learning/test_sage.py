@@ -64,7 +64,14 @@ def test_given_a_batch_then_the_loss_is_the_authors_formula() -> None:
     model = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Linear(6, 4)).double()
     received = nn.Sequential(nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Linear(6, 4)).double().eval()
     inputs, labels = torch.randn(9, 3, **WIDE), torch.tensor([0, 1, 3, -1, -1, -1, -1, -1, -1])
-    objective = SageObjective(received, 0.3, 2.0, 5.0, lambda u: -u, lambda u: u + 0.1)
+    objective = SageObjective(
+        received=received,
+        threshold=0.3,
+        supervised_weight=2.0,
+        unsupervised_weight=5.0,
+        strong_view=lambda u: -u,
+        weak_view=lambda u: u + 0.1,
+    )
     found = objective(Network(model.train(), CPU, "float64"), inputs, labels)
     u = inputs[3:]
     logits = model(torch.cat([inputs[:3], u + 0.1, -u]))
@@ -82,7 +89,13 @@ def test_given_points_of_one_kind_then_there_is_its_term_alone() -> None:
     torch.manual_seed(1)
     model = nn.Linear(3, 4).double()
     network, points = Network(model, CPU, "float64"), torch.randn(4, 3, **WIDE)
-    objective = SageObjective(nn.Linear(3, 4).double(), 0.0, 2.0, 5.0, lambda u: -u)
+    objective = SageObjective(
+        received=nn.Linear(3, 4).double(),
+        threshold=0.0,
+        supervised_weight=2.0,
+        unsupervised_weight=5.0,
+        strong_view=lambda u: -u,
+    )
     labels = torch.tensor([0, 1, 2, 3])
     torch.testing.assert_close(
         objective(network, points, labels), 2 * functional.cross_entropy(model(points), labels)

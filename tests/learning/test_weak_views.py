@@ -123,10 +123,16 @@ def test_given_weak_views_then_they_decide_which_points_are_sure_and_of_which_cl
     # As they are, probabilities of class 0 are 3/4 and 1/2; brighter by log 3, 9/10 and 3/4.
     network = Network(Affine(), CPU, "float64")
     labels = torch.tensor([-1, -1])
-    shared: Any = (functional.cross_entropy, 1.0, fixmatch_loss, 1.0, 0.8)
+    shared: Any = {
+        "supervised": functional.cross_entropy,
+        "supervised_weight": 1.0,
+        "consistency": fixmatch_loss,
+        "unsupervised_weight": 1.0,
+        "threshold": 0.8,
+    }
     # The strong view of x is −x: of the first point class 0 has 1/4, −log 1/4 = log 4.
-    weak = MatchingObjective(*shared, strong_view=lambda x: -x, weak_view=brighter)
-    plain = MatchingObjective(*shared, strong_view=lambda x: -x)
+    weak = MatchingObjective(**shared, strong_view=lambda x: -x, weak_view=brighter)
+    plain = MatchingObjective(**shared, strong_view=lambda x: -x)
     assert float(weak(network, POINTS, labels).detach()) == pytest.approx(math.log(4) / 2)
     assert float(plain(network, POINTS, labels).detach()) == 0.0
     assert (weak.confidence.share, plain.confidence.share) == (0.5, 0.0)

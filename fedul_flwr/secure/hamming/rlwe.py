@@ -437,8 +437,8 @@ def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> Words:
     for rows in blocks(len(b), _CACHED):
         received = spectrum(a[rows])
         for chunk, secret in zip(layout.chunks(b.shape[1]), hidden, strict=True):
-            known = coefficients(received * secret, layout.beta)
-            noisy = b[rows, chunk] - known[:, : chunk.stop - chunk.start]
+            product = coefficients(received * secret, layout.beta)
+            noisy = b[rows, chunk] - product[:, : chunk.stop - chunk.start]
             plain[rows, chunk] = np.rint(noisy).astype(np.int64) & (2**32 - 1)
     return plain
 
