@@ -43,6 +43,7 @@ class GivenLabels(LabelSourceStrategy):
         for key, value in (
             ("evaluate", settings.evaluate if settings.evaluate == "local" else None),
             ("max-update-norm", settings.max_update_norm or None),
+            ("secure-sum", "on" if settings.secure_sum == "on" else None),
         ):
             if value is not None:
                 raise UserError(

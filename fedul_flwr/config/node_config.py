@@ -47,9 +47,11 @@ class OwnerLimits(Settings):
     allow_column_means: bool = False
     """Whether `standardize = "federation"` is allowed without `standardize-sum = "masked"`: the
     server then gets the mean and variance of every column."""
+    require_secure_sum: bool = False
+    """Whether training needs `secure-sum = "on"`, with which the server reads sums of updates."""
     min_labeled_clients: Annotated[int, Field(ge=1)] = 3
     """Least allowed `xclp.min-labeled-clients`; t + 2 against t owners who work together. Also the
-    fewest clients in a masked sum of columns, which are never fewer than 3."""
+    fewest clients in a masked sum of columns or updates, which are never fewer than 3."""
     max_codes_epsilon: NotNegative = 0.0
     """If set, XCLP needs a `codes-epsilon` from above 0 to this."""
     max_labels_epsilon: NotNegative = 0.0
@@ -95,6 +97,7 @@ class OwnerLimits(Settings):
             self._method_rule(settings),
             self._columns_rule(settings),
             self._shares_rule(settings),
+            self._sum_rule(settings),
             *self._privacy_rules(settings),
         ]
         for section in settings.sections.values():
@@ -132,6 +135,11 @@ class OwnerLimits(Settings):
     def _shares_rule(self, settings: RunConfig) -> Rule:
         asks = settings.test_prior == "sets"
         return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
+
+    def _sum_rule(self, settings: RunConfig) -> Rule:
+        alone = self.require_secure_sum and settings.secure_sum == "off"
+        is_broken = alone and find_method(settings.method).trains
+        return is_broken, "secure-sum = 'off'", "require-secure-sum"
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"

@@ -58,6 +58,11 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
             f"{choice} client-weights = 'uniform', not {settings.client_weights!r}: "
             "a client must not weigh more than its share of the noise covers."
         )
+    if settings.secure_sum == "on":
+        raise UserError(
+            f"{choice} secure-sum = 'off': the server adds the noise to clipped updates, and with "
+            "secure-sum = 'on' it gets none."
+        )
     if settings.test_prior == "sets":
         raise UserError(
             f"{choice} a test-prior other than 'sets', "

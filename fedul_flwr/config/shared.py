@@ -27,6 +27,10 @@ BaseName = Literal[
 ]
 UNWEIGHTED = ("fedmedian", "fedtrimmedavg", "krum", "bulyan")
 """Bases that weigh all clients' models equally; `client-weights` has no effect on them."""
+SUMMED = (
+    *("fedavg", "fedprox", "fedadam", "fedavgm", "fedyogi", "fedadagrad", "scaffold", "fednova"),
+)
+"""Bases that need no more than a weighted sum of the clients' models."""
 UNMEASURED = ("scaffold", "fednova")
 """Bases whose clients return more than a model, which `max-update-norm` cannot bound: changes of
 variates, which have other units, and numbers of steps by which updates are scaled."""
@@ -88,6 +92,17 @@ class SharedSettings(TrainingSettings):
     """Largest L2 norm of an update, the client's model (or FedMatch's parts) minus the global one,
     over all floating-point values (batch-norm statistics too). A larger update is refused, and its
     client counts as failed; 0 sets no bound."""
+
+    secure_sum: Annotated[
+        Literal["off", "on"],
+        only_with("base", *SUMMED),
+        only_with("evaluate", "global"),
+        only_without("selection", "heldout"),
+        only_without("method", "xclp-predict"),
+    ] = "off"
+    """With `on` the server reads the sum of a round's updates, weights and metrics, and none of a
+    single client (docs/privacy.md). Updates travel in fixed point; `max-update-norm` clips them at
+    the client. At least three clients must take part in every round."""
 
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Seed of all random numbers."""

@@ -35,6 +35,8 @@ from fedul_flwr.federated.columns import (
     plain_moments,
     received_scaling,
 )
+from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates
+from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
 from fedul_flwr.learning.schedules import training_stage
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 
@@ -132,6 +134,8 @@ class MethodClient(NumPyClient, Generic[D]):
                 return Content()
             case messages.END:
                 return Content()
+            case _ if name in SUM_PHASES:
+                return self.sums.on_phase(name, content)
             case _:
                 raise UserError(f"Method {self.settings.method!r} has no phase {name!r}.")
 
@@ -174,6 +178,11 @@ class MethodClient(NumPyClient, Generic[D]):
         return found
 
     @property
+    def sums(self) -> MaskedUpdates:
+        """Its part in secure sums."""
+        return MaskedUpdates(self.settings, self.node, self.state)
+
+    @property
     def model(self) -> nn.Module:
         """The class model; one per process, every message overwrites its weights."""
         data, settings = self.data, self.settings
@@ -184,6 +193,16 @@ class MethodClient(NumPyClient, Generic[D]):
             settings.model_options,
             settings.client_threads,
         )
+
+    def masked(
+        self, update: Update, start: Mapping[str, Arrays], shares: Arrays, config: Mapping[str, Any]
+    ) -> Update:
+        """The update as the server gets it with ``secure-sum = "on"``."""
+        buffers = [name for name, _ in self.model.named_buffers()]
+        trained = {messages.ARRAYS: update.arrays, **update.records}
+        size, metrics = update.num_examples, update.metrics
+        words, named = self.sums.mask(trained, size, metrics, start, shares, config, buffers)
+        return Update({MASKED: words}, int(size > 0), named)
 
     def array_names(self) -> list[str]:
         """Names of the arrays that come as the model: its weights and buffers."""

@@ -16,6 +16,7 @@ from flwr.clientapp.typing import Mod
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.federated.masked_update import SHARES, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -59,8 +60,13 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
             name: to_arrays(content_arrays) for name, content_arrays in others if name != ARRAYS
         }
         message.content = RecordDict()  # frees a second copy of the model
+        shares = received.pop(SHARES, {})
+        summed = client.settings.secure_sum == "on"
+        start = common_records(received, dict(arrays), ARRAYS) if summed else {}
         started = time.time()  # after the slow import of torch
         update = client.train(arrays, config, received)
+        if summed:
+            update = client.masked(update, start, shares, config)
         metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
         reply = RecordDict(
             {

@@ -49,6 +49,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.replies import LOSS, UpdateValidator
 from fedul_flwr.federated.round_record import RoundLog, RoundRecord
+from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.wire import array_record
 
@@ -80,6 +81,7 @@ class MethodStrategy(Strategy):
     validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
+    sums : opens the sums of updates (``secure-sum = "on"``); ``None`` if updates travel alone.
     columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
@@ -99,6 +101,8 @@ class MethodStrategy(Strategy):
     """Whether its clients learn something without each other (``base = "local"``)."""
     returns_models = True
     """Whether clients return whole models, which ``max-update-norm`` can measure."""
+    can_sum = True
+    """Whether a sum of its clients' models is all that the server needs (``secure-sum``)."""
     rate_factor = 1.0
     _server_loss: float | None = None
 
@@ -125,6 +129,11 @@ class MethodStrategy(Strategy):
         self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
         self.codec = self.make_codec()
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
+        self.sums = (
+            SecureSums(settings, self.registry, self.rounds, self.buffers)
+            if settings.secure_sum == "on"
+            else None
+        )
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup)
@@ -162,6 +171,12 @@ class MethodStrategy(Strategy):
             raise UserError(
                 f"Setting max-update-norm = {settings.max_update_norm:g}: method "
                 f"{settings.method!r} with base = {settings.base!r} combines no clients' models."
+            )
+
+        if settings.secure_sum == "on" and not cls.can_sum:
+            raise UserError(
+                f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
+                "than a sum of its clients' models."
             )
 
     def make_codec(self) -> UpdateCodec:
@@ -313,9 +328,12 @@ class MethodStrategy(Strategy):
                 round_number, weights, self._config(config), SampledGrid(grid, present)
             )
         )
-        self.validator.expect(messages, self.codec.expected(messages[0].content, start))
+        expected = self.codec.expected(messages[0].content, start)
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
+        if self.sums:
+            messages, expected = self.sums.begin(grid, messages, round_number)
+        self.validator.expect(messages, expected)
         return messages
 
     def aggregate_train(
@@ -336,6 +354,8 @@ class MethodStrategy(Strategy):
             If there is no valid update.
         """
         usable = self.validator.updates(replies)
+        if self.sums:
+            usable = self.sums.open(usable)
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
         self.before_aggregate(usable, weights)

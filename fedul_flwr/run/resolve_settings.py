@@ -157,7 +157,8 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":
-        return "heldout" if can_hold_out and settings.evaluate == "global" else "last"
+        alone = settings.evaluate == "global" and settings.secure_sum == "off"
+        return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise UserError(
             f"Setting selection = {chosen!r} needs labeled data at the server and "

@@ -184,13 +184,14 @@ def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> N
     write_points(here / "ward")
     lines = ready("xclp", f"{WHERE} min-labeled-clients=4", **{"xclp.min-labeled-clients": 4})
     start = lines.index("Limits of this node:")
-    assert lines[start + 1 : start + 12] == [
+    assert lines[start + 1 : start + 13] == [
         "allow-methods = ''",
         "allow-plaintext = False",
         "allow-known-seed = False",
         "allow-priors = False",
         "allow-class-shares = True",
         "allow-column-means = False",
+        "require-secure-sum = False",
         "min-labeled-clients = 4",
         "max-codes-epsilon = 0.0",
         "max-labels-epsilon = 0.0",

@@ -50,6 +50,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "fedul, batch norm": {**SETS, "model": TINY, "base": "scaffold", "optimizer": "sgd"},
     "fedul, float64": {**SETS, "precision": "float64"},
     "fedul, table": {**SETS, **TABLE, "fedul.num-sets": 4, "standardize_sum": "plaintext"},
+    "fedul, secure sum": {**SETS, "secure_sum": "on"},
+    "supervised, secure sum": {**SETS, "secure_sum": "on", "base": "scaffold", "optimizer": "sgd"},
     "fedul, local": {**SETS, "base": "local", "evaluate": "local"},
     "fedul-finetune": {**SETS, "server_fraction": 0.05},
     "fedul-mix": {**SETS, "server_fraction": 0.05},

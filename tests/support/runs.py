@@ -94,7 +94,7 @@ EVERYTHING_ALLOWED = {
 """Limits of an owner who allows what the built-in methods can be told to do."""
 
 
-def own_data_app(folders: Sequence[Path], **config: str) -> ClientApp:
+def own_data_app(folders: Sequence[Path], **config: str | bool) -> ClientApp:
     """The client app of nodes whose node config names their own data.
 
     Further keys of the node config may say ``{client}`` where the number goes.
@@ -102,7 +102,10 @@ def own_data_app(folders: Sequence[Path], **config: str) -> ClientApp:
 
     def build(context: Context) -> MethodClient:
         client = int(cast(int, context.node_config["partition-id"]))
-        named = {key: value.format(client=client) for key, value in config.items()}
+        named = {
+            key: value.format(client=client) if isinstance(value, str) else value
+            for key, value in config.items()
+        }
         context.node_config |= {"data": str(folders[client]), **EVERYTHING_ALLOWED, **named}
         return build_client(context)
 

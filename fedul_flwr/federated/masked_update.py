@@ -1,0 +1,389 @@
+"""Updates that the server reads as a sum alone (``secure-sum = "on"``): a client's part.
+
+A client sends one vector of 32-bit words under masks (:mod:`fedul_flwr.secure.update_sum`): the
+change of its model times its weight, in fixed point, and a few numbers, its weight and its metrics
+among them. What the server gets is their sum over all clients of a round.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, number
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.messages import NORMALIZER, WEIGHT
+from fedul_flwr.learning.variates import CONTROL, USED_ROUND
+from fedul_flwr.secure.identities import Identities, Purpose, read_identities
+from fedul_flwr.secure.messages import PeerError, checked_array, complain
+from fedul_flwr.secure.session import (
+    KEY_BYTES,
+    NONCE,
+    PARTICIPANTS,
+    PRIVATE,
+    SIGNATURES,
+    new_key,
+    require_enough,
+)
+from fedul_flwr.secure.update_sum import (
+    LAST,
+    Words,
+    confirm,
+    dequantize,
+    join_sum,
+    mask_vector,
+    offer_shares,
+    quantize,
+    unmask,
+)
+
+KEYS, PEERS, SHARES = "sum-keys", "sum-peers", "sum-shares"
+CONFIRM, UNMASK = "sum-confirm", "sum-unmask"
+PHASES = (KEYS, PEERS, SHARES, CONFIRM, UNMASK)
+"""Phases of a secure sum: two once a run, one before training, one or two after it."""
+
+MASKED = "masked"
+"""Name of the array in which an update travels."""
+BEGUN, LARGEST_WEIGHT = "round", "largest-weight"
+"""Values of phases: the round in which a session began; a weight that no client exceeds."""
+
+BOUND = 8.0
+"""Largest change of a weight of the model in a round without ``max-update-norm``."""
+BUFFER_BOUND = 4096.0
+"""The same of a batch-norm statistic."""
+CONTROL_BOUND = 64.0
+"""Largest change of a value of SCAFFOLD's variates, which are gradients."""
+
+SLOTS = 64
+"""Numbers that travel with an update: weight, count, weight times a_i (FedNova), metrics."""
+FIRST_METRIC = 3
+_FRACTION_BITS, _LIMBS = 20, 4
+_STORED, _SUMMANDS = "secure-sum", "summands"
+
+
+# The vector
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Order and range of the values of a vector.
+
+    Attributes
+    ----------
+    shapes : of every array of floating point, by record and name.
+    bounds : largest absolute value of each.
+    """
+
+    shapes: Mapping[tuple[str, str], tuple[int, ...]]
+    bounds: Mapping[tuple[str, str], float]
+
+    @classmethod
+    def of(cls, records: Mapping[str, Arrays], buffers: Collection[str], max_norm: float) -> Layout:
+        """The layout of an update of ``records``, the arrays that the server has sent.
+
+        Parameters
+        ----------
+        records : the model under ``"arrays"``, and SCAFFOLD's variate.
+        buffers : names of the model's batch-norm statistics.
+        max_norm : ``max-update-norm``, 0 for none.
+        """
+        shapes, bounds = {}, {}
+        for record, arrays in records.items():
+            for name, array in arrays.items():
+                if np.issubdtype(array.dtype, np.floating):
+                    shapes[record, name] = array.shape
+                    free = BUFFER_BOUND if name in buffers else BOUND
+                    bounds[record, name] = CONTROL_BOUND if record == CONTROL else max_norm or free
+        return cls(shapes, bounds)
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        values = sum(int(np.prod(shape)) for shape in self.shapes.values())
+        return values + SLOTS * _LIMBS
+
+    def words(
+        self,
+        changes: Mapping[tuple[str, str], Floats],
+        numbers: Sequence[float],
+        clients: int,
+        rng: np.random.Generator,
+    ) -> Words:
+        """One client's vector.
+
+        Parameters
+        ----------
+        changes : values within the bounds.
+        numbers : at most :data:`SLOTS`, absolute values below 2^26.
+        clients : number of summands.
+
+        Raises
+        ------
+        UserError
+            For a value that is not finite or beyond its bound.
+        """
+        parts = []
+        for key in self.shapes:
+            values, bound = changes[key].ravel(), self.bounds[key]
+            if not (np.abs(values) <= bound).all():
+                raise UserError(
+                    f"A value of its update is not finite, or beyond {bound:g}, the range of a "
+                    "secure sum: lower the learning rate, or clip updates by max-update-norm."
+                )
+            parts.append(quantize(values, bound, clients, rng))
+        return np.concatenate([*parts, write_numbers(numbers)])
+
+    def read(
+        self, words: Words, clients: int
+    ) -> tuple[dict[tuple[str, str], Floats], NDArray[np.float64]]:
+        """Sums of all clients' changes and numbers from the sum of their vectors."""
+        changes, at = {}, 0
+        for key, shape in self.shapes.items():
+            count = int(np.prod(shape))
+            found = dequantize(words[at : at + count], self.bounds[key], clients)
+            changes[key] = found.reshape(shape)
+            at += count
+        return changes, read_numbers(words[at:])
+
+
+def write_numbers(numbers: Sequence[float]) -> Words:
+    """Numbers in steps of 2^-20 as words of 16 bits each, whose sums over clients cannot overflow.
+
+    Raises
+    ------
+    UserError
+        For more than :data:`SLOTS` numbers, or one that is not finite or too large.
+
+    Examples
+    --------
+    >>> read_numbers(write_numbers([1.5, -2.0]) + write_numbers([0.25, 1.0]))[:2].tolist()
+    [1.75, -1.0]
+    """
+    if len(numbers) > SLOTS:
+        raise UserError(f"An update in a secure sum has at most {SLOTS - FIRST_METRIC} metrics.")
+    values = np.zeros(SLOTS)
+    values[: len(numbers)] = numbers
+    if not (np.abs(values) < 2.0**26).all():
+        raise UserError("A number of its update is not finite, or too large for a secure sum.")
+    steps = np.rint(values * 2.0**_FRACTION_BITS).astype(np.int64)
+    return steps.view(np.uint64).view("<u2").astype(np.uint32)
+
+
+def read_numbers(words: Words) -> NDArray[np.float64]:
+    """Sums of numbers from the sums of the words of :func:`write_numbers`."""
+    limbs = words.reshape(-1, _LIMBS).astype(np.uint64)
+    shifts = np.arange(_LIMBS, dtype=np.uint64) * np.uint64(16)
+    total = (limbs << shifts).sum(axis=1, dtype=np.uint64).view(np.int64)  # modulo 2^64
+    return np.asarray(total / 2.0**_FRACTION_BITS, np.float64)
+
+
+def digest(records: Mapping[str, Arrays], config: Mapping[str, Any]) -> bytes:
+    """32 bytes of what all clients of a round train on: the model and the values sent with it.
+
+    Parameters
+    ----------
+    records : the model under ``"arrays"``, and SCAFFOLD's variate.
+    """
+    found = hashlib.sha256(b"fedul-flwr model 1")
+    for record in sorted(records):
+        for name in sorted(records[record]):
+            array = records[record][name]
+            found.update(repr((record, name, array.dtype.str, array.shape)).encode())
+            found.update(np.ascontiguousarray(array).data)
+    shared = {key: config[key] for key in sorted(config) if key != USED_ROUND}
+    found.update(json.dumps(shared, sort_keys=True).encode())
+    return found.digest()
+
+
+def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> dict[str, Arrays]:
+    """The records that all clients of a round get: the model, and SCAFFOLD's variate."""
+    return {name: model, **{key: records[key] for key in records if key == CONTROL}}
+
+
+# The client
+
+
+class MaskedUpdates:
+    """A client's part in secure sums.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    node : the node config.
+    state : the client's state between messages.
+    """
+
+    def __init__(self, settings: RunConfig, node: NodeConfig, state: ClientState) -> None:
+        self._settings, self._node, self._state = settings, node, state
+        self._client = node.partition_id
+
+    def on_phase(self, name: str, content: Content) -> Content:
+        """Answer one of :data:`PHASES`; a complaint names whose message cannot be used.
+
+        Raises
+        ------
+        UserError
+            If the run has no secure sum, or the server asks for what would show one update.
+        """
+        if self._settings.secure_sum != "on":
+            raise UserError("The server asked for a secure sum that this run does not have.")
+        answers = {KEYS: self._keys, PEERS: self._peers, SHARES: self._shares}
+        answers |= {CONFIRM: self._confirm, UNMASK: self._unmask}
+        try:
+            state, reply = answers[name](content)
+        except PeerError as error:
+            return Content(arrays=dict(complain(error)[1]))
+        self._state.set_ephemeral(_STORED, dict(state))
+        return Content(arrays=dict(reply))
+
+    def mask(
+        self,
+        trained: Mapping[str, Arrays],
+        num_examples: int,
+        metrics: Mapping[str, Any],
+        start: Mapping[str, Arrays],
+        shares: Arrays,
+        config: Mapping[str, Any],
+        buffers: Collection[str],
+    ) -> tuple[Words, dict[str, Any]]:
+        """The masked vector of an update, and its metrics' names, each with the value 1.
+
+        Parameters
+        ----------
+        trained : the model after training, and the change of SCAFFOLD's variate, as in ``start``.
+        num_examples : number of points trained on; with 0 the update does not count.
+        start : what :func:`common_records` gives.
+        shares : what others have sealed for this client.
+        config : values that came with the model.
+        buffers : names of the model's batch-norm statistics.
+        """
+        state = self._stored()
+        weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
+        normalizer = float(metrics.get(NORMALIZER, 0.0))
+        scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
+        layout = Layout.of(start, buffers, self._settings.max_update_norm)
+        changes = {
+            (record, name): np.asarray(trained[record][name], np.float64)
+            for record, name in layout.shapes
+        }
+        for record, name in changes:
+            if record != CONTROL:
+                changes[record, name] -= start[record][name]
+        if self._settings.max_update_norm:
+            changes = _clipped(changes, self._settings.max_update_norm)
+        for record, name in changes:
+            changes[record, name] *= float(weight > 0) if record == CONTROL else scale
+        numbers = [weight, float(weight > 0), weight * normalizer]
+        for key, _ in metric_forms(metrics):
+            numbers += [weight * float(one) for one in _as_list(metrics[key])]
+        clients = int(state[_SUMMANDS])
+        rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
+        words = layout.words(changes, numbers, clients, rng)
+        state, masked = mask_vector(
+            state, self._client, int(state[BEGUN]), shares, words, digest(start, config)
+        )
+        self._state.set_ephemeral(_STORED, dict(state))
+        forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
+        return masked, forms
+
+    def _weight(self, num_examples: int, largest: float) -> float:
+        if self._settings.client_weights == "uniform":
+            return float(num_examples > 0)
+        if not num_examples <= largest:
+            raise UserError("The server named a largest weight that is below this client's.")
+        return num_examples / largest
+
+    def _keys(self, content: Content) -> tuple[Arrays, Arrays]:
+        nonce = checked_array("The server sent", content.arrays, NONCE, np.uint8, (KEY_BYTES,))
+        begun = number(content, BEGUN)
+        last = self._state.ephemeral(_STORED).get(LAST, np.array(0, np.int64))
+        state, reply = new_key(self._purpose(begun, nonce.tobytes()), self._identities)
+        # The last round stays: a second session must not ask for the sum of a round again.
+        return {**state, BEGUN: np.array(begun, np.int64), LAST: last}, reply
+
+    def _peers(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = self._stored()
+        purpose = self._purpose(int(state[BEGUN]), state[NONCE].tobytes())
+        joined, reply = join_sum(
+            {PRIVATE: state[PRIVATE]}, self._client, content.arrays, purpose, self._identities
+        )
+        return {**joined, BEGUN: state[BEGUN], LAST: state[LAST]}, reply
+
+    def _shares(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = self._stored()
+        state, reply = offer_shares(
+            state,
+            self._client,
+            int(state[BEGUN]),
+            content.arrays,
+            self._identities is not None,
+        )
+        present = content.arrays[PARTICIPANTS]
+        require_enough(present, self._node.min_labeled_clients if self._node.data else 3)
+        largest = content.values.get(LARGEST_WEIGHT)
+        if not isinstance(largest, float) or not 1 <= largest < 2.0**40:
+            raise UserError("The server sent no largest weight for a secure sum.")
+        terms = {_SUMMANDS: np.array(len(present)), LARGEST_WEIGHT: np.array(largest)}
+        return {**state, **terms}, reply
+
+    def _confirm(self, content: Content) -> tuple[Arrays, Arrays]:
+        state = self._stored()
+        if self._identities is None:
+            raise UserError("The server asked for a signature of an owner without an identity.")
+        signature = confirm(state, self._client, content.arrays, self._identities)
+        return state, {SIGNATURES: signature}
+
+    def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
+        return unmask(self._stored(), self._client, content.arrays, self._identities)
+
+    @property
+    def _identities(self) -> Identities | None:
+        return read_identities(self._node.identity, self._client)
+
+    def _purpose(self, begun: int, nonce: bytes) -> Purpose:
+        return Purpose("sum", self._state.run, begun, nonce)
+
+    def _stored(self) -> Arrays:
+        found = self._state.ephemeral(_STORED)
+        if not found:
+            raise UserError("The server asked for a secure sum that this client has not joined.")
+        return found
+
+
+def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Names of an update's metrics as they follow in a vector, each with its list's length or -1.
+
+    Examples
+    --------
+    >>> metric_forms({"num-examples": 1, "loss": 0.5, "errors": [1.0, 2.0]})
+    [('errors', 2), ('loss', -1)]
+    """
+    return [
+        (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
+        for key in sorted(metrics)
+        if key != WEIGHT
+    ]
+
+
+def _as_list(value: Any) -> list[float]:
+    return value if isinstance(value, list) else [value]
+
+
+def _clipped(
+    changes: Mapping[tuple[str, str], Floats], norm: float
+) -> dict[tuple[str, str], Floats]:
+    """``changes`` scaled to an L2 norm of at most ``norm``."""
+    found = np.sqrt(sum(float(np.vdot(value, value)) for value in changes.values()))
+    factor = min(1.0, norm / found) if found else 1.0
+    return {key: value * factor for key, value in changes.items()}

@@ -1,0 +1,352 @@
+"""The server's part of ``secure-sum = "on"``: it reads the sum of a round's updates and no update.
+
+Two phases begin a session, once a run and again when a client joins; one comes before the training
+messages and one after the replies, or two if the owners have identities. The vector and the masks
+are those of :mod:`fedul_flwr.federated.masked_update` and :mod:`fedul_flwr.secure.update_sum`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from logging import INFO
+from typing import Any, cast
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common import log
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content, count
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
+from fedul_flwr.federated.masked_update import (
+    BEGUN,
+    CONFIRM,
+    FIRST_METRIC,
+    KEYS,
+    LARGEST_WEIGHT,
+    MASKED,
+    PEERS,
+    SHARES,
+    UNMASK,
+    Layout,
+    common_records,
+    digest,
+    metric_forms,
+)
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    METRICS,
+    NORMALIZER,
+    NUM_POINTS,
+    WEIGHT,
+    payload_parts,
+    to_arrays,
+    to_record,
+)
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
+from fedul_flwr.federated.round_record import RoundLog
+from fedul_flwr.federated.wire import PlainArray, array_record
+from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
+from fedul_flwr.secure.messages import (
+    COMPLAINT,
+    check_complaint,
+    checked_array,
+    exclude,
+    subjects,
+)
+from fedul_flwr.secure.session import (
+    FEWEST,
+    FEWEST_SEALED,
+    FROM,
+    KEY_BYTES,
+    NONCE,
+    PRIVATE,
+    SIGNATURES,
+    TO,
+    Session,
+    bytes_array,
+    check_key,
+    is_sealed,
+    participants_message,
+)
+from fedul_flwr.secure.similarity import ExcludedClientsError
+from fedul_flwr.secure.update_sum import SumServer, TooFewLeftError, neighbors
+
+_ORIGIN = "Client {} sent for a secure sum"
+
+
+class SecureSums:
+    """Opens the sums of a run's rounds.
+
+    Parameters
+    ----------
+    settings : the run's settings.
+    registry : the clients of the run.
+    rounds : counts failures and traffic.
+    buffers : names of the model's batch-norm statistics.
+    """
+
+    def __init__(
+        self,
+        settings: RunConfig,
+        registry: ClientRegistry,
+        rounds: RoundLog,
+        buffers: frozenset[str],
+    ) -> None:
+        self._settings, self._registry, self._rounds = settings, registry, rounds
+        self._buffers = buffers
+        self._session: bytes = b""
+        self._members: dict[int, ClientRef] = {}
+        self._parts: dict[int, Arrays] = {}
+        self._pinned = self._renew = False
+        self._server: SumServer | None = None
+
+    # Before training
+
+    def begin(
+        self, grid: Grid, messages: Sequence[Message], round_number: int
+    ) -> tuple[list[Message], Mapping[str, ArrayRecord]]:
+        """Messages to the clients whose masks are shared, and the form of their replies' arrays.
+
+        Parameters
+        ----------
+        messages : complete training messages; the ones returned also have sealed shares.
+
+        Raises
+        ------
+        NoUpdateError
+            If too few clients are there.
+        """
+        self._grid, self._round = grid, round_number
+        by_node = {client.node_id: client for client in self._registry.clients}
+        asked = {by_node[m.metadata.dst_node_id].partition_id: m for m in messages}
+        content = messages[0].content
+        received = {name: to_arrays(found) for name, found in content.array_records.items()}
+        self._start = common_records(received, received[ARRAYS], ARRAYS)
+        config = cast(ConfigRecord, content[CONFIG])
+        self._layout = Layout.of(self._start, self._buffers, self._settings.max_update_norm)
+        try:
+            answers = self._shared(asked, digest(self._start, dict(config)))
+        except TooFewLeftError as error:
+            raise NoUpdateError(f"Round {round_number}: {error}") from error
+        assert self._server is not None
+        chosen = []
+        for client in answers:
+            record = to_record(self._server.shares_for(client))
+            message = asked[client]
+            message.content = RecordDict({**message.content, SHARES: record})
+            self._rounds.record.down.update(payload_parts(RecordDict({SHARES: record})))
+            chosen.append(message)
+        form = PlainArray.of(np.zeros(self._layout.size, np.uint32))
+        return chosen, {ARRAYS: array_record({MASKED: form})}
+
+    def _shared(self, asked: Mapping[int, Message], model: bytes) -> list[int]:
+        """The clients that have shared this round's masks; new sessions without who must leave."""
+        present = sorted(asked)
+        while True:
+            if not set(present) <= self._members.keys() or self._is_stale():
+                self._open_session()
+                present = [client for client in present if client in self._members]
+            server = SumServer(
+                self._session,
+                sorted(self._members),
+                self._round,
+                present,
+                model,
+                pinned=self._pinned,
+            )
+            terms, largest = server.terms(), self._largest_weight()
+            contents = {
+                self._members[client]: Content(
+                    arrays={**terms, **self._parts.get(client, {})},
+                    values={LARGEST_WEIGHT: largest},
+                )
+                for client in present
+            }
+
+            def check(
+                client: ClientRef,
+                answer: Content,
+                server: SumServer = server,
+                present: Sequence[int] = present,
+            ) -> None:
+                if COMPLAINT in answer.arrays:
+                    origin = _ORIGIN.format(client.partition_id)
+                    check_complaint(origin, client.partition_id, answer.arrays, present)
+                else:
+                    server.check_shares(client.partition_id, answer.arrays)
+
+            found = self._registry.query(self._grid, SHARES, contents, check)
+            answers = {client.partition_id: answer.arrays for client, answer in found.items()}
+            self._summands = len(present)
+            left = self._without_complaints(answers)
+            if left is not None:
+                self._members = {}
+                present = left
+                continue
+            for client in answers:
+                self._parts.pop(client, None)
+            if len(answers) < len(present):  # who comes back may have lost its keys
+                self._renew = True
+            server.take_shares(answers)
+            self._server = server
+            return sorted(answers)
+
+    def _is_stale(self) -> bool:
+        """Whether a client of the session may have come back without its keys."""
+        now = {client.partition_id: client for client in self._registry.clients}
+        moved = any(now.get(number) != client for number, client in self._members.items())
+        return self._renew or moved
+
+    def _open_session(self) -> None:
+        """Exchange keys among all clients that are there."""
+        left = self._registry.present(self._registry.clients)
+        while True:
+            if len(left) < FEWEST:
+                raise TooFewLeftError(
+                    f"A secure sum takes {FEWEST} clients or more; {len(left)} are there."
+                )
+            answers = self._exchanged(left)
+            if answers is not None:
+                return
+            left = [client for client in left if str(client) not in self._rounds.record.failed]
+
+    def _exchanged(self, members: Sequence[ClientRef]) -> bool | None:
+        """One attempt: whether all have sent what others need; ``None`` if some have to leave."""
+        nonce = bytes_array(os.urandom(KEY_BYTES))
+        content = Content(arrays={NONCE: nonce}, values={BEGUN: self._round})
+
+        def check_public(client: ClientRef, answer: Content) -> None:
+            check_key(_ORIGIN.format(client.partition_id), answer.arrays)
+
+        found = self._registry.query(
+            self._grid, KEYS, dict.fromkeys(members, content), check_public
+        )
+        if len(found) < len(members):
+            return None
+        keys = {client.partition_id: answer.arrays for client, answer in found.items()}
+        by_number = {client.partition_id: client for client in found}
+        participants = participants_message(keys, dict.fromkeys(keys, 0))
+        some = Session.from_arrays(
+            min(keys), self._round, {**participants, PRIVATE: nonce, NONCE: nonce}
+        )
+        beside = neighbors(some.number, sorted(keys))
+
+        def check_sealed(client: ClientRef, answer: Content) -> None:
+            own, origin = client.partition_id, _ORIGIN.format(client.partition_id)
+            if COMPLAINT in answer.arrays:
+                check_complaint(origin, own, answer.arrays, keys)
+                return
+            for peer in beside[own]:
+                if not is_sealed(answer.arrays.get(f"{TO}{peer}"), FEWEST_SEALED):
+                    raise BadMessageError(f"{origin} no secret for client {peer}.")
+
+        contents = {client: Content(arrays=participants) for client in found}
+        found = self._registry.query(self._grid, PEERS, contents, check_sealed)
+        sealed = {client.partition_id: answer.arrays for client, answer in found.items()}
+        if self._without_complaints(sealed) is not None or len(sealed) < len(keys):
+            return None
+        self._session, self._members, self._renew = some.number, by_number, False
+        self._pinned = all((answer[SIGNATURES] != UNSIGNED).any() for answer in keys.values())
+        self._parts = {
+            client: {f"{FROM}{peer}": sealed[peer][f"{TO}{client}"] for peer in beside[client]}
+            for client in keys
+        }
+        log(INFO, "Round %s: %s clients share keys for secure sums.", self._round, len(keys))
+        return True
+
+    def _without_complaints(self, answers: Mapping[int, Arrays]) -> list[int] | None:
+        """Who is left after complaints, counted as failures; ``None`` if there are none."""
+        by_number = {client.partition_id: client for client in self._registry.clients}
+        try:
+            exclude(subjects(answers).items(), answers)
+        except ExcludedClientsError as error:
+            self._registry.fail({by_number[c]: why for c, why in error.excluded.items()})
+            return list(error.left)
+        return None
+
+    def _largest_weight(self) -> float:
+        """A power of two that no client's number of points exceeds; it tells less than they do."""
+        points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
+        return float(2 ** math.ceil(math.log2(max(1, *points, 1))))
+
+    # After training
+
+    def open(self, replies: Sequence[Message]) -> list[Message]:
+        """The replies that are in the sum, each with the clients' mean in place of its update.
+
+        Raises
+        ------
+        NoUpdateError
+            If too few clients are left: the sum stays closed.
+        """
+        server, by_node = self._server, {c.node_id: c for c in self._members.values()}
+        assert server is not None
+        numbers = {by_node[reply.metadata.src_node_id].partition_id: reply for reply in replies}
+        try:
+            server.take_vectors(
+                {
+                    client: cast(ArrayRecord, reply.content[ARRAYS])[MASKED].numpy()
+                    for client, reply in numbers.items()
+                }
+            )
+            message: Mapping[str, Any] = server.list_message()
+            if self._pinned:
+                message = server.signed_list(self._signatures(server, message))
+            contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
+            answers = self._registry.query(
+                self._grid,
+                UNMASK,
+                contents,
+                lambda client, answer: server.check_unmask(client.partition_id, answer.arrays),
+            )
+            opened, liars = server.open_sum({c.partition_id: a.arrays for c, a in answers.items()})
+        except TooFewLeftError as error:
+            raise NoUpdateError(f"Round {self._round}: {error}") from error
+        finally:
+            self._server = None
+        reason = "the shares that it sent to open a secure sum are wrong"
+        self._registry.fail({self._members[client]: reason for client in liars})
+        self._replace(opened.words, [numbers[client] for client in opened.survivors])
+        return [numbers[client] for client in opened.survivors]
+
+    def _signatures(self, server: SumServer, message: Mapping[str, Any]) -> dict[int, Any]:
+        def check(client: ClientRef, answer: Content) -> None:
+            origin, shape = _ORIGIN.format(client.partition_id), (SIGNATURE_BYTES,)
+            checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
+
+        contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
+        found = self._registry.query(self._grid, CONFIRM, contents, check)
+        return {client.partition_id: a.arrays[SIGNATURES] for client, a in found.items()}
+
+    def _replace(self, words: Any, replies: Sequence[Message]) -> None:
+        """Put the mean model, variate and metrics into every reply."""
+        changes, numbers = self._layout.read(words, self._summands)
+        weight, trained = numbers[0], numbers[1]
+        if weight <= 0 or trained <= 0:
+            text = f"Round {self._round}: no client had anything to learn from."
+            raise NothingToLearnError(text)
+        normalizer = numbers[2] / weight
+        scale = normalizer if self._settings.base == "fednova" else 1.0
+        records: dict[str, Arrays] = {name: dict(found) for name, found in self._start.items()}
+        for (record, name), total in changes.items():
+            before = records[record][name]
+            value = before + scale * total / weight if record == ARRAYS else total / trained
+            records[record][name] = np.asarray(value, before.dtype)
+        means = iter(numbers[FIRST_METRIC:] / weight)
+        forms = metric_forms(cast(MetricRecord, replies[0].content[METRICS]))
+        metrics: dict[str, Any] = {
+            key: float(next(means)) if size < 0 else [float(next(means)) for _ in range(size)]
+            for key, size in forms
+        }
+        if NORMALIZER in metrics:
+            metrics[NORMALIZER] = float(normalizer)
+        shared = {name: to_record(found) for name, found in records.items()}
+        for reply in replies:
+            measured = MetricRecord({WEIGHT: 1, **metrics})
+            reply.content = RecordDict({**reply.content, **shared, METRICS: measured})

@@ -1,0 +1,370 @@
+"""Runs with ``secure-sum = "on"``: the model of a plain run, and nothing of one client's update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.masked_update import (
+    BOUND,
+    MASKED,
+    SLOTS,
+    UNMASK,
+    Layout,
+    digest,
+    read_numbers,
+    write_numbers,
+)
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
+from fedul_flwr.learning.variates import CONTROL, USED_ROUND
+from fedul_flwr.secure.update_sum import quantize, step_size
+from tests.support.fedmatch_exchanges import TINY
+from tests.support.identities import identities, write_identity
+from tests.support.learnable_owners import NO_DATA, write_labeled
+from tests.support.runs import (
+    MeddlingGrid,
+    assert_same_arrays,
+    cut_off,
+    is_train,
+    last_model,
+    metrics,
+    own_data_app,
+    resume,
+    train,
+)
+
+Settings = Callable[..., RunConfig]
+QUICK: dict[str, Any] = {
+    **{"method": "supervised", "model": "mlp", "num_rounds": 2, "points_per_client": 60},
+    **{"precision": "float32", "selection": "last", "learning_rate": 0.05},
+}
+SUM: dict[str, Any] = {**QUICK, "secure_sum": "on"}
+CONTINUE = {"on_client_failure": "continue"}
+
+
+def close(one: Path, other: Path, tolerance: float = 1e-5) -> None:
+    """Both runs have the same rounds and, but for rounding, the same losses and last model."""
+    for some, others in zip(metrics(one), metrics(other), strict=True):
+        for key in ("round", "clients", "failures"):
+            assert some[key] == others[key]
+        for key in {"loss", "confident-share"} & others.keys():
+            assert some[key] == pytest.approx(others[key], abs=1e-3)
+    for name, array in last_model(one).items():
+        np.testing.assert_allclose(array, last_model(other)[name], atol=tolerance)
+
+
+# The vector
+
+
+def test_given_updates_when_words_are_added_then_the_sum_is_that_of_the_rounded_values() -> None:
+    rng = np.random.default_rng(0)
+    sent = {ARRAYS: {"w": np.zeros((3, 2), np.float32), "count": np.array(7)}}
+    layout = Layout.of(sent, (), 0.0)
+    assert list(layout.shapes) == [(ARRAYS, "w")]  # a counter is no part of a sum
+    changes = [rng.normal(size=(3, 2)) for _ in range(5)]
+    words = [
+        layout.words({(ARRAYS, "w"): change}, [1.0, float(at)], 5, np.random.default_rng(at))
+        for at, change in enumerate(changes)
+    ]
+    total, numbers = layout.read(np.sum(words, axis=0, dtype=np.uint32), 5)
+    rounded = [
+        quantize(change.ravel(), BOUND, 5, np.random.default_rng(at)).view(np.int32)
+        for at, change in enumerate(changes)
+    ]
+    exact = np.sum(rounded, axis=0, dtype=np.int64).reshape(3, 2) * step_size(BOUND, 5)
+    np.testing.assert_array_equal(total[ARRAYS, "w"], exact)
+    np.testing.assert_allclose(total[ARRAYS, "w"], np.sum(changes, axis=0), atol=1e-7)
+    assert numbers[:2].tolist() == [5.0, 10.0]  # 0 + 1 + 2 + 3 + 4
+
+
+def test_given_the_most_clients_and_largest_numbers_when_added_then_nothing_overflows() -> None:
+    largest = 2.0**26 - 1
+    one = write_numbers([largest, -largest, 0.5])
+    many = np.uint32(60_000) * one  # as if so many clients had sent it
+    assert (one < 2**16).all()
+    assert read_numbers(many)[:3].tolist() == [60_000 * largest, -60_000 * largest, 30_000.0]
+
+
+@pytest.mark.parametrize("numbers", [[np.inf], [np.nan], [2.0**26], [0.0] * (SLOTS + 1)])
+def test_given_numbers_without_a_place_when_written_then_they_are_refused(
+    numbers: list[float],
+) -> None:
+    with pytest.raises(UserError):
+        write_numbers(numbers)
+
+
+@pytest.mark.parametrize("value", [8.5, np.nan, -np.inf])
+def test_given_a_value_out_of_range_when_written_then_it_is_refused_and_not_clipped(
+    value: float,
+) -> None:
+    layout = Layout.of({ARRAYS: {"w": np.zeros(2)}}, (), 0.0)
+    with pytest.raises(UserError, match="max-update-norm"):
+        layout.words({(ARRAYS, "w"): np.array([0.0, value])}, [], 3, np.random.default_rng(0))
+
+
+def test_given_another_model_or_value_when_digested_then_the_digest_differs() -> None:
+    model = {ARRAYS: {"w": np.zeros(2, np.float32)}}
+    same = digest(model, {"server-round": 1, USED_ROUND: 4})
+    assert same == digest(model, {USED_ROUND: 2, "server-round": 1})  # a client's own value
+    others = [
+        digest(model, {"server-round": 2}),
+        digest({ARRAYS: {"w": np.array([0, 1], np.float32)}}, {"server-round": 1}),
+        digest({ARRAYS: {"v": np.zeros(2, np.float32)}}, {"server-round": 1}),
+        digest({**model, CONTROL: {"w": np.zeros(2)}}, {"server-round": 1}),
+    ]
+    assert len({same, *others}) == 5
+
+
+# Runs
+
+
+@pytest.mark.parametrize(
+    ("options", "tolerance"),
+    [
+        ({}, 1e-4),
+        ({"client_weights": "examples", "partition": "dirichlet"}, 1e-4),
+        ({"base": "fedprox"}, 1e-4),
+        ({"base": "fedavgm"}, 1e-4),
+        ({"base": "fedadam"}, 1e-3),  # divides by the root of small squares
+        ({"base": "scaffold", "optimizer": "sgd"}, 1e-4),
+        ({"base": "fednova", "optimizer": "sgd", "partition": "dirichlet"}, 1e-4),
+        # With batch norm. By Adam a bias before it, without a gradient, would follow the rounding.
+        ({"model": TINY, "optimizer": "sgd"}, 1e-4),
+        ({"method": "fedul", "fedul.num-sets": 10}, 1e-4),
+        ({"method": "xclp", "labels.total": 60, "semi.labels-only-rounds": 1,
+          "xclp.secure": "plaintext", "xclp.num-bits": 64}, 1e-4),
+        ({"method": "fixmatch", "labels.total": 60}, 1e-4),
+        ({"fraction_train": 0.75}, 1e-4),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_given_any_base_or_method_when_updates_are_summed_then_the_run_is_the_plain_one(
+    settings: Settings, tmp_path: Path, options: dict[str, Any], tolerance: float
+) -> None:
+    plain = train(settings(**{**QUICK, **options, "output": str(tmp_path / "plain")}), 4)
+    summed = train(settings(**{**SUM, **options, "output": str(tmp_path / "sum")}), 4)
+    close(summed, plain, tolerance)
+
+
+def test_given_a_run_that_was_cut_off_when_it_resumes_then_the_bits_are_the_same(
+    settings: Settings, tmp_path: Path
+) -> None:
+    whole = train(settings(**SUM, output=str(tmp_path / "whole")), 3)
+    # Calls: describe, setup; keys, peers, shares, train, unmask; shares of round 2, train.
+    cut = cut_off(settings(**SUM, output=str(tmp_path / "cut")), 3, call=8)
+    resumed = resume(cut, 3)
+    assert_same_arrays(last_model(resumed), last_model(whole))
+    assert [line["loss"] for line in metrics(resumed)] == [line["loss"] for line in metrics(whole)]
+
+
+def test_given_a_norm_when_updates_are_larger_then_clients_clip_them(
+    settings: Settings, tmp_path: Path
+) -> None:
+    options = {**SUM, "num_rounds": 1, "max_update_norm": 0.01}
+    started = train(settings(**{**options, "max_update_norm": 1e-9}, output=str(tmp_path / "0")), 3)
+    ended = train(settings(**options, output=str(tmp_path / "1")), 3)
+    change = sum(
+        float(np.sum((array - last_model(started)[name]) ** 2))
+        for name, array in last_model(ended).items()
+    )
+    assert 0.001 < np.sqrt(change) <= 0.01
+
+
+# What the server gets
+
+
+class Watching(MeddlingGrid):
+    """Keeps all replies to training messages, and may lose some of any message."""
+
+    def __init__(self, grid: Grid, lose: Callable[[str, int], bool] = lambda *_: False) -> None:
+        super().__init__(grid, lambda _, replies: replies)
+        self.trained: list[dict[str, Any]] = []
+        self._lose = lose
+        self._round = 0
+
+    def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+        sent = list(messages)
+        if not sent:
+            return []
+        name = phase_of(sent[0]) or sent[0].metadata.message_type
+        replies = list(super().send_and_receive(sent, timeout=timeout))
+        nodes = sorted(reply.metadata.src_node_id for reply in replies)
+        kept = [r for r in replies if not self._lose(name, nodes.index(r.metadata.src_node_id))]
+        if is_train(replies):
+            self.trained += [dict(reply.content) for reply in replies]
+        return kept
+
+
+def watched(config: RunConfig, clients: int, **options: Any) -> list[dict[str, Any]]:
+    grids: list[Watching] = []
+
+    def wrap(grid: Grid) -> Grid:
+        grids.append(Watching(grid, **options))
+        return grids[0]
+
+    train(config, clients, wrap_grid=wrap)
+    return grids[0].trained
+
+
+def test_given_equal_runs_when_replies_are_read_then_they_have_nothing_in_common(
+    settings: Settings, tmp_path: Path
+) -> None:
+    runs = [
+        watched(settings(**{**SUM, "num_rounds": 1}, output=str(tmp_path / f"{at}")), 3)
+        for at in range(2)
+    ]
+    words = []
+    for replies in runs:
+        for reply in replies:
+            assert set(reply) == {ARRAYS, METRICS, DIAGNOSTICS}
+            arrays = cast(ArrayRecord, reply[ARRAYS])
+            assert list(arrays) == [MASKED]
+            numbers = cast(MetricRecord, reply[METRICS])
+            assert set(numbers.values()) == {1}  # names alone: the values are in the sum
+            words.append(arrays[MASKED].numpy())
+    for masked in words:
+        # Uniform words: the mean of n is within 5 standard deviations, (2^32)/sqrt(12 n).
+        spread = 5 * 2**32 / np.sqrt(12 * len(masked))
+        assert abs(masked.mean() - 2**31) < spread
+        assert len(np.unique(masked)) > 0.99 * len(masked)
+    # The same updates in both runs, under other masks.
+    for one, other in zip(words[:3], words[3:], strict=True):
+        assert (one == other).mean() < 1e-3
+
+
+# Who drops out
+
+
+def test_given_a_client_that_drops_out_when_training_then_the_mean_is_that_of_the_others(
+    settings: Settings, tmp_path: Path
+) -> None:
+    def lose(name: str, client: int) -> bool:
+        return name == "train" and client == 3
+
+    plain, summed = (
+        settings(**kind, **CONTINUE, output=str(tmp_path / kind.get("secure_sum", "off")))
+        for kind in (QUICK, SUM)
+    )
+    for config in (plain, summed):
+        watched(config, 4, lose=lose)
+    close(Path(summed.output), Path(plain.output))
+
+
+@pytest.mark.parametrize("phase", ["sum-keys", "sum-peers", "sum-shares"])
+def test_given_a_client_that_drops_out_before_training_then_the_others_go_on_without_it(
+    settings: Settings, tmp_path: Path, phase: str
+) -> None:
+    config = settings(**SUM, **CONTINUE, output=str(tmp_path / "run"))
+    replies = watched(config, 5, lose=lambda name, client: name == phase and client == 4)
+    assert [line["clients"] for line in metrics(tmp_path / "run")] == [4, 4]
+    assert len(replies) == 8
+
+
+def test_given_a_client_that_drops_out_after_training_then_its_update_is_in_the_sum(
+    settings: Settings, tmp_path: Path
+) -> None:
+    plain = train(settings(**{**QUICK, "num_rounds": 1}, output=str(tmp_path / "plain")), 4)
+    config = settings(**{**SUM, "num_rounds": 1}, **CONTINUE, output=str(tmp_path / "run"))
+    watched(config, 4, lose=lambda name, client: name == UNMASK and client == 2)
+    for name, array in last_model(plain).items():
+        np.testing.assert_allclose(last_model(tmp_path / "run")[name], array, atol=1e-5)
+
+
+@pytest.mark.parametrize("phase", ["train", UNMASK])
+def test_given_fewer_clients_than_open_a_sum_then_the_round_fails_and_nothing_is_read(
+    settings: Settings, tmp_path: Path, phase: str
+) -> None:
+    config = settings(**SUM, **CONTINUE, output=str(tmp_path / "run"))
+    with pytest.raises(NoUpdateError, match=r"^Round 1: "):
+        watched(config, 4, lose=lambda name, client: name == phase and client > 1)
+
+
+def test_given_two_clients_when_a_sum_is_asked_for_then_the_run_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with pytest.raises(NoUpdateError, match="3 clients or more; 2 are there"):
+        train(settings(**SUM, output=str(tmp_path / "run")), 2)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"base": "krum"},
+        {"base": "fedmedian"},
+        {"base": "local", "evaluate": "local"},
+        {"evaluate": "local"},
+        {"dp.clipping": "server"},
+        {"method": "fedul", "selection": "heldout"},
+        {"method": "fedmatch"},
+        {"method": "fedsiam"},
+        {"method": "server-only", "server_fraction": 0.1},
+        {"method": "xclp-predict"},
+    ],
+    ids=lambda options: ", ".join(map(str, options.values())),
+)
+def test_given_what_a_sum_cannot_give_when_a_run_starts_then_it_is_refused(
+    settings: Settings, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match="secure-sum"):
+        train(settings(**{**SUM, **options}, output=str(tmp_path / "run")), 3)
+
+
+# Owners
+
+
+@pytest.fixture
+def owners(tmp_path: Path) -> list[Path]:
+    """Folders of three owners, with identities of their own."""
+    folders = []
+    for number, one in identities(range(3)).items():
+        write_identity(tmp_path / "keys" / f"{number}", one)
+        folder = tmp_path / "owners" / f"{number}"
+        write_labeled(folder, seed=number, points=12)
+        folders.append(folder)
+    return folders
+
+
+OWNERS: dict[str, Any] = {
+    **{"method": "labels-only", "model": "mlp", "num_rounds": 2, "precision": "float32"},
+    **{"selection": "last", "secure_sum": "on", **NO_DATA},
+}
+
+
+def test_given_owners_with_identities_when_they_sum_then_who_is_in_the_sum_is_signed(
+    settings: Settings, tmp_path: Path, owners: list[Path]
+) -> None:
+    phases: list[str] = []
+
+    class Listening(MeddlingGrid):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            sent = list(messages)
+            phases.extend({phase_of(message) or "train" for message in sent})
+            return super().send_and_receive(sent, timeout=timeout)
+
+    app = own_data_app(owners, identity=str(tmp_path / "keys" / "{client}"))
+    config = settings(**OWNERS, output=str(tmp_path / "run"))
+    run = train(config, 3, client_app=app, wrap_grid=lambda grid: Listening(grid, lambda _, r: r))
+    assert [line["clients"] for line in metrics(run)] == [3, 3]
+    assert phases.count("sum-keys") == 1  # once a run
+    assert phases.count("sum-confirm") == phases.count("sum-unmask") == 2
+
+
+def test_given_an_owner_that_requires_sums_when_a_run_has_none_then_it_refuses(
+    settings: Settings, tmp_path: Path, owners: list[Path]
+) -> None:
+    app = own_data_app(owners, **{"require-secure-sum": True})
+    config = settings(**{**OWNERS, "secure_sum": "off"}, output=str(tmp_path / "run"))
+    with pytest.raises(UserError, match="require-secure-sum"):
+        train(config, 3, client_app=app)
+    train(settings(**OWNERS, output=str(tmp_path / "sum")), 3, client_app=app)
