@@ -51,8 +51,8 @@ class FedSemClient(MethodClient[PartlyLabeledData]):
         load_arrays(self.model, content.arrays)
         after = number(content, "after-round")
         views = labeling_views(self.settings, self.node.partition_id, after)
-        found = label_by_network(self.model, self.data, views)
-        stored = {"labels": found.labels, "confidence": found.confidence}
+        labels = label_by_network(self.model, self.data, views)
+        stored = {"labels": labels.labels, "confidence": labels.confidence}
         self.state.save(LABEL, after, stored)
         return Content()
 

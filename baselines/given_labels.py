@@ -13,25 +13,25 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.all_labels import labeled_task
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.label_split import who_has_labels
+from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_policy import GivenLabelClients
+from fedul_flwr.federated.client_policy import AssignedLabelClients
 from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.strategy import refuse_turns
 from fedul_flwr.learning.task import LocalTask, Round
 
 
-class GivenLabels(LabelPlaceStrategy):
+class GivenLabels(LabelSourceStrategy):
     """The base strategy on the clients that have labels, or training at the server only.
 
     With labels at the server it trains as before every round of FedMatch, and no client takes part.
     With labels at clients the clients of a round are sampled from those that have some.
     """
 
-    policy_class = GivenLabelClients
+    policy_class = AssignedLabelClients
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -90,7 +90,7 @@ class GivenLabelsClient(MethodClient[PartlyLabeledData]):
 
 
 def _at_clients(settings: RunConfig) -> bool:
-    return who_has_labels(settings) == "clients"
+    return label_scenario(settings) == "clients"
 
 
 def _at_server(settings: RunConfig) -> bool:

@@ -46,7 +46,7 @@ class LocalLPClient(MethodClient[PartlyLabeledData]):
             self.model, data.examples.inputs, graph.rows, local_plan(settings), views
         )
         options = settings[PropagationSettings]
-        found = labels_from_scores(graph.own_scores(features, options))
+        propagated = labels_from_scores(graph.own_scores(features, options))
         # The largest is that of all points in the graph, labeled ones included.
-        divisor = float(found.confidence.max()) if options.is_scaled else 1.0
-        return PseudoLabels(*graph.of_unlabeled(found), divisor)
+        divisor = float(propagated.confidence.max()) if options.is_scaled else 1.0
+        return PseudoLabels(*graph.of_unlabeled(propagated), divisor)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.config.method_settings import LabelPlaceSettings, SemiFLSettings
+from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
@@ -37,7 +37,7 @@ from fedul_flwr.federated.disclosure import (
     Sent,
     only_when,
 )
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
@@ -101,7 +101,7 @@ class StatusCodec(UpdateCodec):
             )
 
 
-class SemiFL(LabelPlaceStrategy):
+class SemiFL(LabelSourceStrategy):
     """The base strategy on clients with sure points, then training at the server.
 
     The server's momentum lives on between rounds. Statistics of batch norm are those of the
@@ -119,7 +119,7 @@ class SemiFL(LabelPlaceStrategy):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse labels at clients, and bases that do not go with momentum that lives on."""
-        if settings[LabelPlaceSettings].labels_at == "clients":
+        if settings[LabelSourceSettings].labels_at == "clients":
             raise UserError(
                 f"Method {settings.method!r} learns from labels at the server: set "
                 "scenario.labels-at = 'server'.",
@@ -185,23 +185,23 @@ class SemiFL(LabelPlaceStrategy):
                 check_variances(answer.arrays)
 
         grid, sampled = self._round
-        asked = Content(to_arrays(model), {"round": self.record.round})
-        answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, asked), check)
-        own, count = self.trainer.batch_statistics(model)
-        records, counts = [to_record(own)], [count]
+        request = Content(to_arrays(model), {"round": self.record.round})
+        answers = self.registry.query(grid, STATISTICS, dict.fromkeys(sampled, request), check)
+        statistics, count = self.trainer.batch_statistics(model)
+        records, counts = [to_record(statistics)], [count]
         for client, answer in answers.items():
             if answer.arrays:
                 points = number(self.registry.answers[client.partition_id], NUM_POINTS)
                 records.append(to_record(answer.arrays))
                 counts.append(num_statistic_batches(points))
         weights, robust = np.array(counts, float), self.settings.base in ROBUST
-        found = average_buffers(records, weights, names, model, robust=robust)
-        return array_record({name: found.get(name, array) for name, array in model.items()})
+        averaged = average_buffers(records, weights, names, model, robust=robust)
+        return array_record({name: averaged.get(name, array) for name, array in model.items()})
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's state, and the server's momentum."""
-        own = {MOMENTUM + name: array for name, array in self._momentum.items()}
-        return super().state_dict() | own
+        state = {MOMENTUM + name: array for name, array in self._momentum.items()}
+        return super().state_dict() | state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
@@ -226,17 +226,17 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round, with the method's form of steps."""
-        asked = super().round(config, received)
-        return replace(asked, plan=of_method(asked.plan))
+        base = super().round(config, received)
+        return replace(base, plan=of_method(base.plan))
 
     def task(self, round: Round) -> LocalTask:
         """The points of the fix set; nothing where it is empty."""
         data, options = self.data, self.settings[SemiFLSettings]
         points = data.examples.points[arrived(data, data.unlabeled, round)]
-        found = select(self._posteriors(points, round), options.threshold)
+        selection = select(self._posteriors(points, round), options.threshold)
         # With K added where a point is sure, as the loss expects it.
-        targets = (found.labels + data.num_classes * found.sure).numpy()
-        chosen = found.chosen.nonzero()[:, 0].numpy()
+        targets = (selection.labels + data.num_classes * selection.sure).numpy()
+        chosen = selection.chosen.nonzero()[:, 0].numpy()
         loss = FixMixLoss(
             data.num_classes,
             strong_view(self.settings, from_weak=True),
@@ -246,9 +246,9 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         )
         metrics = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
         if options.learning_status:
-            metrics[MEAN_TOP] = found.mean_top
+            metrics[MEAN_TOP] = selection.mean_top
         batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
-        return LocalTask(len(chosen), batches, loss, lambda: metrics, keeps_momentum=True)
+        return LocalTask(len(chosen), batches, loss, lambda: metrics, stores_momentum=True)
 
     def _posteriors(self, points: Ints, round: Round) -> Tensor:
         """``(n, K)``, the received model's posteriors of a weak view of each point."""
@@ -268,18 +268,18 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         if not len(points):
             return Content()
         load_arrays(self.model, content.arrays)
-        found, _ = batch_statistics(self.model, data.examples.inputs, points, plan)
-        return Content(found)
+        statistics, _ = batch_statistics(self.model, data.examples.inputs, points, plan)
+        return Content(statistics)
 
 
-def _tells_status(settings: RunConfig) -> bool:
+def _sends_status(settings: RunConfig) -> bool:
     return settings[SemiFLSettings].learning_status
 
 
 DISCLOSURES = (
     *PSEUDO_LABELED,
     *only_when(
-        _tells_status,
+        _sends_status,
         (Sent(TRAIN, (MEAN_TOP,), "how sure the model is of its points", METRICS, EVERY_ROUND),),
     ),
     Sent(

@@ -86,8 +86,8 @@ class LabeledData(ClientData):
     def _all_points(self) -> LabeledPoints:
         folder = self.folder
         if folder is None:
-            found = open_labeled_points(self.setup, self.node.partition_id)
-            return replace(found, inputs=self.standardized(found.inputs, found.points))
+            points = open_labeled_points(self.setup, self.node.partition_id)
+            return replace(points, inputs=self.standardized(points.inputs, points.points))
         if self.settings[SupervisedSettings].steps == "sets":
             raise UserError(
                 "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
@@ -95,16 +95,17 @@ class LabeledData(ClientData):
                 "setting-for-simulations",
                 setting="supervised.steps",
             )
-        own = self.load_points(folder)
-        missing = int((own.labels == UNLABELED).sum())
+        all_points = self.load_points(folder)
+        missing = int((all_points.labels == UNLABELED).sum())
         if missing:
             raise OwnDataError(
-                f"{missing} of the {len(own.points)} points in {folder} have no label; method "
+                f"{missing} of the {len(all_points.points)} points in {folder} have no label; "
+                "method "
                 f"{self.settings.method!r} learns from the labels of all points.",
                 "labels-missing",
             )
-        inputs = self.standardized(own.inputs, own.points)
-        return LabeledPoints(inputs, own.points, own.labels)
+        inputs = self.standardized(all_points.inputs, all_points.points)
+        return LabeledPoints(inputs, all_points.points, all_points.labels)
 
 
 class SupervisedClient(MethodClient[LabeledData]):
@@ -114,11 +115,11 @@ class SupervisedClient(MethodClient[LabeledData]):
 
     def task(self, round: Round) -> LocalTask:
         """One pass over the labeled points, or as many steps as FedUL makes over the sets."""
-        found, plan = self.data.examples, round.plan
+        points, plan = self.data.examples, round.plan
         if self.settings[SupervisedSettings].steps == "labeled":
-            batches = point_batches(found.inputs, found.points, found.labels, plan)
+            batches = point_batches(points.inputs, points.points, points.labels, plan)
         else:
             in_sets = open_unlabeled_sets(self.setup, self.node.partition_id).points
             count = num_batches(len(in_sets), plan.batch_size)
-            batches = repeated_batches(found.inputs, found.points, found.labels, plan, count)
-        return LocalTask(len(found.points), batches, on_logits(functional.cross_entropy))
+            batches = repeated_batches(points.inputs, points.points, points.labels, plan, count)
+        return LocalTask(len(points.points), batches, on_logits(functional.cross_entropy))

@@ -12,7 +12,7 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.config.method_settings import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
-from fedul_flwr.learning.device import keep_freed_memory, place
+from fedul_flwr.learning.device import place, retain_freed_memory
 from fedul_flwr.learning.disjoint import Decomposed, Penalties, decompose, train_disjoint
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
@@ -83,7 +83,7 @@ class Client:
 def measure(quick: bool) -> Outcome:
     """Kinds of steps in turns, so that other load on the machine affects all equally."""
     turns, models = (1, MODELS[1:]) if quick else (7, MODELS)
-    keep_freed_memory()
+    retain_freed_memory()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as a client has
     outcome = Outcome(

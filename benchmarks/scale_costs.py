@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedul_flwr.federated.nodes import MOST_ASKED
+from fedul_flwr.federated.nodes import MAX_QUERIED
 from fedul_flwr.federated.sparse import HEADER
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 
@@ -42,7 +42,7 @@ class Plan:
 
 def exchanges(plan: Plan) -> dict[str, int]:
     """Exchanges of a run by phase: min(C, 11) + C + R (S + E)."""
-    asked = min(plan.clients, MOST_ASKED)
+    asked = min(plan.clients, MAX_QUERIED)
     found = {"describe": asked, "setup": plan.clients, "train": plan.rounds * plan.sampled}
     return found | ({"evaluate": plan.rounds * plan.evaluating} if plan.evaluating else {})
 

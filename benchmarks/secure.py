@@ -212,7 +212,7 @@ def compare_pair(name: str, points: int, num_bits: int) -> dict[str, Any]:
         if step is not None:
             turns = [step(parties[i], turns[i].state, codes[i], inbox[i]) for i in range(2)]
         for client, result in enumerate(turns):
-            place = channels.Place(bytes(32), 0, "step", client, 1 - client)
+            place = channels.Address(bytes(32), 0, "step", client, 1 - client)
             sealed = channels.seal(_to_other(result, client), key, place, os.urandom)
             told[client] |= result.to_server.get(1 - client, {})
             sent += sealed.nbytes + _size(result.to_server.get(1 - client, {}))

@@ -27,7 +27,7 @@ from fedul_flwr.data.set_split import GeneratedSets, generate_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Source
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.device import keep_freed_memory
+from fedul_flwr.learning.device import retain_freed_memory
 from fedul_flwr.learning.local import on_logits, predict_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
@@ -45,7 +45,7 @@ class Side:
         self.architecture = model
         self.source: Source = load_source(dataset)
         if self.kind == "ours":
-            keep_freed_memory()
+            retain_freed_memory()
         self.plan = LocalPlan(
             batch_size=BATCH,
             learning_rate=reference_loop.LEARNING_RATE,

@@ -32,7 +32,7 @@ from fedul_flwr.federated.disclosure import (
 )
 from fedul_flwr.federated.messages import BASE_ROUND, HELD, HELPERS, METRICS, STALE
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.learning.device import keep_freed_memory, place, release_freed_memory
+from fedul_flwr.learning.device import place, release_freed_memory, retain_freed_memory
 from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
@@ -144,13 +144,13 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
     ) -> Update:
         """One round of local training from the parts in ``received``."""
         del arrays  # empty, see array_names
-        keep_freed_memory()
-        held = self._held(int(config[BASE_ROUND]), int(config["server-round"]))
-        if held is None:
+        retain_freed_memory()
+        start = self._held(int(config[BASE_ROUND]), int(config["server-round"]))
+        if start is None:
             return Update({}, 0, _metrics(stale=1))
         round = self.round(config, received)
         parts = {
-            part: decode(record, held.get(part, {}))
+            part: decode(record, start.get(part, {}))
             for part, record in round.received.items()
             if part != HELPERS
         }
@@ -159,9 +159,9 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             part: encode(trained[part], parts[part], self.options.difference_threshold)
             for part in _parts_of(self.settings)
         }
-        kept = parts | {part: update.kept for part, update in updates.items()}
+        stored = parts | {part: update.kept for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
-        self.state.save(HELD, round.number, flatten(kept) | exchanged)
+        self.state.save(HELD, round.number, flatten(stored) | exchanged)
         release_freed_memory()
         return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
@@ -169,10 +169,10 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         """Parts of the exchange in round ``since``: empty for round 0, ``None`` if lost."""
         if since == 0:
             return {}
-        kept = self.state.load(HELD, number)
-        if not kept or int(kept.pop(BASE_ROUND)) != since:
+        stored = self.state.load(HELD, number)
+        if not stored or int(stored.pop(BASE_ROUND)) != since:
             return None
-        return unflatten(kept)
+        return unflatten(stored)
 
     def _train_parts(
         self, parts: Parts, round: Round
@@ -229,15 +229,15 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         """
         name, count = unlabeled_part(parts), int(round.config[HELPERS])
         sent = unflatten(round.received.get(HELPERS, {}))
-        found = {
+        models = {
             str(number): decode(sent.get(str(number), {}), parts[name]) for number in range(count)
         }
         if self.options.keep_helpers:
-            if found:
-                self.state.save(HELPERS, round.number, flatten(found))
+            if models:
+                self.state.save(HELPERS, round.number, flatten(models))
             else:
-                found = unflatten(self.state.load(HELPERS, round.number))
-        return [self._model_of(parts | {name: own}) for own in found.values()]
+                models = unflatten(self.state.load(HELPERS, round.number))
+        return [self._model_of(parts | {name: weights}) for weights in models.values()]
 
     def _model_of(self, parts: Parts) -> nn.Module:
         model = copy.deepcopy(self.model)

@@ -38,7 +38,7 @@ def _prior_of_sets(settings: RunConfig) -> bool:
     return settings.test_prior == "sets"
 
 
-def _holds_out(settings: RunConfig) -> bool:
+def _has_heldout(settings: RunConfig) -> bool:
     return settings.selection == "heldout"
 
 
@@ -54,7 +54,7 @@ DISCLOSURES = (
         "loss on points it held out, and their number",
         METRICS,
         "every round that is evaluated",
-        when=_holds_out,
+        when=_has_heldout,
     ),
 )
 """Sent by a client of FedUL."""
@@ -82,9 +82,9 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         from fedul_flwr.learning.task import LocalTask
 
         self._look_at_priors(round)
-        sets, kept = self.data.sets, ~self.held_out
-        points = sets.points[kept]
-        batches = point_batches(sets.inputs, points, sets.sets[kept], round.plan)
+        sets, in_use = self.data.sets, ~self.held_out
+        points = sets.points[in_use]
+        batches = point_batches(sets.inputs, points, sets.sets[in_use], round.plan)
         return LocalTask(len(points), batches, on_logits(self.loss(round.config)))
 
     def loss(self, config: Mapping[str, Any]) -> SurrogateLoss:
@@ -121,8 +121,8 @@ class FedULClient(MethodClient[UnlabeledSetData]):
 
     def _learned(self, number: int) -> Floats:
         """Class priors of the sets as learned up to a round; until then as told."""
-        found = self.state.load(LEARNED, number + 1)
-        return found["priors"] if found else self._told().means
+        learned = self.state.load(LEARNED, number + 1)
+        return learned["priors"] if learned else self._told().means
 
     def _look_at_priors(self, round: Round) -> None:
         """Learn class priors of the sets, and in the last round check them, with the global model.
@@ -142,16 +142,18 @@ class FedULClient(MethodClient[UnlabeledSetData]):
             set_likelihoods,
         )
 
-        sets, kept, told = self.data.sets, ~self.held_out, self._told()
-        logits = predict_logits(self.model, sets.inputs, sets.points[kept], round.plan)
+        sets, in_use, stated = self.data.sets, ~self.held_out, self._told()
+        logits = predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)
         posterior = logits.double().softmax(dim=1).numpy()
         likelihoods = set_likelihoods(posterior, self._prior(round.config))
         if learns:
-            learned = learn_priors(likelihoods, sets.sets[kept], self._learned(number - 1), told)
+            learned = learn_priors(
+                likelihoods, sets.sets[in_use], self._learned(number - 1), stated
+            )
             self.state.save(LEARNED, number, {"priors": learned})
         if checks:
-            fit = check_fit(likelihoods, sets.sets[kept], told)
-            for line in misfits_in_words(fit, told, self.data.set_names, self.data.class_names):
+            fit = check_fit(likelihoods, sets.sets[in_use], stated)
+            for line in misfits_in_words(fit, stated, self.data.set_names, self.data.class_names):
                 print(f"Client {self.node.partition_id}: {line}")
             self.state.publish(PRIOR_FIT, number, {"shares": fit.shares, "misfits": fit.misfits})
 
@@ -160,7 +162,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
         sets = self.data.sets
         mask = np.zeros(len(sets.points), dtype=bool)
-        if _holds_out(self.settings):
+        if _has_heldout(self.settings):
             # Hold out points, not entries of sets: sets may share points, and a point must be held
             # out of all of them. All points have the same chance, so that the expected class
             # proportions of every set, and so the transition, do not change.

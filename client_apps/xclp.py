@@ -149,14 +149,14 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
             return PseudoLabels.none(len(self.data.unlabeled))
         self.diagnostics[UNOPENED] = 0
         try:
-            found = self.graph.of_unlabeled(self.propagation.open(round.received[ROWS]))
+            propagated = self.graph.of_unlabeled(self.propagation.open(round.received[ROWS]))
         except WrongSumError:
             self.diagnostics[UNOPENED] = 1
             return PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)
         is_scaled = self.settings[XCLPSettings].is_scaled
-        return PseudoLabels.of(found) if is_scaled else PseudoLabels(*found)
+        return PseudoLabels.of(propagated) if is_scaled else PseudoLabels(*propagated)
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         from fedul_flwr.federated.client_training import labeling_views

@@ -33,7 +33,7 @@ from fedul_flwr.propagation.client import (
     end_propagation,
     end_propagations,
 )
-from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
+from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.secure.rowsums import WrongSumError
 
 DISCLOSURES = (
@@ -82,11 +82,11 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
             return self.propagation.on_phase(name, content)
         if name == LABEL:
             try:
-                found = self.propagation.open(content.arrays)
+                propagated = self.propagation.open(content.arrays)
             except WrongSumError:  # somebody's part of the sum: there are no labels to write
                 end_propagations(self.state)
                 return Content(values={UNOPENED: True})
-            self._write(XCLP if content.values[OWN_LABELS] else LEFT_OUT, found)
+            self._write(XCLP if content.values[PREVIOUS_LABELS] else LEFT_OUT, propagated)
             if content.values[LAST]:
                 end_propagations(self.state)
             return Content(values={UNOPENED: False})
@@ -115,18 +115,18 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
         self._write(LOCAL_LP, labels_from_scores(scores))
         return features
 
-    def _write(self, source: str, found: Propagated) -> None:
+    def _write(self, source: str, propagated: Propagated) -> None:
         """Write labels by ``source`` for the unlabeled points in the graph, or for all."""
         examples, graph = self.data.examples, self.graph
-        asked = np.flatnonzero((graph.labels == UNLABELED) | (source == LEFT_OUT))
+        unlabeled = np.flatnonzero((graph.labels == UNLABELED) | (source == LEFT_OUT))
         # In the order of the data set.
-        asked = asked[np.argsort(graph.rows[asked], kind="stable")]
+        unlabeled = unlabeled[np.argsort(graph.rows[unlabeled], kind="stable")]
         names = examples.names or [str(row) for row in examples.points]
         with own_data():
             write_labels(
                 self._file(source),
-                [names[point] for point in graph.positions[asked]],
-                Propagated(found.labels[asked], found.confidence[asked]),
+                [names[point] for point in graph.positions[unlabeled]],
+                Propagated(propagated.labels[unlabeled], propagated.confidence[unlabeled]),
                 self.data.class_names,
             )
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fedul_flwr.api.estimators import FedULClassifier, GraphLabelClassifier
     from fedul_flwr.api.labels import Labels, label
-    from fedul_flwr.api.own_client import (
+    from fedul_flwr.api.plain_client import (
         FedMatchClient,
         FedULClient,
         XCLPClient,
         make_client_app,
     )
-    from fedul_flwr.api.own_server import XCLP, FedMatch, FedUL
+    from fedul_flwr.api.plain_strategy import XCLP, FedMatch, FedUL
     from fedul_flwr.api.result import Result, TrainedModel
     from fedul_flwr.api.runs import Comparison, compare, load, simulate
     from fedul_flwr.errors import UserError
@@ -50,24 +50,24 @@ __all__ = [
 
 _MODULES = {
     "Comparison": "api.runs",
-    "FedMatch": "api.own_server",
-    "FedMatchClient": "api.own_client",
-    "FedUL": "api.own_server",
+    "FedMatch": "api.plain_strategy",
+    "FedMatchClient": "api.plain_client",
+    "FedUL": "api.plain_strategy",
     "FedULClassifier": "api.estimators",
-    "FedULClient": "api.own_client",
+    "FedULClient": "api.plain_client",
     "GraphLabelClassifier": "api.estimators",
     "Labels": "api.labels",
     "Result": "api.result",
     "SurrogateLoss": "surrogate",
     "TrainedModel": "api.result",
     "UserError": "errors",
-    "XCLP": "api.own_server",
-    "XCLPClient": "api.own_client",
+    "XCLP": "api.plain_strategy",
+    "XCLPClient": "api.plain_client",
     "compare": "api.runs",
     "label": "api.labels",
     "label_propagation": "propagation.central",
     "load": "api.runs",
-    "make_client_app": "api.own_client",
+    "make_client_app": "api.plain_client",
     "simulate": "api.runs",
 }
 """Modules of what this package exports; they are imported on first use."""
@@ -86,9 +86,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    found = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    globals()[name] = found
-    return found
+    value = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -11,14 +11,14 @@ from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import own_error, own_trace
+from fedul_flwr.config.references import user_code_error, user_code_trace
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.run_lock import claim, own_directory
+from fedul_flwr.data.run_files.run_lock import claim, lock_directory
 from fedul_flwr.errors import StorageError, UserError, in_one_sentence
 from fedul_flwr.federated.grid import announce_end, for_devices
-from fedul_flwr.learning.device import keep_freed_memory, set_threads
+from fedul_flwr.learning.device import retain_freed_memory, set_threads
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.tracking import refuse_missing, tracked
 from fedul_flwr.run.labeling import label
@@ -32,7 +32,7 @@ def main(grid: Grid, context: Context) -> None:
     """Start the run that the context's run config describes."""
     settings = resolve(context.run_config, Path.cwd())
     if not (context.run_config.get("output") or settings.resume):
-        output = own_directory(Path(settings.output))
+        output = lock_directory(Path(settings.output))
         settings = settings.model_copy(update={"output": str(output)})
     try:
         serve(grid, settings)
@@ -58,10 +58,10 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         if not settings.resume:
             refuse_existing(Path(settings.output))  # it may have ended since
         directory = store.RunDirectory(Path(settings.output), check)
-        directory.forget_error()
-        directory.forget_unfinished()
+        directory.remove_error()
+        directory.remove_unfinished()
         set_threads(settings.client_threads)
-        keep_freed_memory()
+        retain_freed_memory()
         grid = for_devices(grid)
         try:
             with tracked(settings.tracking, directory) as add_round:
@@ -75,9 +75,9 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         except Exception as err:
             sentence = in_one_sentence(err)
             if sentence is None and named_modules(settings.to_flat()):
-                sentence = own_error(err, "The run")
+                sentence = user_code_error(err, "The run")
                 if sentence is not None:
-                    log(ERROR, "%s", own_trace(err).rstrip())
+                    log(ERROR, "%s", user_code_trace(err).rstrip())
             if sentence is None:
                 raise
             announce_end(grid, "failed")

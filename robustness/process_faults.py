@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.flower_runs import FORK, is_client
-from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME, refuse_held
+from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME, require_unlocked
 from fedul_flwr.engine.simulate import Engine
 from fedul_flwr.engine.superlink import PREFIX
 from fedul_flwr.errors import UserError
@@ -155,7 +155,7 @@ def left_behind(output: Path) -> list[str]:
     found = [str(path.relative_to(output)) for path in output.rglob("*.part")]
     found += [f"{path.name}/" for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*")]
     try:
-        refuse_held(output)
+        require_unlocked(output)
     except UserError as error:
         found.append(str(error))
     return found + [f"process {process.name()}" for process in marked()]

@@ -39,7 +39,7 @@ ON_RAY = {
     "command line": "",
     "server app": "flwr-simulation",
     "Ray actor": "ray::",
-    "SuperLink": "own_connections",
+    "SuperLink": "superlink_guard",
 }
 """Programs of a run on Ray, with a part of their command lines."""
 DEPLOYED = ("SuperLink", "SuperNode", "server app")

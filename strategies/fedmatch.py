@@ -15,7 +15,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord
 from flwr.common import log
 from numpy.typing import NDArray
 
-from fedul_flwr.config.auto_settings import unsettled
+from fedul_flwr.config.auto_settings import unresolved
 from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.store import RunDirectory
@@ -23,7 +23,7 @@ from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.codec import ClientModelCache, PartsCodec, is_stale
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.disjoint import (
@@ -52,7 +52,7 @@ UNFIT_BASES = ("scaffold", "fednova", "local")
 """Bases that depend on local training, and so need a whole model."""
 
 
-class FedMatchStrategy(LabelPlaceStrategy):
+class FedMatchStrategy(LabelSourceStrategy):
     """Combines sigma and psi separately, by a base that treats each value independently.
 
     Flower's rounds pass on the evaluated model theta; its parts are stored here.
@@ -99,7 +99,7 @@ class FedMatchStrategy(LabelPlaceStrategy):
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
         limit = (1 + settings.momentum) / l2 if l2 else math.inf
-        chosen = "learning-rate" not in unsettled(settings)
+        chosen = "learning-rate" not in unresolved(settings)
         if settings.optimizer == "sgd" and chosen and settings.learning_rate >= limit:
             raise UserError(
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
@@ -116,8 +116,8 @@ class FedMatchStrategy(LabelPlaceStrategy):
     @cached_property
     def helpers(self) -> HelperChoice:
         """Choice of each client's helpers."""
-        told: Mapping[str, Any] = self.setup.values
-        shape = tuple(told["model-shape"])
+        setup: Mapping[str, Any] = self.setup.values
+        shape = tuple(setup["model-shape"])
         return HelperChoice(self.settings, shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
@@ -134,16 +134,16 @@ class FedMatchStrategy(LabelPlaceStrategy):
             trained = bool(self.settings.start_from)
             model = to_arrays(arrays)
             self.codec.parts = decompose(model, self.model_buffers, factor, whole=trained)
-        known = self.codec.parts[unlabeled_part(self.codec.parts)]
-        self._counters = {n: array.numpy() for n, array in arrays.items() if n not in known}
+        current = self.codec.parts[unlabeled_part(self.codec.parts)]
+        self._counters = {n: array.numpy() for n, array in arrays.items() if n not in current}
         return super().before_round(round_number, arrays)
 
     @property
     def buffers(self) -> frozenset[str]:
         """Batch-norm statistics, which belong to psi, the part for unlabeled points."""
         last = unlabeled_part(self.codec.parts)
-        known = self.codec.parts[last]
-        return frozenset(f"{last}/{name}" for name in self.model_buffers & known.keys())
+        current = self.codec.parts[last]
+        return frozenset(f"{last}/{name}" for name in self.model_buffers & current.keys())
 
     def to_combine(self, arrays: ArrayRecord) -> ArrayRecord:
         """The parts that clients return."""
@@ -189,12 +189,12 @@ class FedMatchStrategy(LabelPlaceStrategy):
             if not stale:
                 raise  # else the model stays
         else:
-            found = to_arrays(combined)
+            arrays = to_arrays(combined)
             if self.settings.base in ROBUST and self.options.helpers:
-                self._leave_out_far_helpers(found)
-            self.codec.parts |= unflatten(found)
+                self._leave_out_far_helpers(arrays)
+            self.codec.parts |= unflatten(arrays)
         self.record.clients -= stale
-        self.codec.forget_silent()
+        self.codec.drop_unanswered()
         return self.after_train(to_record(self._model(self.codec.parts))), metrics
 
     def _model(self, parts: Parts) -> Arrays:
@@ -247,8 +247,8 @@ class FedMatchStrategy(LabelPlaceStrategy):
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's state, the parts, clients' last exchanges, and embeddings."""
         parts = {PARTS + name: array for name, array in flatten(self.codec.parts).items()}
-        own = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
-        return super().state_dict() | own
+        state = parts | self.codec.cache.state_dict() | self.helpers.state_dict()
+        return super().state_dict() | state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""

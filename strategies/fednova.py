@@ -39,9 +39,9 @@ class FedNova(FedAvg):
         contents = [reply.content for reply in valid]
         if not contents:
             return None, None
-        found = [next(iter(content.metric_records.values())) for content in contents]
-        weights = [float(cast(float, record[self.weighted_by_key])) for record in found]
-        steps = [float(cast(float, record[NORMALIZER])) for record in found]
+        records = [next(iter(content.metric_records.values())) for content in contents]
+        weights = [float(cast(float, record[self.weighted_by_key])) for record in records]
+        steps = [float(cast(float, record[NORMALIZER])) for record in records]
         # Sum before dividing: with equal steps q_i is exactly p_i, which gives FedAvg.
         tau = sum(w * a for w, a in zip(weights, steps, strict=True)) / sum(weights)
         shares = [w * (tau / a) for w, a in zip(weights, steps, strict=True)]

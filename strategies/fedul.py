@@ -33,8 +33,8 @@ class FedULStrategy(MethodStrategy):
         """``(K,)``, pi of every client's transition; with ``sets`` known after registration."""
         if self.settings.test_prior == "sets":
             return self._mean_of_sets
-        given = self.settings.class_priors()
-        return uniform_prior(self.num_classes) if given is None else checked_prior(given)
+        prior = self.settings.class_priors()
+        return uniform_prior(self.num_classes) if prior is None else checked_prior(prior)
 
     def client_config(self) -> dict[str, Value]:
         """Pi, with ``test-prior = "sets"``: the mean of all clients' class priors."""

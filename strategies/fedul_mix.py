@@ -46,14 +46,14 @@ class FedULMix(FedULStrategy):
 
     def state_dict(self) -> Arrays:
         """The base's state, and f′ if it is persistent."""
-        own = to_arrays(self._independent) if self._independent else {}
-        return super().state_dict() | {INDEPENDENT + name: array for name, array in own.items()}
+        state = to_arrays(self._independent) if self._independent else {}
+        return super().state_dict() | {INDEPENDENT + name: array for name, array in state.items()}
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        own = below(INDEPENDENT, state)
-        self._independent = to_record(own) if own else None
+        independent = below(INDEPENDENT, state)
+        self._independent = to_record(independent) if independent else None
 
 
 def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:

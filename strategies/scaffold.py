@@ -16,7 +16,7 @@ from fedul_flwr.data.content import Content, numbers
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import CONFIG, to_record
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, USED_ROUND
+from fedul_flwr.learning.variates import CONTROL, USED_ROUND, VARIATE_ROUNDS
 
 
 class Scaffold(FedAvg):
@@ -70,10 +70,12 @@ class Scaffold(FedAvg):
         record = to_record(self.control)
         messages = list(super().configure_train(server_round, arrays, config, grid))
         for message in messages:
-            told = cast(ConfigRecord, message.content[CONFIG])
+            base_config = cast(ConfigRecord, message.content[CONFIG])
             used = int(self.used[self._name(message.metadata.dst_node_id)])
-            own = ConfigRecord({**told, USED_ROUND: used})
-            message.content = RecordDict({**message.content, CONTROL: record, CONFIG: own})
+            client_config = ConfigRecord({**base_config, USED_ROUND: used})
+            message.content = RecordDict(
+                {**message.content, CONTROL: record, CONFIG: client_config}
+            )
         return messages
 
     def aggregate_train(
@@ -95,7 +97,7 @@ class Scaffold(FedAvg):
             return mean, metrics
         return self._step_to(mean), metrics
 
-    def know_clients(self, clients: Sequence[ClientRef]) -> None:
+    def set_clients(self, clients: Sequence[ClientRef]) -> None:
         """Store which client each node runs."""
         self.clients = {client.node_id: client.partition_id for client in clients}
 
@@ -110,7 +112,7 @@ class Scaffold(FedAvg):
         client : its number.
         answer : has the rounds whose c_i the client still has.
         """
-        rounds = numbers(answer, KEPT_ROUNDS)
+        rounds = numbers(answer, VARIATE_ROUNDS)
         used = int(self.used.get(str(client), 0))
         if used and used not in rounds:
             log(WARNING, "Client %s has lost its variate: SCAFFOLD begins anew with all 0.", client)

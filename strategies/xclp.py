@@ -112,5 +112,5 @@ class XCLPStrategy(MethodStrategy):
         """Also log how many clients got no labels, as somebody's part of the sum was wrong."""
         super().before_aggregate(replies, weights)
         diagnostics = (cast(MetricRecord, reply.content[DIAGNOSTICS]) for reply in replies)
-        if unopened := sum(bool(found.get(UNOPENED)) for found in diagnostics):
+        if unopened := sum(bool(diagnostic.get(UNOPENED)) for diagnostic in diagnostics):
             log(WARNING, "Round %s: %s", self.record.round, wrong_sum(unopened))

@@ -21,7 +21,7 @@ from fedul_flwr.federated.messages import NUM_POINTS
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation.codes import SEED_BYTES
-from fedul_flwr.propagation.phases import END, LABEL, LAST, OWN_LABELS, UNOPENED
+from fedul_flwr.propagation.phases import END, LABEL, LAST, PREVIOUS_LABELS, UNOPENED
 from fedul_flwr.propagation.server import (
     LabelPropagation,
     announce_privacy,
@@ -158,20 +158,20 @@ class XCLPPredict(MethodStrategy):
         self, grid: Grid, rows: dict[ClientRef, Content], *, own_labels: bool, last: bool
     ) -> None:
         contents = {
-            member: Content(content.arrays, {OWN_LABELS: own_labels, LAST: last})
+            member: Content(content.arrays, {PREVIOUS_LABELS: own_labels, LAST: last})
             for member, content in rows.items()
         }
-        told = self.registry.query(grid, LABEL, contents, _check_told)
-        unopened = sum(bool(answer.values[UNOPENED]) for answer in told.values())
+        answers = self.registry.query(grid, LABEL, contents, _check_reply)
+        unopened = sum(bool(answer.values[UNOPENED]) for answer in answers.values())
         if unopened:
             log(WARNING, wrong_sum(unopened))
         if own_labels:
-            self.record.clients += len(told) - unopened
+            self.record.clients += len(answers) - unopened
         if last:
-            self._told = list(told)
+            self._told = list(answers)
 
 
-def _check_told(client: ClientRef, answer: Content) -> None:
+def _check_reply(client: ClientRef, answer: Content) -> None:
     del client
     if not isinstance(answer.values.get(UNOPENED), bool):
         raise BadMessageError(f"A message came with no valid {UNOPENED}.")

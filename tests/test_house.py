@@ -113,7 +113,7 @@ PUBLIC = {
 }
 """Modules that Flower documents; of these, what they export."""
 INTERNALS = Path("fedul_flwr/federated/flower_internals.py")
-GUARD = Path("fedul_flwr/engine/own_connections.py")
+GUARD = Path("fedul_flwr/engine/superlink_guard.py")
 
 
 def is_public(module: str, name: str) -> bool:

@@ -179,14 +179,14 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         points = self._scaled(self._points(X))
         logits = predict_logits(self.model_, points, np.arange(len(points)), self._plan())
-        found: Floats = logits.double().softmax(dim=1).numpy()
-        return found
+        probabilities: Floats = logits.double().softmax(dim=1).numpy()
+        return probabilities
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
         """The most probable class of every point, ``(n,)``."""
         check_is_fitted(self)
-        found: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
-        return found
+        labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
+        return labels
 
     def _points(self, X: Any, y: Any = None) -> Inputs:  # noqa: N803
         """Checked points: float32 vectors, or uint8 images."""
@@ -205,9 +205,9 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return images
         if y is None:
             return np.asarray(validate_data(self, X, reset=False, dtype=np.float32))
-        found, _ = validate_data(self, X, y, dtype=np.float32)
-        self._shape = found.shape[1:]
-        return np.asarray(found)
+        points, _ = validate_data(self, X, y, dtype=np.float32)
+        self._shape = points.shape[1:]
+        return np.asarray(points)
 
     def _scaled(self, points: Inputs) -> Inputs:
         return points if self._scaling is None else scaled(points, self._scaling)
@@ -216,13 +216,13 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Numbers of each client's sets."""
         if clients is None:
             return [np.arange(len(names))]
-        given = np.asarray(clients)
-        if given.shape != (len(names),):
+        numbers = np.asarray(clients)
+        if numbers.shape != (len(names),):
             raise ValueError(
-                f"clients has the shape {given.shape}; it must name a client for each of the "
+                f"clients has the shape {numbers.shape}; it must name a client for each of the "
                 f"{len(names)} sets"
             )
-        return [np.flatnonzero(given == client) for client in np.unique(given)]
+        return [np.flatnonzero(numbers == client) for client in np.unique(numbers)]
 
     def _plan(self) -> Any:
         from fedul_flwr.learning.device import choose_device
@@ -254,26 +254,26 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tasks = []
         for numbers in owners:
             rows = np.flatnonzero(np.isin(sets, numbers))
-            own = np.searchsorted(numbers, sets[rows])
-            sizes = np.bincount(own, minlength=len(numbers))
+            set_numbers = np.searchsorted(numbers, sets[rows])
+            sizes = np.bincount(set_numbers, minlength=len(numbers))
             loss = SurrogateLoss(
                 torch.from_numpy(priors[numbers]),
                 torch.from_numpy(sizes),
                 prior,
                 kind=self.surrogate_loss,
             )
-            tasks.append((point_batches(points, rows, own, plan), on_logits(loss)))
+            tasks.append((point_batches(points, rows, set_numbers, plan), on_logits(loss)))
         self.model_ = build_model(self.model, points.shape[1:], priors.shape[1], seed=seed)
         self.losses_ = []
         for number in range(1, self.rounds + 1):
             start = {name: array.copy() for name, array in dump_arrays(self.model_).items()}
-            found, losses = [], []
+            finals, losses = [], []
             for client, (batches, objective) in enumerate(tasks):
                 load_arrays(self.model_, start)
                 rng = stream(seed, "local", number, client)
                 losses.append(train_local(self.model_, batches, objective, plan, rng).loss)
-                found.append({n: a.copy() for n, a in dump_arrays(self.model_).items()})
-            load_arrays(self.model_, _mean(found))
+                finals.append({n: a.copy() for n, a in dump_arrays(self.model_).items()})
+            load_arrays(self.model_, _mean(finals))
             self.losses_.append(float(np.mean(losses)))
         self.model_.eval()
 
@@ -334,15 +334,16 @@ def _check(priors: Floats, sizes: Ints, owners: list[Ints]) -> None:
     if num_classes < 2:
         raise ValueError(f"there is {num_classes} class; a classifier needs 2 classes or more")
     for client, numbers in enumerate(owners):
-        own = check_sets(
+        check = check_sets(
             priors[numbers], sizes[numbers], min_sets=1, set_names=[str(m) for m in numbers]
         )
-        if not own.accepted:
-            raise ValueError(f"client {client}: {own.reason}")
-    known = identifiable_directions([priors[numbers] for numbers in owners])
-    if known < num_classes - 1:
+        if not check.accepted:
+            raise ValueError(f"client {client}: {check.reason}")
+    directions = identifiable_directions([priors[numbers] for numbers in owners])
+    if directions < num_classes - 1:
         raise ValueError(
-            f"the sets determine {known} of the {num_classes - 1} ratios of class posteriors: more "
+            f"the sets determine {directions} of the {num_classes - 1} ratios of class "
+            "posteriors: more "
             "sets, or sets that differ more in their classes, are needed"
         )
 
@@ -439,33 +440,33 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         if not 0 < self.power < math.inf:
             raise ValueError(f"power = {self.power!r}: it must be a positive number")
         refuse_no_truth_value(self, "class_scaling", "reweigh", "standardize")
-        filled, known = _without_gaps(y)
+        filled, is_present = _without_gaps(y)
         points, labels = validate_data(self, unmasked(X), filled, dtype=np.float64)
         check_classification_targets(labels)
         if labels.dtype.kind in "iuf":
-            known &= labels != UNLABELED
-        self.classes_ = np.unique(labels[known])
+            is_present &= labels != UNLABELED
+        self.classes_ = np.unique(labels[is_present])
         if len(self.classes_) == 0:
             raise ValueError(
                 "no point has a label: y is -1 or missing for all of them, and 1 or more is needed"
             )
-        given = np.full(len(labels), UNLABELED, dtype=np.int64)
-        given[known] = np.searchsorted(self.classes_, labels[known])
+        numbers = np.full(len(labels), UNLABELED, dtype=np.int64)
+        numbers[is_present] = np.searchsorted(self.classes_, labels[is_present])
         self._scaling = None
         if self.standardize:
             self._scaling = scaling_by(moments(points, np.arange(len(points))), None)
         self._features = self._scaled(points)
         try:
-            found = self._one_party(given) if clients is None else self._among(given, clients)
+            result = self._one_party(numbers) if clients is None else self._among(numbers, clients)
         except UserError as error:
             raise ValueError(str(error)) from error
-        self._numbers, self.confidence_ = found.labels, found.confidence
-        reached = found.labels != UNLABELED
+        self._numbers, self.confidence_ = result.labels, result.confidence
+        reached = result.labels != UNLABELED
         if reached.all():
-            self.transduction_ = self.classes_[found.labels]
+            self.transduction_ = self.classes_[result.labels]
         else:
             is_number = self.classes_.dtype.kind in "iuf"
-            labels = self.classes_[found.labels]
+            labels = self.classes_[result.labels]
             self.transduction_ = np.where(
                 reached, labels if is_number else labels.astype(object), UNLABELED
             )
@@ -481,13 +482,13 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         points = _unit(
             self._scaled(validate_data(self, unmasked(X), reset=False, dtype=np.float64))
         )
-        known, votes = _unit(self._features), np.zeros((len(points), len(self.classes_)))
+        references, votes = _unit(self._features), np.zeros((len(points), len(self.classes_)))
         voters = self._numbers != UNLABELED
-        known, numbers = known[voters], self._numbers[voters]
+        references, numbers = references[voters], self._numbers[voters]
         confidence = np.maximum(self.confidence_[voters], np.finfo(float).tiny)
-        count = min(self.k, len(known))
+        count = min(self.k, len(references))
         for rows in blocks(len(points)):
-            cosines = np.maximum(points[rows] @ known.T, 0)
+            cosines = np.maximum(points[rows] @ references.T, 0)
             nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
             weights = np.take_along_axis(cosines, nearest, axis=1) ** self.power
             weights *= confidence[nearest]
@@ -511,17 +512,17 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         [3]
         """
         check_is_fitted(self)
-        found: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
-        return found
+        labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
+        return labels
 
     def _scaled(self, points: Any) -> Floats:
-        found = points if self._scaling is None else scaled(points, self._scaling)
-        return np.asarray(found, dtype=np.float64)
+        points_scaled = points if self._scaling is None else scaled(points, self._scaling)
+        return np.asarray(points_scaled, dtype=np.float64)
 
-    def _one_party(self, given: NDArray[np.int64]) -> Propagated:
+    def _one_party(self, labels: NDArray[np.int64]) -> Propagated:
         return label_propagation(
             self._features,
-            given,
+            labels,
             num_classes=len(self.classes_),
             similarity=self.similarity,
             k=self.k,
@@ -533,7 +534,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             seed=check_random_state(self.random_state).bytes(SEED_BYTES),
         )
 
-    def _among(self, given: NDArray[np.int64], clients: ArrayLike) -> Propagated:
+    def _among(self, labels: NDArray[np.int64], clients: ArrayLike) -> Propagated:
         """The same, by a run of ``xclp-predict`` with these clients."""
         from fedul_flwr.api.labels import label
 
@@ -547,11 +548,11 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 "it must be 3 and True, as the authors' code, or 1 and False, as the paper's text"
             )
         # An estimator prints nothing.
-        with exclusive(), tempfile.TemporaryDirectory() as place, redirect_stdout(io.StringIO()):
-            found = label(
-                (self._features, given),
+        with exclusive(), tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()):
+            result = label(
+                (self._features, labels),
                 clients=clients,
-                output=Path(place) / "run",
+                output=Path(folder) / "run",
                 engine="in-process",
                 standardize="none",
                 seed=int(check_random_state(self.random_state).randint(2**31)),
@@ -563,7 +564,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                     "reweigh": self.reweigh,
                 },
             )
-            return Propagated(found.labels, found.confidence)
+            return Propagated(result.labels, result.confidence)
 
 
 def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
@@ -572,16 +573,16 @@ def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
     if objects.ndim != 1:
         return y, np.ones(len(objects) if objects.ndim else 0, dtype=bool)
     # Texts may stand beside -1.
-    known = ~missing_values(y)
-    if any(isinstance(value, str) for value in objects[known]):
-        known[known] = [value not in (UNLABELED, "") for value in objects[known]]
-    if known.all():
-        return y, known
-    if not known.any():
-        return np.full(len(objects), UNLABELED), known
+    is_present = ~missing_values(y)
+    if any(isinstance(value, str) for value in objects[is_present]):
+        is_present[is_present] = [value not in (UNLABELED, "") for value in objects[is_present]]
+    if is_present.all():
+        return y, is_present
+    if not is_present.any():
+        return np.full(len(objects), UNLABELED), is_present
     filled = objects.copy()
-    filled[~known] = objects[known][0]
-    return np.array(filled.tolist()), known
+    filled[~is_present] = objects[is_present][0]
+    return np.array(filled.tolist()), is_present
 
 
 def _unit(points: Floats) -> Floats:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.api.given_data import CLIENT, dataset_of
+from fedul_flwr.api.input_data import CLIENT, dataset_of
 from fedul_flwr.api.points import as_array
 from fedul_flwr.config.base import AUTO, Scalar, Settings
 from fedul_flwr.config.overrides import flatten
@@ -49,9 +49,9 @@ def settings_of_call(
     UserError
         For data that cannot be used, and a setting that is an argument.
     """
-    found = flat_settings(keywords)
+    settings = flat_settings(keywords)
     for key, name in (("num-rounds", "rounds"), ("dataset", "data")):
-        if key in found:
+        if key in settings:
             raise UserError(
                 f"Setting {key} is given as {name}=… in Python.",
                 "argument-not-allowed",
@@ -60,7 +60,7 @@ def settings_of_call(
     owners = None if clients is None or isinstance(clients, int | np.integer) else clients
     if owners is not None:
         for key in ("partition", "natural.column"):
-            if key in found:
+            if key in settings:
                 raise UserError(
                     f"Setting {key} contradicts clients, which name one of each point.",
                     "settings-contradict",
@@ -71,17 +71,17 @@ def settings_of_call(
                 "clients name the client of each point of data: give data=…",
                 "argument-without-effect",
             )
-        found |= {"partition": "natural", "natural.column": CLIENT}
+        settings |= {"partition": "natural", "natural.column": CLIENT}
     if data is not None:
-        found["dataset"] = dataset_of(data, test, str(found.get("label-column", "")), owners)
+        settings["dataset"] = dataset_of(data, test, str(settings.get("label-column", "")), owners)
     elif test is not None:
         raise UserError(
             "test has no effect without data: leave it out, or give data=….",
             "argument-without-effect",
         )
     if rounds is not None:
-        found["num-rounds"] = rounds
-    return found
+        settings["num-rounds"] = rounds
+    return settings
 
 
 def _plain(values: Mapping[str, Any]) -> dict[str, Any]:

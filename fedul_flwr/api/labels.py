@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fedul_flwr.api.given_data import client_numbers, dataset_of, write_given
+from fedul_flwr.api.input_data import client_numbers, dataset_of, write_once
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.api.result import Result, facts_table
@@ -47,10 +47,10 @@ class Labels:
     result: Result
 
     def _facts(self) -> dict[str, str]:
-        found = int((self.labels != UNLABELED).sum())
+        num_labeled = int((self.labels != UNLABELED).sum())
         return {
             "points": str(len(self.labels)),
-            "with a label": str(found),
+            "with a label": str(num_labeled),
             "directory": str(self.result.directory),
         }
 
@@ -95,11 +95,11 @@ def label(
     points: list[Ints] | None = None
     if isinstance(data, tuple | list) and len(data) == 2:
         x = stored_points(data[0])
-        known = class_labels(data[1], "y", len(x))
-        given = known.numbers
+        classes = class_labels(data[1], "y", len(x))
+        numbers = classes.numbers
         seed = overrides.get("seed", 0)
         points = clients_points(clients, len(x), int(seed))
-        overrides = {**_owners(x, known, points), **overrides}
+        overrides = {**_owners(x, classes, points), **overrides}
         count = len(points)
     elif data is None or isinstance(data, str | Path):
         if data is not None:
@@ -109,7 +109,7 @@ def label(
                 "clients must be a number of clients, unless data is (x, y).",
                 "argument-not-allowed",
             )
-        given, count = np.empty(0, dtype=np.int64), clients
+        numbers, count = np.empty(0, dtype=np.int64), clients
     else:
         raise UserError(
             "data must be (x, y), or the path or name of a data set.", "data-not-readable"
@@ -120,7 +120,7 @@ def label(
         directory = model.directory if isinstance(model, Result) else user_path(model)
         overrides = with_model(overrides, directory)
     result = Result(run(overrides, count, engine, verbose, named=output is not None))
-    return _collected(result, given, points, count)
+    return _collected(result, numbers, points, count)
 
 
 def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
@@ -148,9 +148,9 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
     return [np.flatnonzero(numbers == client) for client in range(numbers.max() + 1)]
 
 
-def _owners(x: Inputs, known: ClassLabels, points: list[Ints]) -> dict[str, Scalar]:
+def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Scalar]:
     """Settings of a run whose clients own these points, which are written to disk."""
-    names, labels = known.names, known.numbers
+    names, labels = classes.names, classes.numbers
     if not names:
         raise UserError("y holds no label; one or more points need one.", "labels-missing")
     if any("," in name or name != name.strip() for name in names):
@@ -162,10 +162,10 @@ def _owners(x: Inputs, known: ClassLabels, points: list[Ints]) -> dict[str, Scal
 
     def write(folder: Path) -> None:
         for client, rows in enumerate(points):
-            own = folder / f"{client:0{digits}}"
-            own.mkdir()
+            owner_folder = folder / f"{client:0{digits}}"
+            owner_folder.mkdir()
             arrays: dict[str, Any] = {kind: x[rows]}
-            np.savez(own / "points.npz", **arrays)
+            np.savez(owner_folder / "points.npz", **arrays)
             text = io.StringIO()
             lines = csv.writer(text, lineterminator="\n")
             lines.writerow(["name", "label"])
@@ -174,28 +174,32 @@ def _owners(x: Inputs, known: ClassLabels, points: list[Ints]) -> dict[str, Scal
                 for row, number in enumerate(labels[rows])
                 if number != UNLABELED
             )
-            (own / "labels.csv").write_text(text.getvalue(), encoding="utf-8")
+            (owner_folder / "labels.csv").write_text(text.getvalue(), encoding="utf-8")
 
     return {
         "dataset": "none",
-        "client-data": str(write_given(write)),
+        "client-data": str(write_once(write)),
         "class-names": ",".join(names),
         "input-shape": "x".join(map(str, x.shape[1:])),
     }
 
 
-def _collected(result: Result, given: Ints, points: list[Ints] | None, count: int) -> Labels:
+def _collected(result: Result, true_labels: Ints, points: list[Ints] | None, count: int) -> Labels:
     """All labels in the order of the points."""
-    rows = np.arange(len(given))
+    rows = np.arange(len(true_labels))
     if points is None:
         with np.load(result.directory / SPLIT) as split:
             order = np.argsort(split["points"])
-            rows, given = split["points"][order], split["labels"][order]
-    labels, confidence = given.copy(), (given != UNLABELED).astype(np.float64)
+            rows, true_labels = split["points"][order], split["labels"][order]
+    labels, confidence = true_labels.copy(), (true_labels != UNLABELED).astype(np.float64)
     for client in range(count):
-        names, found = read_labels(result.directory / "clients" / str(client) / file_name(XCLP))
-        places = np.array([int(name) for name in names], dtype=np.int64)
+        names, propagated = read_labels(
+            result.directory / "clients" / str(client) / file_name(XCLP)
+        )
+        positions = np.array([int(name) for name in names], dtype=np.int64)
         # Names are a point's number in the data set, or in the folder of its client.
-        places = np.searchsorted(rows, places) if points is None else points[client][places]
-        labels[places], confidence[places] = found.labels, found.confidence
+        positions = (
+            np.searchsorted(rows, positions) if points is None else points[client][positions]
+        )
+        labels[positions], confidence[positions] = propagated.labels, propagated.confidence
     return Labels(labels, confidence, rows, result.class_names, result)

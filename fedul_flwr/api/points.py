@@ -74,12 +74,12 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     try:
         if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
             values = np.ma.filled(values.astype(np.float64), np.nan)
-        found = np.asarray(values)
+        array = np.asarray(values)
     except (ValueError, TypeError, RuntimeError):
         raise UserError(
             f"{what} must be an array of numbers, all points of one shape.", "data-not-readable"
         ) from None
-    return _of_numbers(found) if found.dtype == object else found
+    return _of_numbers(array) if array.dtype == object else array
 
 
 def _stacked(parts: Sequence[NDArray[Any]], what: str) -> NDArray[Any]:
@@ -102,8 +102,8 @@ def _tensor_array(tensor: Any, what: str) -> NDArray[Any]:
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     # NumPy has no bfloat16.
     narrow = tensor.is_floating_point() and tensor.element_size() < 4
-    found: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
-    return found
+    array: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
+    return array
 
 
 def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:
@@ -135,22 +135,22 @@ def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
     UserError
         If one is no picture.
     """
-    found = []
-    for place, picture in enumerate(pictures):
+    encoded = []
+    for index, picture in enumerate(pictures):
         if not is_picture(picture):
             raise UserError(
-                f"{what} holds a {type(picture).__name__} at {place} and pictures elsewhere; all "
+                f"{what} holds a {type(picture).__name__} at {index} and pictures elsewhere; all "
                 "points must be of one kind.",
                 "points-type",
             )
-        kept = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
+        converted = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
         content = BytesIO()
-        if kept.mode in _OF_PNG:
-            kept.save(content, "PNG", compress_level=1)
+        if converted.mode in _OF_PNG:
+            converted.save(content, "PNG", compress_level=1)
         else:
-            kept.save(content, "TIFF")
-        found.append(content.getvalue())
-    return found
+            converted.save(content, "TIFF")
+        encoded.append(content.getvalue())
+    return encoded
 
 
 def images_or_vectors(points: Any, what: str = "x") -> NDArray[Any]:
@@ -191,9 +191,9 @@ def _bytes(images: NDArray[Any], what: str) -> Bytes:
     if images.dtype == np.uint8:
         return images
     if images.dtype.kind != "f" or not ((images >= 0) & (images <= 1)).all():
-        found = images.dtype if images.dtype.kind != "f" else "numbers outside of [0, 1], or NaN"
+        got = images.dtype if images.dtype.kind != "f" else "numbers outside of [0, 1], or NaN"
         raise UserError(
-            f"{what} holds {found}; images must be uint8, or floats in [0, 1].", "points-type"
+            f"{what} holds {got}; images must be uint8, or floats in [0, 1].", "points-type"
         )
     return np.rint(images.astype(np.float64) * 255).astype(np.uint8)
 
@@ -215,7 +215,7 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
     else:
         table = pa.table(frame)
         names = list(table.column_names)
-        columns = [_plain_type(table.column(place)) for place in range(len(names))]
+        columns = [_plain_type(table.column(index)) for index in range(len(names))]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(
@@ -304,7 +304,7 @@ def stored_points(
     elif is_frame(points):
         from fedul_flwr.data.table_files import arrow_features, in_memory
 
-        table = _named_by_place(arrow_table(points), options, where)
+        table = _named_by_position(arrow_table(points), options, where)
         opened = arrow_features(in_memory(where, table), options, "")
         if options.columns is None and not options.trained:
             options = replace(options, columns=infer_columns([opened]))
@@ -319,14 +319,14 @@ def stored_points(
                 f"x holds {kinds[array.ndim - 1]}; the model takes {kinds[len(shape)]}.",
                 "points-shape",
             )
-    (found,) = as_points([opened], shape or (1,), options)
+    (stored,) = as_points([opened], shape or (1,), options)
     if shape is None:
-        assert isinstance(found, VectorPoints)
-        shape = found.vectors.shape[1:]
-    return join_blocks(found, shape)
+        assert isinstance(stored, VectorPoints)
+        shape = stored.vectors.shape[1:]
+    return join_blocks(stored, shape)
 
 
-def _named_by_place(table: Any, options: TableOptions, where: str) -> Any:
+def _named_by_position(table: Any, options: TableOptions, where: str) -> Any:
     """A frame for a model of vectors that came without names: its columns count by their place."""
     columns = options.columns
     count = len(columns.columns) if columns else 0

@@ -156,9 +156,9 @@ class Result(TrainedModel):
 
         figures = run_figures(self._read())
         if not figures or (name and name not in figures):
-            known = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
+            available = f"its figures are {', '.join(figures)}" if figures else "it has none yet"
             raise UserError(
-                f"The run in {self.directory} has no figure {name!r}: {known}.", "unknown-name"
+                f"The run in {self.directory} has no figure {name!r}: {available}.", "unknown-name"
             )
         return shown(figures[name or next(iter(figures))])
 
@@ -170,13 +170,13 @@ class Result(TrainedModel):
         UserError
             If ``path`` exists.
         """
-        place = user_path(path)
-        if place.exists():
+        target = user_path(path)
+        if target.exists():
             raise UserError(
-                f"{place} exists: name a new directory to save the run to.", "file-exists"
+                f"{target} exists: name a new directory to save the run to.", "file-exists"
             )
-        shutil.copytree(self.directory, place)
-        return place
+        shutil.copytree(self.directory, target)
+        return target
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from fedul_flwr.api.given_data import naming_data, number_of_clients
+from fedul_flwr.api.input_data import naming_data, number_of_clients
 from fedul_flwr.api.keywords import flat_settings, settings_of_call
 from fedul_flwr.api.result import Result, TrainedModel, shown
 from fedul_flwr.config.base import Scalar
@@ -112,11 +112,11 @@ def run(
                 engine=engine,
             )
     except KeyboardInterrupt:
-        _say_how_to_go_on(Path(config.output))
+        _describe_resume(Path(config.output))
         raise
 
 
-def _say_how_to_go_on(directory: Path) -> None:
+def _describe_resume(directory: Path) -> None:
     from fedul_flwr.config.run_config import LAST_MODEL
 
     if (directory / LAST_MODEL).is_file():
@@ -147,13 +147,13 @@ def load(path: str | Path, *, trust_modules: bool = False) -> Any:
     """
     from fedul_flwr.results.report import is_comparison
 
-    place = user_path(path)
-    if place.is_file():
+    source = user_path(path)
+    if source.is_file():
         model = TrainedModel(path, trust_modules=trust_modules)
         _ = model.predictor  # what is no model is refused here
         return model
-    if is_comparison(place):
-        return load_comparison(place, trust_modules=trust_modules)
+    if is_comparison(source):
+        return load_comparison(source, trust_modules=trust_modules)
     return Result(path, trust_modules=trust_modules)
 
 
@@ -174,7 +174,7 @@ class Comparison:
         self._plan = plan
         self.directory = plan.output
         self.results = {
-            row.name: [Result(found.trial.directory) for found in row.finished] for row in rows
+            row.name: [Result(result.trial.directory) for result in row.finished] for row in rows
         }
 
     @property
@@ -234,7 +234,7 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
         names = [str(name) for name in pd.read_csv(directory / _FILES[0], dtype=str)["run"]]
         listed = pd.read_csv(directory / _FILES[1], dtype=str)
         listed = listed[listed["status"] == "finished"]
-        places = [
+        runs = [
             (str(row["run"]), int(row["seed"]), str(row["directory"]))
             for _, row in listed.iterrows()
         ]
@@ -243,11 +243,12 @@ def load_comparison(directory: Path, *, trust_modules: bool = False) -> Comparis
             f"{directory} has no readable tables of a comparison ({error}).", "file-damaged"
         ) from None
     root, results, clients = directory.resolve(), [], 0
-    for name, seed, place in places:
-        folder = (root / place).resolve()
+    for name, seed, run_folder in runs:
+        folder = (root / run_folder).resolve()
         if not folder.is_relative_to(root):
             raise UserError(
-                f"{directory / _FILES[1]} names {place!r}, which is not below it.", "file-damaged"
+                f"{directory / _FILES[1]} names {run_folder!r}, which is not below it.",
+                "file-damaged",
             )
         run = read_run(folder)
         if not trust_modules:
@@ -316,9 +317,9 @@ def compare(
             "argument-not-allowed",
         )
     name = "-".join(map(trial_plan.slug, rows))
-    place = user_path(output or Path("runs") / f"compare-{name}")
+    folder = user_path(output or Path("runs") / f"compare-{name}")
     with naming_data(str(shared.get("dataset", ""))):
-        plan = trial_plan.make_plan(rows, shared, numbers, count, place)
+        plan = trial_plan.make_plan(rows, shared, numbers, count, folder)
     plan = replace(plan, measures=parse_measures(",".join(measures)))
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
@@ -326,7 +327,7 @@ def compare(
         print(f"Warning: {warning}")
 
     try:
-        found = compare_files.compare(
+        comparison = compare_files.compare(
             plan,
             lambda config, title: run_here(config, count, verbose, title, engine=engine),
             print,
@@ -334,7 +335,7 @@ def compare(
     except KeyboardInterrupt:
         print("Stopped; the same call goes on from here.")
         raise
-    return Comparison(plan, found)
+    return Comparison(plan, comparison)
 
 
 def _rows(
@@ -344,16 +345,16 @@ def _rows(
     if isinstance(methods, str):
         methods = [methods]
     if isinstance(methods, Mapping):
-        return {str(name): flat_settings(own) for name, own in methods.items()}
+        return {str(name): flat_settings(of_row) for name, of_row in methods.items()}
     rows: dict[str, dict[str, Scalar]] = {}
     for method in methods:
-        own = {"method": method} if isinstance(method, str) else dict(method)
-        name = str(own.pop("name", own.get("method", "fedul")))
+        of_row = {"method": method} if isinstance(method, str) else dict(method)
+        name = str(of_row.pop("name", of_row.get("method", "fedul")))
         if name in rows:
             raise UserError(
                 f"methods has {name!r} twice: give each run a name, {{'name': …}}.", "name-twice"
             )
-        rows[name] = flat_settings(own)
+        rows[name] = flat_settings(of_row)
     if not rows:
         raise UserError("methods is empty; name one or more.", "argument-not-allowed")
     return rows

@@ -77,14 +77,14 @@ def compare(
         rows = trial_plan.method_runs(methods or "")
         name = "-".join(map(trial_plan.slug, rows))
     shared = parse_overrides(run_config or [])
-    place = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
+    folder = output or Path("runs") / f"compare-{name}{'-tuned' if tuned else ''}"
     numbers = trial_plan.parse_seeds(seeds)
-    plan = trial_plan.make_plan(rows, shared, numbers, num_supernodes, place)
+    plan = trial_plan.make_plan(rows, shared, numbers, num_supernodes, folder)
     if tuned is not None:
         from fedul_flwr.experiments.search_file import tuned_runs
 
         chosen = tuned_runs(plan, tuned)
-        plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, place)
+        plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, folder)
     plan = replace(plan, measures=columns)
     for trial in plan.trials:
         refuse_missing(trial.config.tracking)
@@ -116,10 +116,10 @@ def compare(
             yield run
 
     with resumable(), simulation() as simulate:
-        found = compare_files.compare(plan, simulate, typer.echo)
-    print_rows(plan, found)
+        table = compare_files.compare(plan, simulate, typer.echo)
+    print_rows(plan, table)
     typer.echo(f"Saved: {plan.output}")
-    if any(row.failed for row in found):
+    if any(row.failed for row in table):
         raise typer.Exit(1)
 
 

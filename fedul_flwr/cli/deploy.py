@@ -134,13 +134,13 @@ def columns(
 
     if output is not None and output.exists():
         raise UserError(f"{output} exists: name a new file, or delete it.", "file-exists")
-    found = propose_columns(folders, label_column)
-    for line in found.lines():
+    proposal = propose_columns(folders, label_column)
+    for line in proposal.lines():
         typer.echo(line, err=output is None)
     if output is None:
-        typer.echo(found.to_json(), nl=False)
+        typer.echo(proposal.to_json(), nl=False)
     else:
-        write_atomically(output, found.to_json())
+        write_atomically(output, proposal.to_json())
 
 
 @deploy.command(**with_examples("fedul-flwr deploy status consortium"))

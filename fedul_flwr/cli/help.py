@@ -37,10 +37,10 @@ def complete_assignment(incomplete: str) -> Iterator[str]:
     if not sign:
         from fedul_flwr.config.run_config import default_flat
 
-        found = [f"{known}=" for known in default_flat() if known.startswith(key)]
+        completions = [f"{option}=" for option in default_flat() if option.startswith(key)]
     else:
-        found = [f"{key}={known}" for known in choices(key) if known.startswith(value)]
-    return (before + space + text for text in found)
+        completions = [f"{key}={option}" for option in choices(key) if option.startswith(value)]
+    return (before + space + text for text in completions)
 
 
 def choices(key: str) -> tuple[str, ...]:
@@ -51,11 +51,11 @@ def choices(key: str) -> tuple[str, ...]:
     from fedul_flwr.config.document import every_setting
     from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.training_settings import MODEL_NAMES
-    from fedul_flwr.data.sources import KNOWN_DATASETS
+    from fedul_flwr.data.sources import NAMED_DATASETS
 
     named = {
         "method": tuple(METHODS),
-        "dataset": tuple(known.name for known in KNOWN_DATASETS),
+        "dataset": tuple(entry.name for entry in NAMED_DATASETS),
         "model": MODEL_NAMES,
     }
     if key in named:
@@ -148,8 +148,8 @@ def with_way_out(error: click.UsageError) -> click.UsageError:
     from fedul_flwr.config.methods import METHODS
     from fedul_flwr.config.run_config import default_flat
 
-    found = re.search(r"(?:--|\()([a-z][\w.-]*)(?:=([^\s)]+))?", error.message)
-    name, value = (found[1].replace("_", "-"), found[2] or "…") if found else ("", "")
+    match = re.search(r"(?:--|\()([a-z][\w.-]*)(?:=([^\s)]+))?", error.message)
+    name, value = (match[1].replace("_", "-"), match[2] or "…") if match else ("", "")
     if name in METHODS:
         name, value = "method", name
     elif f"num-{name}" in default_flat():

@@ -62,7 +62,7 @@ def label(
 
         overrides = with_model(overrides, user_path(model))
     config = resolve(overrides, base_dir=Path.cwd())
-    place = simulate(
+    directory = simulate(
         config,
         num_supernodes,
         client_cpus,
@@ -75,4 +75,4 @@ def label(
     )
     from fedul_flwr.results.printed_summary import print_summary
 
-    print_summary(place)
+    print_summary(directory)

@@ -31,13 +31,13 @@ def methods(
         note = METHOD_NOTES.get(name)
         _say(name)
         if note is not None:
-            _say_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
+            _print_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
         tables = ", ".join(method.tables)
-        _say_more(f"Tables of settings beside the shared ones: {tables}.")
+        _print_more(f"Tables of settings beside the shared ones: {tables}.")
         return
-    for known, note in METHOD_NOTES.items():
-        _say(known)
-        _say_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
+    for key, note in METHOD_NOTES.items():
+        _say(key)
+        _print_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
     _say("")
     _say("Choose one: fedul-flwr run -c method=NAME. docs/choose.md leads from data to method.")
 
@@ -62,17 +62,17 @@ def settings(
     tables = all_sections()
     if name is None:
         _say("Shared by all methods")
-        _say_more(", ".join(SharedSettings.names()))
+        _print_more(", ".join(SharedSettings.names()))
         for table, kind in tables.items():
             _say(table)
-            _say_more(introduction(kind), ", ".join(kind.names()))
+            _print_more(introduction(kind), ", ".join(kind.names()))
         _say("")
         _say("fedul-flwr settings NAME or TABLE says more. Set them with -c 'NAME=VALUE …'.")
         return
     if name in tables:
         _say(introduction(tables[name]))
         for note in describe(tables[name]):
-            _say_setting(note)
+            _print_setting(note)
         if name in METHODS:
             others = [table for table in METHODS[name].tables if table != name]
             if others:
@@ -81,28 +81,28 @@ def settings(
         return
     every = every_setting()
     # The name within its table is enough: num-sets is fedul.num-sets.
-    found = [note for note in every if name == note.key]
-    found = found or [note for note in every if note.key.endswith(f".{name}")]
-    if not found:
+    matching = [note for note in every if name == note.key]
+    matching = matching or [note for note in every if note.key.endswith(f".{name}")]
+    if not matching:
         raise unknown_key(name, [*(note.key for note in every), *tables])
-    for note in found:
-        _say_setting(note)
+    for note in matching:
+        _print_setting(note)
         table = note.key.rpartition(".")[0]
         owners = [method.name for method in METHODS.values() if table in method.tables]
         if owners:
-            _say_more(f"Methods: {', '.join(owners)}")
+            _print_more(f"Methods: {', '.join(owners)}")
 
 
 def datasets() -> None:
     """List data sets that work by name: shape, classes, points, and what must be there."""
-    from fedul_flwr.data.sources import KNOWN_DATASETS
+    from fedul_flwr.data.sources import NAMED_DATASETS
 
-    for known in KNOWN_DATASETS:
-        _say(known.name)
-        points = f"{known.train:,} training and {known.test:,} test points"
-        _say_more(f"{known.shape}; {known.classes} classes; {points}", f"Needs {known.needs}.")
-        if known.hint:
-            _say_more(f"Goes with: -c '{known.hint}'")
+    for entry in NAMED_DATASETS:
+        _say(entry.name)
+        points = f"{entry.train:,} training and {entry.test:,} test points"
+        _print_more(f"{entry.shape}; {entry.classes} classes; {points}", f"Needs {entry.needs}.")
+        if entry.hint:
+            _print_more(f"Goes with: -c '{entry.hint}'")
     _say("")
     _say(
         "Other data: the name of any data set on the Hugging Face hub with a train and a test "
@@ -110,10 +110,10 @@ def datasets() -> None:
     )
 
 
-def _say_setting(note: SettingNote) -> None:
+def _print_setting(note: SettingNote) -> None:
     allowed = ", ".join(choices(note.key)) or note.allowed[0]
     _say(note.key)
-    _say_more(f"Default: {note.default}", f"Allowed: {allowed}", note.meaning)
+    _print_more(f"Default: {note.default}", f"Allowed: {allowed}", note.meaning)
 
 
 def _say(text: str, indent: str = "") -> None:
@@ -121,6 +121,6 @@ def _say(text: str, indent: str = "") -> None:
     typer.echo(textwrap.indent("\n".join(lines), indent))
 
 
-def _say_more(*texts: str) -> None:
+def _print_more(*texts: str) -> None:
     for text in texts:
         _say(text, "  ")

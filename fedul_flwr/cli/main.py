@@ -172,8 +172,8 @@ def cache(
     from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
     from fedul_flwr.results.printed_summary import format_bytes
 
-    found = clear_cache() if clear else measure_cache()
-    amount = f"{found.entries} data sets and splits, {format_bytes(found.num_bytes)}"
+    use = clear_cache() if clear else measure_cache()
+    amount = f"{use.entries} data sets and splits, {format_bytes(use.num_bytes)}"
     typer.echo(f"{'Deleted from' if clear else 'Cache in'} {cache_directory()}: {amount}")
 
 

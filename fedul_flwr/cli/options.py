@@ -103,7 +103,7 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
     UserError
         If an option has another form, or its path is not a folder.
     """
-    found = {}
+    copies = {}
     for value in options or []:
         name, sign, path = value.partition("=")
         if not (name and sign and path):
@@ -113,18 +113,18 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
                 option="--dataset",
             )
         user_path(path)  # refuses what no folder can be called
-        place = Path(path).expanduser()
-        if not place.is_dir():
+        folder = Path(path).expanduser()
+        if not folder.is_dir():
             raise UserError(
-                f"--dataset {value!r}: {place} is not a folder.",
+                f"--dataset {value!r}: {folder} is not a folder.",
                 "folder-missing",
                 option="--dataset",
             )
-        found[name] = place
-    return found
+        copies[name] = folder
+    return copies
 
 
-def refuse_given(options: Mapping[str, object], where: str) -> None:
+def refuse_options(options: Mapping[str, object], where: str) -> None:
     """Refuse options that were given and have no effect.
 
     Parameters
@@ -137,8 +137,8 @@ def refuse_given(options: Mapping[str, object], where: str) -> None:
     UserError
         Naming the first such option.
     """
-    for option, given in options.items():
-        if given:
+    for option, value in options.items():
+        if value:
             raise UserError(
                 f"{option} has no effect {where}.", "option-without-effect", option=option
             )

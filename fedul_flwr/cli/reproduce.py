@@ -21,7 +21,7 @@ from fedul_flwr.cli.options import (
     Seeds,
     Verbose,
     local_copies,
-    refuse_given,
+    refuse_options,
     resumable,
 )
 from fedul_flwr.errors import UserError
@@ -96,22 +96,22 @@ def reproduce(
     from fedul_flwr.experiments.table_file import pick, read_table
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
-    found = read_table(experiments, table)
+    content = read_table(experiments, table)
     size: Size = "quick" if quick else "full"
-    given = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
-    given["--dataset"] = bool(dataset)
+    is_set = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
+    is_set["--dataset"] = bool(dataset)
     if column is not None:
         from fedul_flwr.experiments.flat_file import flat_file
 
-        refuse_given({"--columns": columns, **given}, "with --print: leave it out")
-        typer.echo(flat_file(found, column, size, rows), nl=False)
+        refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
+        typer.echo(flat_file(content, column, size, rows), nl=False)
         return
-    chosen_rows = pick(rows, found.rows(), "row")
-    chosen_columns = pick(columns, list(found.columns), "column")
-    if measured := found.settings.benchmark:
-        refuse_given({"--quick": quick, **given}, f"on {table}: a benchmark measures it")
+    chosen_rows = pick(rows, content.rows(), "row")
+    chosen_columns = pick(columns, list(content.columns), "column")
+    if measured := content.settings.benchmark:
+        refuse_options({"--quick": quick, **is_set}, f"on {table}: a benchmark measures it")
         typer.echo(f"A benchmark measures {table}: {measured}")
-        print_lines(found, None, list(lines(found, {}, chosen_rows, chosen_columns)))
+        print_lines(content, None, list(lines(content, {}, chosen_rows, chosen_columns)))
         return
     from fedul_flwr.engine.simulate import run_here
     from fedul_flwr.experiments.table_plan import Device
@@ -120,7 +120,7 @@ def reproduce(
     numbers = parse_seeds(seeds)
     file = ResultFile(results, table, size, tuned)
     task = Reproduction(
-        found,
+        content,
         file,
         Device(device, local_copies(dataset)),
         run=lambda config, clients, title: run_here(
@@ -129,7 +129,7 @@ def reproduce(
         say=typer.echo,
     )
     if verify is not None:
-        refuse_given({"--seeds": seeds != "0"}, "with --verify: leave it out")
+        refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
         _verify(task, chosen_rows, chosen_columns, verify)
         return
     failed = _run(task, chosen_rows, chosen_columns, numbers)
@@ -138,9 +138,9 @@ def reproduce(
         for (row, column, seed), result in file.read().items()
         if row in chosen_rows and column in chosen_columns and seed in numbers
     }
-    tables_page.check_results(found, file, chosen)
-    shown = list(lines(found, {size: chosen}, chosen_rows, chosen_columns))
-    print_lines(found, size, shown, tuned=tuned)
+    tables_page.check_results(content, file, chosen)
+    shown = list(lines(content, {size: chosen}, chosen_rows, chosen_columns))
+    print_lines(content, size, shown, tuned=tuned)
     if failed:
         raise typer.Exit(1)
 
@@ -200,11 +200,11 @@ def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int)
 
 
 def _rows_by_column(keys: Sequence[Key], seed: int) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    by_column: dict[str, list[str]] = {}
     for row, column, of_seed in keys:
         if of_seed == seed:
-            found.setdefault(column, []).append(row)
-    return found
+            by_column.setdefault(column, []).append(row)
+    return by_column
 
 
 def _warn(device: str) -> None:
@@ -229,7 +229,7 @@ def _list(experiments: Path, results: Path) -> None:
         stored = []
         for size, is_tuned in product(SIZES, (False, True)):
             file = ResultFile(results, name, size, is_tuned)
-            if found := file.read():
-                stored.append(f"{len(found)} {file.kind}{age(found)}")
+            if listed := file.read():
+                stored.append(f"{len(listed)} {file.kind}{age(listed)}")
         text = "; ".join(stored) or "none"
         typer.echo(f"{name}: {table.settings.title} ({kind}; results: {text})")

@@ -23,7 +23,7 @@ from fedul_flwr.cli.options import (
     RayAddress,
     RunConfigs,
     Verbose,
-    refuse_given,
+    refuse_options,
     resumable,
 )
 from fedul_flwr.config.overrides import parse_overrides
@@ -102,11 +102,11 @@ def run(
             "--message-log": message_log,
             "--tune": tune,
         }
-        refuse_given(of_simulations, "with --federation: leave it out")
+        refuse_options(of_simulations, "with --federation: leave it out")
         _run_on_federation(federation, overrides, verbose)
         return
     if tune is not None:
-        refuse_given({"--resume": overrides.get("resume")}, "with --tune: leave it out")
+        refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
@@ -114,7 +114,7 @@ def run(
         config = resolve(overrides, base_dir=Path.cwd())
     if config.resume and "num-rounds" in overrides:
         config = config.model_copy(update={"num_rounds": int(overrides["num-rounds"])})
-    place = simulate(
+    directory = simulate(
         config,
         clients,
         client_cpus,
@@ -128,7 +128,7 @@ def run(
     )
     from fedul_flwr.results.printed_summary import print_summary
 
-    print_summary(place)
+    print_summary(directory)
 
 
 def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -> None:
@@ -153,11 +153,11 @@ def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -
         config = plan_rounds(config, int(overrides["num-rounds"]))
     named = bool(config.resume or overrides.get("output"))
     typer.echo(f"Asking SuperLink {name} …")
-    place = run_deployed(config, name, verbose, named=named)
-    if place is None:
+    directory = run_deployed(config, name, verbose, named=named)
+    if directory is None:
         typer.echo(f"Finished. The results are on the SuperLink's machine, in {config.output}.")
     else:
-        print_summary(place)
+        print_summary(directory)
 
 
 def _search_settings(
@@ -188,12 +188,12 @@ def _search_settings(
     require_optuna()
     row = config.method
     output = overrides.get("output")
-    place = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
+    folder = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
     shared = {key: overrides[key] for key in overrides if key not in ("output", "seed")}
-    plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, place)
+    plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, folder)
     search = read_search([EXPERIMENTS / FILE], trials)
-    tasks = plan_searches([plan], [row], search, "validation", place)
-    file, command = place / "search.json", f"fedul-flwr run --tune {trials}"
+    tasks = plan_searches([plan], [row], search, "validation", folder)
+    file, command = folder / "search.json", f"fedul-flwr run --tune {trials}"
     with resumable(), flower_logs(logging.ERROR):
         run_searches(tasks, file, row, 1, typer.echo, lambda _: command)
     chosen = read_searches(file)[row, ""]["chosen"]
@@ -203,10 +203,10 @@ def _search_settings(
             "search-failed",
             option="--tune",
         )
-    found: dict[str, Scalar] = dict(chosen["settings"])
-    values = ", ".join(f"{key} {value}" for key, value in found.items())
+    settings: dict[str, Scalar] = dict(chosen["settings"])
+    values = ", ".join(f"{key} {value}" for key, value in settings.items())
     typer.echo(f"Chosen by the search: {values or 'the settings as they were'} ({file}).")
-    return found
+    return settings
 
 
 def demo(
@@ -215,13 +215,13 @@ def demo(
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     load_early()
     from fedul_flwr.config.run_config import resolve
-    from fedul_flwr.data.run_files.run_lock import refuse_held
+    from fedul_flwr.data.run_files.run_lock import require_unlocked
 
     start = time.monotonic()
     outputs: dict[str, Path] = {}
     for method, selection in _DEMO_SELECTION.items():
         outputs[method] = Path.cwd() / _DEMO_DIRECTORY / method
-        refuse_held(outputs[method])
+        require_unlocked(outputs[method])
         shutil.rmtree(outputs[method], ignore_errors=True)
         output = str(outputs[method])
         overrides = {"method": method, "selection": selection, "output": output}

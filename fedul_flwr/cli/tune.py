@@ -24,7 +24,7 @@ from fedul_flwr.cli.options import (
     Rows,
     RunConfigs,
     local_copies,
-    refuse_given,
+    refuse_options,
     resumable,
 )
 from fedul_flwr.errors import UserError
@@ -95,18 +95,18 @@ def tune(
     require_optuna()
     if table is not None:
         of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
-        refuse_given(of_runs, f"with {table}: leave it out")
+        refuse_options(of_runs, f"with {table}: leave it out")
         files = [search] if search else search_files(experiments, table)
         copies = local_copies(dataset)
         target = _table(table, quick, rows, columns, copies, seed, device, experiments, results)
     else:
         assert runs is not None
         of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
-        refuse_given(of_table, "with --runs: leave it out")
+        refuse_options(of_table, "with --runs: leave it out")
         files = [search or experiments / FILE]
         target = _runs(runs, run_config or [], num_supernodes or 10, output, seed, device)
-    found = read_search(files, trials)
-    tasks = plan_searches(target.plans, target.rows, found, criterion, target.directory)
+    settings = read_search(files, trials)
+    tasks = plan_searches(target.plans, target.rows, settings, criterion, target.directory)
     again: dict[str, object] = {"--trials": trials, "--seed": seed or None, "--search": search}
     again |= {"--criterion": None if criterion == "validation" else criterion}
     options = [str(part) for pair in again.items() if pair[1] is not None for part in pair]
@@ -190,18 +190,18 @@ def _runs(
     from fedul_flwr.config.overrides import parse_overrides
     from fedul_flwr.experiments.trial_plan import make_plan, read_runs
 
-    place = output or Path("runs") / f"tune-{file.stem}"
+    folder = output or Path("runs") / f"tune-{file.stem}"
     shared = {"device": device, **parse_overrides(run_config)}
-    plan = make_plan(read_runs(file), shared, (seed,), num_supernodes, place)
-    given = ["--runs", str(file), *(part for text in run_config for part in ("-c", text))]
-    given += ["--num-supernodes", str(num_supernodes)]
-    kept = place / "search.json"
+    plan = make_plan(read_runs(file), shared, (seed,), num_supernodes, folder)
+    arguments = ["--runs", str(file), *(part for text in run_config for part in ("-c", text))]
+    arguments += ["--num-supernodes", str(num_supernodes)]
+    stored = folder / "search.json"
     return _Target(
         [plan],
         list(plan.rows),
-        place,
-        kept,
+        folder,
+        stored,
         file.stem,
-        ["fedul-flwr", "tune", *given],
-        ["fedul-flwr", "compare", *given, "--tuned", str(kept)],
+        ["fedul-flwr", "tune", *arguments],
+        ["fedul-flwr", "compare", *arguments, "--tuned", str(stored)],
     )

@@ -14,7 +14,7 @@ from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 
-SUITED = (
+AUTO_KEYS = (
     *("model", "batch-size", "local-epochs", "learning-rate", "learning-rate-schedule"),
     "augment",
 )
@@ -54,11 +54,11 @@ class Choice(NamedTuple):
     """The value of a setting, and why."""
 
     value: Scalar
-    because: str
+    reason: str
 
 
-def suited(size: DataSize, model: str = AUTO, clipping: str = "none") -> dict[str, Choice]:
-    """The values of :data:`SUITED` for data of this size.
+def auto_values(size: DataSize, model: str = AUTO, clipping: str = "none") -> dict[str, Choice]:
+    """The values of :data:`AUTO_KEYS` for data of this size.
 
     Parameters
     ----------
@@ -118,13 +118,13 @@ def _steps(points: float | None, least: int) -> tuple[int, int]:
     return BATCH, min(max(EPOCHS, math.ceil(least / steps)), MOST_EPOCHS)
 
 
-def unsettled(settings: RunConfig) -> tuple[str, ...]:
-    """Those of :data:`SUITED` that are still `auto`."""
-    return tuple(key for key in SUITED if getattr(settings, key.replace("-", "_")) == AUTO)
+def unresolved(settings: RunConfig) -> tuple[str, ...]:
+    """Those of :data:`AUTO_KEYS` that are still `auto`."""
+    return tuple(key for key in AUTO_KEYS if getattr(settings, key.replace("-", "_")) == AUTO)
 
 
-def with_suited(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[str, Choice]]:
-    """Settings without `auto` in :data:`SUITED`, and the choices made.
+def with_auto_values(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[str, Choice]]:
+    """Settings without `auto` in :data:`AUTO_KEYS`, and the choices made.
 
     Raises
     ------
@@ -133,8 +133,8 @@ def with_suited(settings: RunConfig, size: DataSize) -> tuple[RunConfig, dict[st
         for images.
     """
     clipping = settings[DPSettings].clipping
-    missing, found = unsettled(settings), suited(size, settings.model, clipping)
-    chosen = {key: choice for key, choice in found.items() if key in missing}
+    missing, automatic = unresolved(settings), auto_values(size, settings.model, clipping)
+    chosen = {key: choice for key, choice in automatic.items() if key in missing}
     values = {key: choice.value for key, choice in chosen.items()}
     settings = settings.model_copy(update={k.replace("-", "_"): v for k, v in values.items()})
     settings.require_effect()
@@ -146,5 +146,5 @@ def in_words(chosen: Mapping[str, Choice]) -> str:
     if not chosen:
         return ""
     values = ", ".join(f"{key} {choice.value}" for key, choice in chosen.items())
-    reasons = dict.fromkeys(choice.because for choice in chosen.values())
+    reasons = dict.fromkeys(choice.reason for choice in chosen.values())
     return f"Chosen: {values},\nbecause {'; '.join(reasons)}."

@@ -162,11 +162,11 @@ class Settings(BaseModel):
     @cache
     def rules(cls) -> Mapping[str, tuple[OnlyWith, ...]]:
         """What settings need to have an effect, by name; of those that need anything."""
-        found = {
+        by_field = {
             name: tuple(rule for rule in field.metadata if isinstance(rule, OnlyWith))
             for name, field in cls.model_fields.items()
         }
-        return {name: rules for name, rules in found.items() if rules}
+        return {name: rules for name, rules in by_field.items() if rules}
 
     @classmethod
     def parse(cls, values: Mapping[str, Any], prefix: str = "") -> Self:
@@ -179,8 +179,8 @@ class Settings(BaseModel):
         """
         for key in values:
             if key not in cls.names():
-                known = [prefix + name for name in cls.names()]
-                raise unknown_key(prefix + key, known, cls.noun, cls.page)
+                names = [prefix + name for name in cls.names()]
+                raise unknown_key(prefix + key, names, cls.noun, cls.page)
         for key, value in values.items():
             if isinstance(value, int) and abs(value) >= 2**63:  # Flower's messages have 64 bits
                 raise UserError(
@@ -199,11 +199,11 @@ class Settings(BaseModel):
 
 
 def unknown_key(
-    key: str, known: Iterable[str], noun: str = Settings.noun, page: str = Settings.page
+    key: str, names: Iterable[str], noun: str = Settings.noun, page: str = Settings.page
 ) -> UserError:
     """An error for an unknown key that suggests the most similar known one."""
     return UserError(
-        f"Unknown {noun} {key!r}{nearest(key, known) or f'; {page} lists all.'}",
+        f"Unknown {noun} {key!r}{nearest(key, names) or f'; {page} lists all.'}",
         "unknown-name",
         name=key,
     )
@@ -262,7 +262,7 @@ def _refused(error: ValidationError, prefix: str, kind: type[Settings]) -> UserE
     )
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """The most similar known name as the end of a message; empty if none is similar.
 
     Examples
@@ -270,7 +270,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     >>> nearest("fedull", ["fedul", "xclp"])
     "; did you mean 'fedul'?"
     """
-    close = difflib.get_close_matches(name[:100], list(known), n=1)
+    close = difflib.get_close_matches(name[:100], list(names), n=1)
     if close and len(name) == len(close[0]) < 4 and sorted(name) != sorted(close[0]):
         return ""  # another letter of three makes another word: gpu, cpu
     return f"; did you mean {close[0]!r}?" if close else ""

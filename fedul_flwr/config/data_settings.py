@@ -19,8 +19,8 @@ _SIDE = re.compile(r"(.+)@([1-9]\d{0,3})")
 
 def split_side(name: str) -> tuple[str, int]:
     """``NAME@SIDE`` as name and side in pixels; 0 without a side."""
-    found = _SIDE.fullmatch(name)
-    return (found[1], int(found[2])) if found else (name, 0)
+    match = _SIDE.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, 0)
 
 
 def check_features(name: str) -> None:
@@ -32,7 +32,7 @@ def check_features(name: str) -> None:
         raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
 
 
-def is_own_function(name: str) -> bool:
+def is_reference(name: str) -> bool:
     """Whether ``name`` is that of a user's own function."""
     return ":" in name and not name.startswith((TORCHVISION, HUB, RUN))
 
@@ -148,7 +148,7 @@ class DataSettings(Settings):
 
     @model_validator(mode="after")
     def _check_texts(self) -> Self:
-        if self.text_column and not is_own_function(self.features):
+        if self.text_column and not is_reference(self.features):
             raise ValueError(
                 f"text-column = {self.text_column!r} needs features = 'package.module:function', "
                 "a function of your own that turns texts into vectors"

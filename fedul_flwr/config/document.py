@@ -122,9 +122,9 @@ def _allowed(field: FieldInfo) -> tuple[str, ...]:
     ]
     names = {int: "integer", float: "number", str: "text", bool: "true or false"}
     kind = names.get(field.annotation, "") if isinstance(field.annotation, type) else ""
-    found = f"{kind} {', '.join(bounds)}".strip()
+    text = f"{kind} {', '.join(bounds)}".strip()
     word = word_of(field) or (AUTO if field.default == AUTO else "")
-    return (f"{word} or {found}" if word else found,)
+    return (f"{word} or {text}" if word else text,)
 
 
 def _assignment(key: str, value: object) -> str:

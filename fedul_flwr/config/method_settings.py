@@ -267,7 +267,7 @@ Confidence = Annotated[float, Field(ge=0, lt=1)]
 AdaptiveConfidence = Annotated[float, Field(ge=0, lt=1), *OR_ADAPTIVE]
 
 
-class LabelPlaceSettings(Settings):
+class LabelSourceSettings(Settings):
     """Where labels are (FedMatch, section 2.2)."""
 
     table: ClassVar[str] = "scenario"
@@ -276,7 +276,7 @@ class LabelPlaceSettings(Settings):
     on its own labeled set in every round (table `server`)."""
 
 
-class ScenarioSettings(LabelPlaceSettings):
+class ScenarioSettings(LabelSourceSettings):
     """Where labels are, and when unlabeled points arrive (FedMatch, sections 2.2 and 6.1)."""
 
     streaming_steps: Annotated[int, Field(ge=1)] = 1

@@ -18,9 +18,9 @@ from fedul_flwr.config.method_settings import (
     FedULMixSettings,
     FedULSettings,
     FixMatchSettings,
-    LabelPlaceSettings,
     LabelSettings,
     LabelsOnlySettings,
+    LabelSourceSettings,
     PropagationSettings,
     PseudoLabelSettings,
     SAGESettings,
@@ -430,7 +430,7 @@ METHODS: dict[str, Method] = {
         # with the given labels only.
         Method(
             name="uda",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.uda:UDAClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=MATCHING,
@@ -438,7 +438,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="fixmatch",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.fixmatch:FixMatchClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(*MATCHING, FixMatchSettings),
@@ -446,7 +446,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="sage",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.sage:SAGEClient",
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(*MATCHING, SAGESettings),
@@ -465,7 +465,7 @@ METHODS: dict[str, Method] = {
         ),
         Method(
             name="all-labels",
-            strategy="fedul_flwr.federated.label_place:LabelPlaceStrategy",
+            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
             client="fedul_flwr.baselines.all_labels:AllLabelsClient",
             disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
             settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
@@ -478,7 +478,7 @@ METHODS: dict[str, Method] = {
             disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
             settings=(
                 LabelSettings,
-                LabelPlaceSettings,
+                LabelSourceSettings,
                 SupervisedPartSettings,
                 ServerTrainingSettings,
             ),
@@ -512,11 +512,11 @@ def find_method(name: str) -> Method:
             "unknown-name",
             setting="method",
         )
-    found = load_reference(name, "method")
-    if not isinstance(found, Method):
+    method = load_reference(name, "method")
+    if not isinstance(method, Method):
         raise UserError(
             f"Setting method = {name!r} is no Method of fedul_flwr.config.methods.",
             "own-method-wrong",
             setting="method",
         )
-    return found
+    return method

@@ -145,11 +145,15 @@ class OwnerLimits(Settings):
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"
-        known = xclp.codes_seed == "run"
+        same_seed = xclp.codes_seed == "run"
         labeled = xclp.min_labeled_clients
         rules = [
             (public and not self.allow_plaintext, "xclp.secure = 'plaintext'", "allow-plaintext"),
-            (known and not self.allow_known_seed, "xclp.codes-seed = 'run'", "allow-known-seed"),
+            (
+                same_seed and not self.allow_known_seed,
+                "xclp.codes-seed = 'run'",
+                "allow-known-seed",
+            ),
             (
                 labeled < self.min_labeled_clients,
                 f"xclp.min-labeled-clients = {labeled}",
@@ -165,8 +169,8 @@ class OwnerLimits(Settings):
         return rules
 
     def _privacy_rules(self, settings: RunConfig) -> list[Rule]:
-        found = settings.sections.get(DPSettings.table)
-        privacy = found if isinstance(found, DPSettings) else DPSettings()
+        dp = settings.sections.get(DPSettings.table)
+        privacy = dp if isinstance(dp, DPSettings) else DPSettings()
         clips, noise = privacy.clipping, privacy.noise_multiplier
         limits_norm = self.max_clipping_norm > 0 and find_method(settings.method).trains
         limits_noise = self.min_noise_multiplier > 0 and find_method(settings.method).trains

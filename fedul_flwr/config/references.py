@@ -49,16 +49,16 @@ def load_reference(reference: str, setting: str) -> Any:
     searched = _searched.get()
     if module.startswith("fedul_flwr."):
         searched = ()  # ours: nobody's folder is needed
-    for own in map(str, (module_folder(),) if searched is None else searched):
-        if own not in sys.path:
-            sys.path.append(own)  # last, so that it cannot shadow an installed module
+    for folder in map(str, (module_folder(),) if searched is None else searched):
+        if folder not in sys.path:
+            sys.path.append(folder)  # last, so that it cannot shadow an installed module
     if not all(part.isidentifier() for part in module.split(".")):
         raise UserError(
             f"Setting {setting} = {reference!r}: must be 'package.module:name'.",
             "reference-wrong",
             setting=setting,
         )
-    with own_code(f"Setting {setting} = {reference!r}"):
+    with user_code(f"Setting {setting} = {reference!r}"):
         try:
             imported = importlib.import_module(module)
         except ImportError as err:
@@ -108,7 +108,7 @@ _MOST_WHY = 160
 
 
 @contextmanager
-def own_code(what: str) -> Iterator[None]:
+def user_code(what: str) -> Iterator[None]:
     """Context for a user's own code: its errors, and its attempts to exit, become sentences.
 
     Parameters
@@ -120,13 +120,13 @@ def own_code(what: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        place = _last_place(error)
+        origin = _origin(error)
         why = " ".join(str(error).split())
         raised = f"{type(error).__name__}{f': {why}' if why else ''}".rstrip(".")
-        raise UserError(f"{what} raises {raised}{place}.", "own-code-failed") from error
+        raise UserError(f"{what} raises {raised}{origin}.", "own-code-failed") from error
 
 
-def own_error(error: BaseException, what: str) -> UserError | None:
+def user_code_error(error: BaseException, what: str) -> UserError | None:
     """A sentence in place of an error that a user's own code has raised; None for another one."""
     frames = traceback.extract_tb(error.__traceback__)
     if not any(_is_own(frame.filename) for frame in frames):
@@ -139,10 +139,10 @@ def own_error(error: BaseException, what: str) -> UserError | None:
 def error_in_words(error: BaseException) -> str:
     """Type and text of an error on one line, and the line of a user's own code that raised it."""
     why = " ".join(str(error).split())[:_MOST_WHY]
-    return f"{type(error).__name__}{f': {why}' if why else ''}{_last_place(error)}"
+    return f"{type(error).__name__}{f': {why}' if why else ''}{_origin(error)}"
 
 
-def own_trace(error: BaseException) -> str:
+def user_code_trace(error: BaseException) -> str:
     """The traceback of an error from a user's own code on; the whole one without such code."""
     trace = error.__traceback__
     while trace is not None and not _is_own(trace.tb_frame.f_code.co_filename):
@@ -150,13 +150,13 @@ def own_trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
 
 
-def _last_place(error: BaseException) -> str:
+def _origin(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return f" (line {error.lineno} of {error.filename})" if error.filename else ""
     frames = traceback.extract_tb(error.__traceback__)
     named = [frame for frame in frames if not frame.filename.startswith("<")]
-    own = [frame for frame in named if _is_own(frame.filename)] or named
-    return f" (line {own[-1].lineno} of {own[-1].filename})" if own else ""
+    ours = [frame for frame in named if _is_own(frame.filename)] or named
+    return f" (line {ours[-1].lineno} of {ours[-1].filename})" if ours else ""
 
 
 def _is_own(file: str) -> bool:

@@ -175,7 +175,7 @@ def what_is_now(key: str) -> str:
     if key in REMOVED_KEYS:
         value = REMOVED_KEYS[key]
         return f"it is always {str(value).lower() if isinstance(value, bool) else repr(value)} now"
-    places = {name for old, new in MERGED_KEYS for name in new if key in old}
+    targets = {name for old, new in MERGED_KEYS for name in new if key in old}
     if key in SUCCESSORS:
-        places = {SUCCESSORS[key]}
-    return f"{' and '.join(sorted(places))} takes its place" if places else ""
+        targets = {SUCCESSORS[key]}
+    return f"{' and '.join(sorted(targets))} takes its place" if targets else ""

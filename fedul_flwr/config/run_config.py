@@ -30,7 +30,7 @@ LAST_MODEL = "last.safetensors"
 """Model after the last complete round; a directory with this file is a run."""
 METRICS = "metrics.jsonl"
 """One line for each round that is complete and evaluated."""
-PLACE_SETTINGS = ("output", "resume", "tracking", "device")
+LOCATION_SETTINGS = ("output", "resume", "tracking", "device")
 """Settings about a run's place and machine; they do not change its results."""
 RESOLVED_SETTINGS = ("selection", "standardize", "standardize-sum", "test-prior")
 """Keys whose `auto` a run resolves by its method and data; it records what it took."""
@@ -76,27 +76,27 @@ class RunConfig(SharedSettings):
         >>> parse_flat({"method": "fedul", "fedul.num-sets": 20})[UnlabeledSetSettings].num_sets
         20
         """
-        found = self.sections.get(kind.table)
-        if found is None:
+        section = self.sections.get(kind.table)
+        if section is None:
             return kind()
-        if not isinstance(found, kind):
+        if not isinstance(section, kind):
             raise TypeError(
-                f"table {kind.table!r} is a {type(found).__name__}, not {kind.__name__}"
+                f"table {kind.table!r} is a {type(section).__name__}, not {kind.__name__}"
             )
-        return found
+        return section
 
     def find(self, kind: type[S]) -> S | None:
         """The run's settings of class ``kind``; ``None`` if it has none, or a table of that name of
         another class, as ``local-lp`` has."""
-        found = self.sections.get(kind.table)
-        return found if isinstance(found, kind) else None
+        section = self.sections.get(kind.table)
+        return section if isinstance(section, kind) else None
 
     def value(self, key: str) -> Scalar | None:
         """The value of the setting ``key``; ``None`` if its table is not in use."""
         table, dot, name = key.rpartition(".")
         holder = self.sections.get(table) if dot else self
-        found: Scalar | None = getattr(holder, name.replace("-", "_"), None)
-        return found
+        value: Scalar | None = getattr(holder, name.replace("-", "_"), None)
+        return value
 
     def without_effect(self, kinds: Mapping[str, str] | None = None) -> Iterator[Ineffective]:
         """Changed settings that have no effect because of another setting or the data.
@@ -145,13 +145,13 @@ class RunConfig(SharedSettings):
 def all_sections() -> dict[str, type[Settings]]:
     """Every table that exists, with its widest settings class."""
     # Users' own methods may use this table, too.
-    found: dict[str, type[Settings]] = {}
+    sections: dict[str, type[Settings]] = {}
     of_methods = (kind for method in METHODS.values() for kind in method.settings)
     kinds: list[type[Settings]] = [*SECTIONS.values(), LabelSettings, *of_methods]
     for kind in kinds:
-        if issubclass(kind, found.get(kind.table, kind)):
-            found[kind.table] = kind
-    return found
+        if issubclass(kind, sections.get(kind.table, kind)):
+            sections[kind.table] = kind
+    return sections
 
 
 def default_flat() -> dict[str, Scalar]:
@@ -187,24 +187,24 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
     Traceback (most recent call last):
     fedul_flwr.errors.UserError: Unknown setting 'num-round'; did you mean 'num-rounds'?
     """
-    flat = _with_own_table(with_rounds(flat))
+    flat = _with_method_table(with_rounds(flat))
     shared_values = {key: value for key, value in flat.items() if "." not in key}
     for key in old_keys(shared_values):
         raise _unknown(key)
     shared = SharedSettings.parse(shared_values)
     method = find_method(shared.method)
-    known = all_sections()
+    tables = all_sections()
     used = _sections_in_use(shared, method)
     values: dict[str, dict[str, Any]] = {}
     for key, value in flat.items():
         table, dot, rest = key.partition(".")
         if not dot:
             continue
-        if table not in known or rest not in known[table].names():
+        if table not in tables or rest not in tables[table].names():
             raise _unknown(key)
         if table in used and rest in used[table].names():
             values.setdefault(table, {})[rest] = value
-        elif value != known[table].defaults()[rest]:
+        elif value != tables[table].defaults()[rest]:
             raise Ineffective(key, value, f"with {users_of(table, rest)}").error
     if shared.method_options:
         if shared.method in METHODS:
@@ -274,7 +274,7 @@ def resolve(overrides: Mapping[str, Any], base_dir: Path) -> RunConfig:
         With the setting that is unknown, not allowed or cannot change, or the directory without a
         run to resume.
     """
-    defaults, overrides = default_flat(), _with_own_table(with_rounds(overrides))
+    defaults, overrides = default_flat(), _with_method_table(with_rounds(overrides))
     for key in overrides:
         if key not in defaults:
             raise _unknown(key)
@@ -311,22 +311,22 @@ def _resume(
             "setting-removed",
         )
     saved = {key: value for key, value in saved.items() if key in defaults}
-    given = dict(overrides)
+    settings = dict(overrides)
     for key in ("dataset", "server.dataset"):
-        if given.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
-            given[key] = _absolute_dataset(str(given[key]), base_dir)
+        if settings.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
+            settings[key] = _absolute_dataset(str(settings[key]), base_dir)
     for key in ("client-data", "columns", "labels.split"):
-        if given.get(key):
-            given[key] = _absolute(str(given[key]), base_dir)
-    if given.get("start-from"):
-        given["start-from"] = _absolute_start(str(given["start-from"]), base_dir)
+        if settings.get(key):
+            settings[key] = _absolute(str(settings[key]), base_dir)
+    if settings.get("start-from"):
+        settings["start-from"] = _absolute_start(str(settings["start-from"]), base_dir)
     # Flower passes every key, so a default value does not show that the user set it.
-    asked = {
+    changed = {
         key: value
-        for key, value in given.items()
+        for key, value in settings.items()
         if value != defaults[key] and key not in ("resume", "output") and value != saved.get(key)
     }
-    refused = sorted(set(asked) - {"num-rounds"})
+    refused = sorted(set(changed) - {"num-rounds"})
     if refused:
         raise UserError(
             f"Setting {refused[0]} cannot change when a run resumes (only num-rounds can).",
@@ -338,8 +338,8 @@ def _resume(
             "Settings output and resume exclude each other: a run resumes in place.",
             "settings-contradict",
         )
-    place = {"resume": str(directory), "output": str(directory)}
-    return parse_flat({**defaults, **saved, **asked, **place})
+    target = {"resume": str(directory), "output": str(directory)}
+    return parse_flat({**defaults, **saved, **changed, **target})
 
 
 def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
@@ -367,11 +367,11 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
     sections = dict(config.sections)
     for name, table in config.sections.items():
         if isinstance(table, ServerTrainingSettings) and table.dataset:
-            place = _absolute_dataset(table.dataset, base_dir)
-            sections[name] = table.model_copy(update={"dataset": place})
+            path = _absolute_dataset(table.dataset, base_dir)
+            sections[name] = table.model_copy(update={"dataset": path})
         if isinstance(table, LabelSettings) and table.split:
-            place = _absolute(table.split, base_dir)
-            sections[name] = table.model_copy(update={"split": place})
+            path = _absolute(table.split, base_dir)
+            sections[name] = table.model_copy(update={"split": path})
     return config.model_copy(update={**changed, "sections": sections})
 
 
@@ -388,11 +388,11 @@ def refuse_existing(output: Path) -> None:
 def _unused(directory: Path) -> Path:
     """``directory``, or the first with a number behind it that does not exist: short runs may begin
     in the same second."""
-    found, number = directory, 1
-    while found.exists():
+    free, number = directory, 1
+    while free.exists():
         number += 1
-        found = directory.with_name(f"{directory.name}-{number}")
-    return found
+        free = directory.with_name(f"{directory.name}-{number}")
+    return free
 
 
 def _absolute(path: str, base_dir: Path) -> str:
@@ -439,7 +439,7 @@ def users_of(table: str, key: str = "") -> str:
     return f"{choice} = {any_of([repr(name) for name in users])}"
 
 
-def _with_own_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:
+def _with_method_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     """``flat`` with the keys of the table of a user's own method in ``method-options``.
 
     Flower refuses keys that an app's own file does not list, so they travel as one text.
@@ -448,14 +448,14 @@ def _with_own_table(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(name, str) or name in METHODS or ":" not in name:
         return flat
     method = find_method(name)
-    own = {
+    table = {
         key.partition(".")[2]: value
         for key, value in flat.items()
         if key.partition(".")[0] == method.name and method.name not in all_sections()
     }
-    if not own:
+    if not table:
         return flat
-    options = {**_parse_options(str(flat.get("method-options", ""))), **own}
+    options = {**_parse_options(str(flat.get("method-options", ""))), **table}
     # Without spaces, which separate the pairs.
     text = " ".join(
         f"{key}={json.dumps(value).replace(' ', chr(92) + 'u0020')}"

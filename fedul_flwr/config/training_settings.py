@@ -21,8 +21,8 @@ class ModelOptions(NamedTuple):
 
 def recorded_options(settings: Mapping[str, Any]) -> ModelOptions:
     """Options in flat settings, which may be older than the options."""
-    given = {name: settings.get(f"model-{name}") for name in ModelOptions._fields}
-    return ModelOptions(**{name: value for name, value in given.items() if value is not None})
+    options = {name: settings.get(f"model-{name}") for name in ModelOptions._fields}
+    return ModelOptions(**{name: value for name, value in options.items() if value is not None})
 
 
 MODEL_NAMES = (

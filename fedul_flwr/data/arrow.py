@@ -128,9 +128,9 @@ def _without_views(schema: Any) -> Any:
     import pyarrow as pa
 
     usual = {"string_view": pa.large_string(), "binary_view": pa.large_binary()}
-    for place, field in enumerate(schema):
+    for index, field in enumerate(schema):
         if (kind := usual.get(str(field.type))) is not None:
-            schema = schema.set(place, field.with_type(kind))
+            schema = schema.set(index, field.with_type(kind))
     return schema
 
 
@@ -352,8 +352,8 @@ def _cells(column: Any) -> NDArray[Any]:
 
 def _with_type(texts: NDArray[Any]) -> NDArray[Any]:
     """Texts as whole numbers, or else numbers, if all of them are; a missing one becomes -1."""
-    known = [text for text in texts.tolist() if text]
-    if not known or any(_LEADING_ZERO.match(text) for text in known):
+    present = [text for text in texts.tolist() if text]
+    if not present or any(_LEADING_ZERO.match(text) for text in present):
         return texts
     filled = np.where(texts == "", str(UNLABELED), texts)
     for kind in (np.int64, np.float64):

@@ -113,9 +113,9 @@ class CacheUse:
 
 def measure_cache() -> CacheUse:
     """Number and size of this user's cached data."""
-    found = list(_entries())
-    files = (file for entry in found for file in entry.rglob("*") if file.is_file())
-    data = [entry for entry in found if entry.parent.name != NETWORKS]
+    entries = list(_entries())
+    files = (file for entry in entries for file in entry.rglob("*") if file.is_file())
+    data = [entry for entry in entries if entry.parent.name != NETWORKS]
     return CacheUse(len(data), sum(file.stat().st_size for file in files))
 
 
@@ -127,7 +127,7 @@ def clear_cache() -> CacheUse:
     UserError
         If something cannot be deleted.
     """
-    found = measure_cache()
+    use = measure_cache()
     try:
         for entry in _entries():
             shutil.rmtree(entry)
@@ -135,7 +135,7 @@ def clear_cache() -> CacheUse:
         raise UserError(
             f"Cannot delete {error.filename}: {error.strerror or error}.", "file-not-writable"
         ) from error
-    return found
+    return use
 
 
 def _entries() -> Iterator[Path]:

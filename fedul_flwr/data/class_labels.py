@@ -90,11 +90,11 @@ class ClassLabels:
         >>> class_labels(["cat", "dog"], "y").numbered_by(["dog", "cat"], "y").numbers.tolist()
         [1, 0]
         """
-        places = {name: place for place, name in enumerate(names)}
+        positions = {name: index for index, name in enumerate(names)}
         if self.kind == "number":
-            places = {str(place): place for place in range(len(names))}
+            positions = {str(index): index for index in range(len(names))}
         for name in self.names:
-            if name in places:
+            if name in positions:
                 continue
             if self.kind == "number":
                 allowed = f"0 to {len(names) - 1}, one per class, and -1 for an unlabeled point"
@@ -103,7 +103,7 @@ class ClassLabels:
             raise UserError(
                 f"{where} holds the label {name}; allowed are {allowed}.", "label-unknown"
             )
-        moved = np.array([*(places[name] for name in self.names), UNLABELED], dtype=np.int64)
+        moved = np.array([*(positions[name] for name in self.names), UNLABELED], dtype=np.int64)
         return ClassLabels(moved[self.numbers], tuple(names), "name")
 
 
@@ -266,10 +266,10 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
             if column.dtype.kind in "US":
                 column = column.astype(object)
         try:
-            codes, found = pd.factorize(column)
+            codes, uniques = pd.factorize(column)
         except (TypeError, NotImplementedError, pa.ArrowException):  # values without a hash
             raise _no_label(next(iter(column), None), where) from None
-        codes, distinct = codes.astype(np.int64), found.tolist()
+        codes, distinct = codes.astype(np.int64), uniques.tolist()
     if count is not None and len(codes) != count:
         raise UserError(
             f"{where} has {len(codes)} labels for {count} points; one for each.",
@@ -297,9 +297,9 @@ def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
         raise UserError(
             f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
         )
-    found = column.dictionary_encode()
-    codes = found.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
-    return codes, found.dictionary.to_pylist()
+    encoded = column.dictionary_encode()
+    codes = encoded.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
+    return codes, encoded.dictionary.to_pylist()
 
 
 def _one_column(values: Any, where: str) -> Any:
@@ -427,24 +427,24 @@ def _no_label(value: Any, where: str) -> UserError:
     return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.", "labels-type")
 
 
-def _named(codes: Ints, found: Sequence[tuple[Kind, str]], where: str) -> ClassLabels:
-    """Labels by classes in order, from the place of each point in ``found``."""
-    kinds = {kind for kind, _ in found if kind}
+def _named(codes: Ints, values: Sequence[tuple[Kind, str]], where: str) -> ClassLabels:
+    """Labels by classes in order, from the place of each point in ``values``."""
+    kinds = {kind for kind, _ in values if kind}
     if len(kinds) > 1:
         raise UserError(
             f"{where} holds {' and '.join(f'{kind}s' for kind in sorted(kinds))}; give one kind of "
             "labels.",
             "labels-type",
         )
-    names = sorted_classes({name for kind, name in found if kind})
+    names = sorted_classes({name for kind, name in values if kind})
     if len(names) > MAX_CLASSES:
         raise UserError(
             f"{where} holds {len(names)} classes; at most {MAX_CLASSES} are allowed.",
             "number-of-classes",
         )
     refuse_two_spellings(names, where)
-    places = {name: place for place, name in enumerate(names)}
-    moved = [places[name] if kind else UNLABELED for kind, name in found]
+    number_of = {name: number for number, name in enumerate(names)}
+    moved = [number_of[name] if kind else UNLABELED for kind, name in values]
     numbers = np.array([*moved, UNLABELED], dtype=np.int64)[codes]
     return ClassLabels(numbers, names, next(iter(kinds), ""))
 
@@ -459,10 +459,10 @@ def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabel
     ([1, 2], [0], ('bird', 'cat', 'dog'))
     """
     names = sorted_classes({*one.names, *other.names})
-    places = {name: place for place, name in enumerate(names)}
+    numbers = {name: number for number, name in enumerate(names)}
     first, second = (
         ClassLabels(
-            np.array([*(places[name] for name in labels.names), UNLABELED])[labels.numbers],
+            np.array([*(numbers[name] for name in labels.names), UNLABELED])[labels.numbers],
             names,
             labels.kind,
         )

@@ -10,7 +10,7 @@ from fedul_flwr.data.types import UNLABELED, Floats, Ints, Propagated
 from fedul_flwr.errors import UserError
 
 
-def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Propagated:
+def labels_from_scores(scores: ArrayLike, known_labels: ArrayLike | None = None) -> Propagated:
     """Label and confidence of every point (phase 3).
 
     The label is the class of the largest score, the first one on ties; the confidence is
@@ -42,15 +42,15 @@ def labels_from_scores(scores: ArrayLike, given: ArrayLike | None = None) -> Pro
     confidence = np.maximum(1 - entropy / np.log(num_classes), 0) if num_classes > 1 else 1.0
     confidence = np.where(reached, confidence, 0.0)
     labels = np.where(reached, shares.argmax(axis=1), UNLABELED)
-    if given is not None:
-        known = checked_labels(given)
-        if len(known) != len(labels):
+    if known_labels is not None:
+        checked = checked_labels(known_labels)
+        if len(checked) != len(labels):
             raise UserError(
-                f"{len(known)} labels do not go with scores of {len(labels)} points",
+                f"{len(checked)} labels do not go with scores of {len(labels)} points",
                 "points-and-labels-differ",
             )
-        labels = np.where(known != UNLABELED, known, labels)
-        confidence = np.where(known != UNLABELED, 1.0, confidence)
+        labels = np.where(checked != UNLABELED, checked, labels)
+        confidence = np.where(checked != UNLABELED, 1.0, confidence)
     return Propagated(labels.astype(np.int64), confidence)
 
 
@@ -63,15 +63,15 @@ def checked_labels(labels: ArrayLike) -> Ints:
     Traceback (most recent call last):
     fedul_flwr.errors.UserError: label -2 is neither a class from 0 nor -1 for unlabeled
     """
-    given = np.asarray(labels)
-    if given.size == 0:
-        given = given.astype(np.int64)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
+    checked = np.asarray(labels)
+    if checked.size == 0:
+        checked = checked.astype(np.int64)
+    if checked.ndim != 1 or checked.dtype.kind not in "iu":
         raise UserError(
-            f"labels are {given.dtype} {given.shape}; they must be integers, (points,)",
+            f"labels are {checked.dtype} {checked.shape}; they must be integers, (points,)",
             "labels-type",
         )
-    classes: Ints = given.astype(np.int64)
+    classes: Ints = checked.astype(np.int64)
     if classes.min(initial=UNLABELED) < UNLABELED:
         raise UserError(
             f"label {classes.min()} is neither a class from 0 nor -1 for unlabeled", "labels-wrong"
@@ -81,12 +81,17 @@ def checked_labels(labels: ArrayLike) -> Ints:
 
 def checked_scores(scores: ArrayLike) -> Floats:
     """Scores ``(n, K)`` as float64; refuses others than finite ones that are not negative."""
-    found = np.asarray(scores, dtype=np.float64)
-    if found.ndim != 2 or found.shape[1] == 0 or not np.isfinite(found).all() or (found < 0).any():
+    checked = np.asarray(scores, dtype=np.float64)
+    if (
+        checked.ndim != 2
+        or checked.shape[1] == 0
+        or not np.isfinite(checked).all()
+        or (checked < 0).any()
+    ):
         raise UserError(
             "scores must be a matrix (points, classes), finite and not negative", "array-wrong"
         )
-    return found
+    return checked
 
 
 def shares_of_rows(rows: Floats) -> Floats:

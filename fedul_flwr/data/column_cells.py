@@ -71,12 +71,13 @@ def are_plain_numbers(columns: Sequence[Cells]) -> Bools:
     if joined is None:
         return np.zeros(len(columns), dtype=bool)
     texts = _stripped(joined)
-    known = np.asarray(texts.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    is_present = np.asarray(texts.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
     texts = texts.fill_null("0")
     is_number = _matches(texts, _NUMBER) & ~_matches(texts, _LEADING_ZERO)
     by_column = (len(columns), -1)
     return np.asarray(
-        is_number.reshape(by_column).all(axis=1) & known.reshape(by_column).any(axis=1), dtype=bool
+        is_number.reshape(by_column).all(axis=1) & is_present.reshape(by_column).any(axis=1),
+        dtype=bool,
     )
 
 
@@ -112,24 +113,25 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     first = next((part for part in parts if len(_known(part))), parts[0])
     if not _is_category(first):
         return Column(name)
-    known = {text for part in parts for text in _texts(part) if text is not None}
-    if len(known) > MAX_CATEGORIES:
-        zeros = next((text for text in known if re.match(_LEADING_ZERO, text)), "")
+    values = {text for part in parts for text in _texts(part) if text is not None}
+    if len(values) > MAX_CATEGORIES:
+        zeros = next((text for text in values if re.match(_LEADING_ZERO, text)), "")
         codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
         raise UserError(
-            f"{first.here} holds {len(known)} different texts{codes_hint}, too many for a category "
+            f"{first.here} holds {len(values)} different texts{codes_hint}, too many for a "
+            "category "
             f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
             "categories or as a number.",
             "column-of-identifiers",
         )
-    own = [text for text in _texts(first) if text is not None]
-    if len(own) > _FEW_ROWS and len({*own}) == len(own):
+    sample = [text for text in _texts(first) if text is not None]
+    if len(sample) > _FEW_ROWS and len({*sample}) == len(sample):
         raise UserError(
-            f"{first.here} holds another text in every row, such as {own[0][:50]!r}: it is an "
+            f"{first.here} holds another text in every row, such as {sample[0][:50]!r}: it is an "
             "identifier or free text. Leave it out, or name its categories in a columns file.",
             "column-of-identifiers",
         )
-    return Column(name, tuple(sorted(known))) if known else Column(name)
+    return Column(name, tuple(sorted(values))) if values else Column(name)
 
 
 def _is_category(cells: Cells) -> bool:
@@ -142,50 +144,51 @@ def _is_category(cells: Cells) -> bool:
     if not _is_text(kind):
         _refuse_other_types(cells)
         return False
-    known = _known(cells)
-    if not len(known):
+    present = _known(cells)
+    if not len(present):
         return False
-    numeric = _matches(known, _NUMBER) | _matches(known, _TRUTH)
+    numeric = _matches(present, _NUMBER) | _matches(present, _TRUTH)
     if numeric.all():
-        _refuse_truth_among_numbers(cells, known)
-        is_code = _matches(known, _WHOLE).all() and _matches(known, _LEADING_ZERO).any()
+        _refuse_truth_among_numbers(cells, present)
+        is_code = _matches(present, _WHOLE).all() and _matches(present, _LEADING_ZERO).any()
         return bool(is_code)
-    if _matches(known, _DATE).all():
+    if _matches(present, _DATE).all():
         raise UserError(
-            f"{cells.here} holds dates or times, such as {_first(known)!r}: {_NO_DATE}.",
+            f"{cells.here} holds dates or times, such as {_first(present)!r}: {_NO_DATE}.",
             "column-of-dates",
         )
-    commas = _matches(known, _DECIMAL_COMMA)
+    commas = _matches(present, _DECIMAL_COMMA)
     if commas.any() and (numeric | commas).all():
-        example = _first(known.filter(pa.array(commas)))
+        example = _first(present.filter(pa.array(commas)))
         raise UserError(
             f"{cells.here} holds numbers with a decimal comma, such as {example!r}: write them "
             "with a decimal point.",
             "decimal-mark",
         )
-    if 2 * numeric.sum() >= len(known):
-        _refuse_odd_texts(cells, known.filter(pc.invert(pa.array(numeric))))
-    _refuse_units(cells, known)
+    if 2 * numeric.sum() >= len(present):
+        _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
+    _refuse_units(cells, present)
     return True
 
 
-def _refuse_truth_among_numbers(cells: Cells, known: Any) -> None:
+def _refuse_truth_among_numbers(cells: Cells, present: Any) -> None:
     """Refuse ``True`` in a column of numbers: 1 and 0 beside it mean the same, 37.5 does not."""
-    truth = _matches(known, _TRUTH)
-    if truth.any() and not _matches(known, _TRUTH_OR_BIT).all():
+    truth = _matches(present, _TRUTH)
+    if truth.any() and not _matches(present, _TRUTH_OR_BIT).all():
         import pyarrow as pa
 
-        _refuse_odd_texts(cells, known.filter(pa.array(truth)))
+        _refuse_odd_texts(cells, present.filter(pa.array(truth)))
 
 
-def _refuse_units(cells: Cells, known: Any) -> None:
+def _refuse_units(cells: Cells, present: Any) -> None:
     """Refuse numbers that all have the same sign or unit, such as ``5 %``, as categories."""
     import pyarrow.compute as pc
 
-    units = pc.unique(pc.replace_substring_regex(known, _QUANTITY, r"\1\2"))
-    if len(units) == 1 and len(pc.unique(known)) > 1 and _matches(known, _QUANTITY).all():
+    units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
+    if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
         raise UserError(
-            f"{cells.here} holds numbers with a unit or sign, such as {_first(known)!r}: write the "
+            f"{cells.here} holds numbers with a unit or sign, such as {_first(present)!r}: "
+            "write the "
             "numbers alone, or name the categories of the column in a columns file.",
             "cell-not-a-number",
         )
@@ -206,8 +209,8 @@ def number_block(columns: Sequence[Cells]) -> Floats:
     if joined is not None:
         texts = _stripped(joined)
         if _matches(texts.drop_null(), _NUMBER).all():
-            found = np.asarray(texts.cast("float64").to_numpy(zero_copy_only=False))
-            return np.asarray(found.reshape(len(columns), -1).T, dtype=np.float64)
+            block = np.asarray(texts.cast("float64").to_numpy(zero_copy_only=False))
+            return np.asarray(block.reshape(len(columns), -1).T, dtype=np.float64)
     return np.stack([numbers(cells) for cells in columns], axis=1)
 
 
@@ -234,8 +237,8 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    known = texts.drop_null()
-    odd = known.filter(pa.array(~(_matches(known, _NUMBER) | _matches(known, _TRUTH))))
+    present = texts.drop_null()
+    odd = present.filter(pa.array(~(_matches(present, _NUMBER) | _matches(present, _TRUTH))))
     if len(odd):
         more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
         raise UserError(
@@ -243,7 +246,7 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
             "decimal point, or leave the cell empty.",
             "cell-not-a-number",
         )
-    _refuse_truth_among_numbers(cells, known)
+    _refuse_truth_among_numbers(cells, present)
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
     return texts.cast(pa.float64())
@@ -258,22 +261,22 @@ def codes(cells: Cells, column: Column) -> Ints:
         If a cell is no category, and the column has no ``other``.
     """
     values = column.values
-    places: dict[str | None, int] = {}
-    for place, value in enumerate(values):
-        places.setdefault(canonical(value), place)
-    places |= {value: place for place, value in enumerate(values)} | {None: -1}
+    numbers: dict[str | None, int] = {}
+    for number, value in enumerate(values):
+        numbers.setdefault(canonical(value), number)
+    numbers |= {value: number for number, value in enumerate(values)} | {None: -1}
     texts = _texts(cells)
-    for text in set(texts.tolist()) - places.keys():
-        found = places.get(canonical(text))
-        if found is None and not column.other:
+    for text in set(texts.tolist()) - numbers.keys():
+        same = numbers.get(canonical(text))
+        if same is None and not column.other:
             raise UserError(
                 f"{cells.here} holds {text[:50]!r}, which is none of its categories "
                 f"({', '.join(values[:20])}{', …' if len(values) > 20 else ''}): correct it, or "
                 'train with a columns file that has it, or "other": true for all that are none.',
                 "category-unknown",
             )
-        places[text] = values.index(OTHER) if found is None else found
-    return np.array([places[text] for text in texts], dtype=np.int64)
+        numbers[text] = values.index(OTHER) if same is None else same
+    return np.array([numbers[text] for text in texts], dtype=np.int64)
 
 
 def _texts(cells: Cells) -> NDArray[np.object_]:
@@ -288,8 +291,8 @@ def _texts(cells: Cells) -> NDArray[np.object_]:
     if pa.types.is_temporal(column.type):
         return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
     _refuse_other_types(cells._replace(column=column))
-    known = (None if cell != cell else cell for cell in column.to_pylist())  # NaN is missing
-    return np.array([None if cell is None else canonical(str(cell)) for cell in known], object)
+    present = (None if cell != cell else cell for cell in column.to_pylist())  # NaN is missing
+    return np.array([None if cell is None else canonical(str(cell)) for cell in present], object)
 
 
 def _without_dictionary(cells: Cells) -> Any:
@@ -341,8 +344,8 @@ def _stripped(texts: Any) -> Any:
 def _matches(texts: Any, pattern: str) -> Bools:
     import pyarrow.compute as pc
 
-    found = pc.match_substring_regex(texts, pattern)
-    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+    matches = pc.match_substring_regex(texts, pattern)
+    return np.asarray(matches.to_numpy(zero_copy_only=False), dtype=bool)
 
 
 def _first(texts: Any) -> str:

@@ -151,47 +151,47 @@ class Columns:
         category by the most frequent one, whose mean is largest. Means tell no median and no most
         frequent number.
         """
-        found: list[Column] = []
+        filled: list[Column] = []
         for column, features in zip(self.columns, self.places.values(), strict=True):
-            fill, own = column.fill, means[features]
+            fill, mean = column.fill, means[features]
             if fill is None and missing != "refuse" and column.categories is not None:
-                fill = column.values[int(np.argmax(own))]
+                fill = column.values[int(np.argmax(mean))]
             elif fill is None and missing == "mean":
-                fill = float(own[0])
-            found.append(replace(column, fill=fill))
-        return Columns(tuple(found))
+                fill = float(mean[0])
+            filled.append(replace(column, fill=fill))
+        return Columns(tuple(filled))
 
     def fills(self) -> list[float]:
         """``d`` values that stand for a missing one, one-hot for categories; NaN for none."""
-        found: list[float] = []
+        fills: list[float] = []
         for column in self.columns:
             if column.fill is None:
-                found += [math.nan] * len(column.features)
+                fills += [math.nan] * len(column.features)
             elif column.categories is None:
-                found.append(float(column.fill))
+                fills.append(float(column.fill))
             else:
-                found += [float(value == column.fill) for value in column.values]
-        return found
+                fills += [float(value == column.fill) for value in column.values]
+        return fills
 
     def scaled_by(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
         """The same columns with ``d`` means and scales of their numbers."""
-        found: list[Column] = []
-        place = 0
+        scaled: list[Column] = []
+        start = 0
         for column in self.columns:
-            mean, scale = float(means[place]), float(scales[place])
+            mean, scale = float(means[start]), float(scales[start])
             is_number = column.categories is None
-            found.append(replace(column, mean=mean, scale=scale) if is_number else column)
-            place += len(column.features)
-        return Columns(tuple(found))
+            scaled.append(replace(column, mean=mean, scale=scale) if is_number else column)
+            start += len(column.features)
+        return Columns(tuple(scaled))
 
     def to_json(self) -> str:
         """Content of a columns file."""
         listed = []
         for column in self.columns:
             values = {key: getattr(column, key) for key in ("categories", "fill", "mean", "scale")}
-            given = {key: value for key, value in values.items() if value is not None}
-            given |= {"other": True} if column.other else {}
-            listed.append({"name": column.name, **given})
+            content = {key: value for key, value in values.items() if value is not None}
+            content |= {"other": True} if column.other else {}
+            listed.append({"name": column.name, **content})
         return json.dumps({"columns": listed}, ensure_ascii=False)
 
 
@@ -217,22 +217,22 @@ def read_columns(path: str | Path) -> Columns:
     file = user_path(path)
     if file.is_dir():
         file /= COLUMNS_FILE
-    found = read_object(file)
-    if found is None:
+    content = read_object(file)
+    if content is None:
         raise UserError(f"{file} does not exist; it must be a columns file.", "file-missing")
-    return _parse(found, str(file))
+    return _parse(content, str(file))
 
 
 def parse_columns(text: str) -> Columns:
     """Columns from the text of a columns file; errors as :func:`read_columns`."""
     where = "The description of the columns"
-    found = parse_json(text, where)
-    return _parse(found if isinstance(found, dict) else {}, where)
+    content = parse_json(text, where)
+    return _parse(content if isinstance(content, dict) else {}, where)
 
 
-def _parse(found: Mapping[str, Any], where: str) -> Columns:
-    listed = found.get("columns")
-    if set(found) != {"columns"} or not isinstance(listed, list) or not listed:
+def _parse(content: Mapping[str, Any], where: str) -> Columns:
+    listed = content.get("columns")
+    if set(content) != {"columns"} or not isinstance(listed, list) or not listed:
         raise UserError(
             f'{where} must hold {{"columns": […]}} with one column or more.', "columns-file-wrong"
         )

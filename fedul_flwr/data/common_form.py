@@ -70,8 +70,8 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
         columns = fit([one], columns, options.missing)
         vectors = encode([one, other], columns)
         is_known = one.names or options.columns or options.missing != "refuse"
-        known = columns if is_known else None
-        return CommonForm((len(columns.features),), known, 0, (vectors[0], vectors[1]))
+        shared = columns if is_known else None
+        return CommonForm((len(columns.features),), shared, 0, (vectors[0], vectors[1]))
     if isinstance(one, Table) or isinstance(other, Table):
         raise UserError(
             f"{one.where} and {other.where} hold images and vectors; only one of them.",
@@ -85,8 +85,8 @@ def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> 
     channels = max(survey.channels for survey in surveys)
     shapes = [(image_size, image_size, channels)] * 2
     if not image_size:
-        found = zip(surveys, (train, test), strict=True)
-        shapes = [(*survey.size(images.where), channels) for survey, images in found]
+        pairs = zip(surveys, (train, test), strict=True)
+        shapes = [(*survey.size(images.where), channels) for survey, images in pairs]
     if shapes[0] != shapes[1]:
         shown = ["x".join(map(str, shape[:2])) for shape in shapes]
         raise UserError(

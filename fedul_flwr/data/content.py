@@ -65,9 +65,9 @@ def numbers(content: Content, key: str) -> Floats:
     value = content.values.get(key)
     of_numbers = isinstance(value, list) and all(isinstance(item, (int, float)) for item in value)
     try:
-        found = np.array(value if of_numbers else [np.nan], dtype=np.float64)
+        array = np.array(value if of_numbers else [np.nan], dtype=np.float64)
     except OverflowError:  # a whole number beyond every float
-        found = np.array([np.inf])
-    if not np.isfinite(found).all():
+        array = np.array([np.inf])
+    if not np.isfinite(array).all():
         raise BadMessageError(f"A message came with no valid {key}.")
-    return found
+    return array

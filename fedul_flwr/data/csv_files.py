@@ -74,7 +74,7 @@ _NO_TEXT = (
 _MULTIBYTE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}")
 """Characters that only UTF-8 writes so: in Windows-1252 they would be odd pairs such as ``Ã¤``."""
 _LETTERS = "A-Za-zÀ-ÖØ-öø-ÿŠšŽžŒœŸƒ"
-_STRANGE = re.compile(
+_CONTROL_CHARACTERS = re.compile(
     # In no Western language three accented letters stand in a row, or signs within a word. Cyrillic
     # and Greek code pages, and those of DOS and old Macs, look so when read as Windows-1252.
     rf"[À-ÖØ-öø-ÿŠšŽžŒœŸ]{{3}}|[{_LETTERS}][€‚„…†‡ˆ‰‹•˜™›¡¢£¤¥¦§¨©«¬¯±²³¶¸¹»¼½¾¿÷][{_LETTERS}]"
@@ -128,10 +128,10 @@ def _decoded(path: Path, data: bytes) -> tuple[str, str]:
             try:
                 return data[len(mark) :].decode(codec), name
             except UnicodeDecodeError as error:
-                place = _place(data[len(mark) :], error)
+                position = _place(data[len(mark) :], error)
                 raise UserError(
                     f"{path} begins with the mark of {name or 'UTF-8'} but is something else from "
-                    f"{place}: save it as CSV in UTF-8.",
+                    f"{position}: save it as CSV in UTF-8.",
                     "csv-encoding",
                 ) from None
     try:
@@ -158,11 +158,11 @@ def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
             "with a byte order mark, Windows-1252): save the file as UTF-8.",
             "csv-encoding",
         ) from None
-    if (strange := _STRANGE.search(text)) is not None:
-        line = text.count("\n", 0, strange.start()) + 1
+    if (unreadable := _CONTROL_CHARACTERS.search(text)) is not None:
+        line = text.count("\n", 0, unreadable.start()) + 1
         raise UserError(
             f"{wrong} is in another encoding: as Windows-1252, line {line} would hold "
-            f"{strange[0]!r}. Save the file as UTF-8.",
+            f"{unreadable[0]!r}. Save the file as UTF-8.",
             "csv-encoding",
         )
     return text
@@ -237,8 +237,8 @@ def open_csv(path: Path) -> CsvFile:
     """
     text, encoding = read_csv_text(path)
     start, hint = _after_hint(text)
-    found = _read(path, text, start, hint)
-    return replace(found, notes=(*_how(found.separator, encoding), *found.notes))
+    file = _read(path, text, start, hint)
+    return replace(file, notes=(*_how(file.separator, encoding), *file.notes))
 
 
 def _how(separator: str, encoding: str) -> tuple[str, ...]:
@@ -260,10 +260,10 @@ def _after_hint(text: str) -> tuple[int, str]:
 
 
 def _cut(text: str, lines: int) -> str:
-    place = 0
+    end = 0
     for _ in range(lines):
-        place = text.find("\n", place) + 1 or len(text)
-    return text[place:] if place else text
+        end = text.find("\n", end) + 1 or len(text)
+    return text[end:] if end else text
 
 
 def _read(path: Path, text: str, skipped: int, hint: str) -> CsvFile:
@@ -346,7 +346,7 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
         header = [unicodedata.normalize("NFC", cell.strip()) for cell in next(records)[1]]
     except csv.Error:
         raise _MisfitError(mark, 1, 1, 0) from None
-    keys = [str(place) for place in range(len(header))]
+    keys = [str(index) for index in range(len(header))]
     longest = min(4 * max(map(len, body.split("\n"))), _LONGEST_CELL)
     try:
         if is_spaced:
@@ -445,7 +445,7 @@ def _ragged(records: Iterator[tuple[int, list[str]]], header: list[str], mark: s
 def _only(path: Path, fitting: dict[str, tuple[list[str], Any]]) -> str:
     """The only separator that fits, or the only one by which no cell holds another of them."""
     if len(fitting) > 1:
-        several = {mark: found for mark, found in fitting.items() if len(found[0]) > 1}
+        several = {mark: fit for mark, fit in fitting.items() if len(fit[0]) > 1}
         clean = [m for m, (_, cells) in several.items() if _is_clean(cells, [*several], m)]
         if len(clean) != 1:
             named = " or ".join(SEPARATORS[mark] for mark in fitting)
@@ -508,8 +508,8 @@ def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -
             "csv-header",
         )
     counts = Counter(header)
-    kept = [place for place, name in enumerate(header) if name and counts[name] == 1]
-    table = cells.select(kept).rename_columns([header[place] for place in kept])
+    named = [index for index, name in enumerate(header) if name and counts[name] == 1]
+    table = cells.select(named).rename_columns([header[index] for index in named])
     twice = tuple(name for name, count in counts.items() if count > 1 or not name)
     rows = _last_row(cells) + 1
     dropped = len(cells) - rows
@@ -541,18 +541,18 @@ def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     text, encoding = read_csv_text(path)
     skipped, hint = _after_hint(text)
     body = re.sub(r"\A(#[^\n]*(\n+|$))+", "", _cut(text, skipped))
-    found = {}
+    rows_by_mark = {}
     for mark in [hint] if hint in SEPARATORS else _candidates(body):
         rows = [[cell.strip() for cell in row] for _, row in _records(body, mark)]
-        found[mark] = [row for row in rows if any(row)]
+        rows_by_mark[mark] = [row for row in rows if any(row)]
 
     def fit(mark: str) -> tuple[bool, int]:
         """By the right separator all rows are equally long, and the header has the most cells."""
-        lengths = [len(row) for row in found[mark]] or [0]
+        lengths = [len(row) for row in rows_by_mark[mark]] or [0]
         return len({*lengths}) == 1, lengths[0]
 
-    mark = max(found, key=fit)
-    return found[mark], ", ".join(_how(mark, encoding))
+    mark = max(rows_by_mark, key=fit)
+    return rows_by_mark[mark], ", ".join(_how(mark, encoding))
 
 
 _NAMES = {",": "comma", ".": "point"}
@@ -602,8 +602,8 @@ class _Forms:
     @property
     def shown(self) -> dict[str, int]:
         """Which signs stand before decimals, and a row that shows it."""
-        found = {mark: max(self.decimals[mark], self.thousands[_OTHER[mark]]) for mark in _NAMES}
-        return {mark: row for mark, row in found.items() if row >= 0}
+        counts = {mark: max(self.decimals[mark], self.thousands[_OTHER[mark]]) for mark in _NAMES}
+        return {mark: row for mark, row in counts.items() if row >= 0}
 
 
 def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
@@ -628,16 +628,16 @@ def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
             usual.append(name)
             continue
         columns[name] = trimmed(columns[name])
-        if (found := _forms(columns[name])) is not None:
-            forms[name] = found
+        if (mark_forms := _forms(columns[name])) is not None:
+            forms[name] = mark_forms
     # A point has its usual meaning unless the file gives a reason to doubt it.
     doubtful = any("," in one.shown or one.either[","] >= 0 for one in forms.values())
     if doubtful or file.separator == ";":
         for name in usual:
             if pc.any(pc.match_substring(columns[name], ".")).as_py():
-                found = _forms(columns[name])
-                assert found is not None
-                forms[name] = found
+                mark_forms = _forms(columns[name])
+                assert mark_forms is not None
+                forms[name] = mark_forms
     mark = _decimal_mark(file, forms)
     notes = ["decimal comma"] if mark == "," else []
     for name in forms:
@@ -690,7 +690,9 @@ def _forms(column: Any) -> _Forms | None:
 
     def rows(form: Any) -> dict[str, int]:
         matches = {mark: pc.match_substring_regex(column, form(mark)) for mark in _NAMES}
-        return {mark: pc.index(found, True).as_py() for mark, found in matches.items()}
+        return {
+            mark: pc.index(index_of_first, True).as_py() for mark, index_of_first in matches.items()
+        }
 
     return _Forms(rows(_certain), rows(_grouped), rows(_either))
 

@@ -78,14 +78,16 @@ def _take(rows: Ints, labels: Ints, config: RunConfig, what: str) -> tuple[Ints,
     """Take the fraction of all labels that belongs to ``what`` out of ``rows``."""
     key = f"{what}-fraction"
     fraction = {"validation": config.validation_fraction, "server": config.server_fraction}[what]
-    known = int((labels != UNLABELED).sum())
-    if fraction == 0 or known == 0:
+    num_labeled = int((labels != UNLABELED).sum())
+    if fraction == 0 or num_labeled == 0:
         return rows, rows[:0]
     with_label = labels[rows] != UNLABELED
     choice = rows[with_label]
     seed = derived_seed(config.seed, what)
     try:
-        rest, sample = without_sample(choice, labels[choice], math.ceil(fraction * known), seed)
+        rest, sample = without_sample(
+            choice, labels[choice], math.ceil(fraction * num_labeled), seed
+        )
     except ValueError as err:
         raise UserError(
             f"Setting {key} = {fraction}: {err}", "setting-unfit-for-data", setting=key

@@ -80,14 +80,15 @@ def find_entry(folder: Path, name: str) -> Path:
     UserError
         If two names there differ only in case.
     """
-    found = sorted(e for e in folder.iterdir() if e.name.lower() == name.lower())
-    if len(found) > 1:
+    matches = sorted(e for e in folder.iterdir() if e.name.lower() == name.lower())
+    if len(matches) > 1:
         raise UserError(
-            f"{folder} holds {found[0].name} and {found[1].name}, whose names differ only in upper "
+            f"{folder} holds {matches[0].name} and {matches[1].name}, whose names differ only "
+            "in upper "
             "and lower case; only one of them may be there.",
             "files-contradict",
         )
-    return found[0] if found else folder / name
+    return matches[0] if matches else folder / name
 
 
 def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
@@ -98,7 +99,7 @@ def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
     UserError
         If there is a file that is not an image (hidden files are ignored).
     """
-    found: list[Path] = []
+    images: list[Path] = []
     for parent, folders, files in os.walk(folder, followlinks=True):
         folders[:] = sorted(name for name in folders if not is_hidden(name))
         for name in files:
@@ -110,8 +111,8 @@ def list_images(folder: Path, *, besides: Path | None = None) -> list[Path]:
                     f"{', '.join(IMAGE_SUFFIXES)} files may lie in a folder of images.",
                     "folder-layout",
                 )
-            found.append(Path(parent) / name)
-    return sorted(found)
+            images.append(Path(parent) / name)
+    return sorted(images)
 
 
 def file_images(where: str, files: Sequence[Path]) -> Images:
@@ -253,8 +254,8 @@ def _check_size(path: Path, name: str) -> None:
             shape, _, dtype = read(stream)
             if min(shape, default=0) < 0:
                 raise ValueError("negative shape")
-            held = file.getinfo(member).file_size - stream.tell()
-        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != held:
+            size = file.getinfo(member).file_size - stream.tell()
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != size:
             raise ValueError("the header promises another size")
 
 

@@ -26,7 +26,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.method_settings import LabelPlaceSettings, LabelSettings
+from fedul_flwr.config.method_settings import LabelSettings, LabelSourceSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.cache import open_array
@@ -75,11 +75,11 @@ def assign_labels_to_clients(
     """
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
-    dealt = [
+    assigned = [
         _deal_client(truth, share, classes[client], options, seed, client)
         for client, (truth, share) in enumerate(zip(labels, shares, strict=True))
     ]
-    return [given for given, _ in dealt], [new for _, new in dealt]
+    return [of_client for of_client, _ in assigned], [new for _, new in assigned]
 
 
 def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | Floats:
@@ -122,24 +122,25 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     >>> [classes.tolist() for classes in label_classes(labels, LabelSettings(), seed=0)]
     [[0, 1, 2], [0, 1, 2]]
     """
-    known = np.unique(np.concatenate([truth[truth != UNLABELED] for truth in labels]))
+    labeled_classes = np.unique(np.concatenate([truth[truth != UNLABELED] for truth in labels]))
     count = options.classes_per_client
     if not count:
-        return [known] * len(labels)
-    if count > len(known):
+        return [labeled_classes] * len(labels)
+    if count > len(labeled_classes):
         raise UserError(
-            f"Setting labels.classes-per-client = {count}: the clients' points have {len(known)} "
+            f"Setting labels.classes-per-client = {count}: the clients' points have "
+            f"{len(labeled_classes)} "
             f"classes.",
             "setting-unfit-for-data",
             setting="labels.classes-per-client",
         )
     rng = stream(seed, "label-classes")
-    classes: list[Ints] = [known] * len(labels)
-    drawn = known[:0]
+    classes: list[Ints] = [labeled_classes] * len(labels)
+    drawn = labeled_classes[:0]
     for position, client in enumerate(_clients_in_order(len(labels), seed)):
-        if position % len(known) == 0:
-            drawn = rng.permutation(len(known))[:count]
-        classes[client] = np.sort(known[(drawn + position) % len(known)])
+        if position % len(labeled_classes) == 0:
+            drawn = rng.permutation(len(labeled_classes))[:count]
+        classes[client] = np.sort(labeled_classes[(drawn + position) % len(labeled_classes)])
     return classes
 
 
@@ -166,9 +167,9 @@ def _deal_client(
     order = rng.permutation(len(able))
     order = order[_in_turns(truth[able[order]], rng)]
     chosen = able[order[:share]]
-    given = np.full(len(truth), UNLABELED, dtype=np.int64)
-    given[chosen] = truth[chosen]
-    return given, new
+    visible = np.full(len(truth), UNLABELED, dtype=np.int64)
+    visible[chosen] = truth[chosen]
+    return visible, new
 
 
 def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
@@ -177,11 +178,11 @@ def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
     The order within a turn is random. A fixed order would favor the first classes in every client
     whose number of labels is not a multiple of its number of classes.
     """
-    turn, place = np.empty_like(labels), np.empty_like(labels)
+    turn, rank = np.empty_like(labels), np.empty_like(labels)
     for position, k in enumerate(rng.permutation(np.unique(labels))):
         of_class = np.flatnonzero(labels == k)
-        turn[of_class], place[of_class] = np.arange(len(of_class)), position
-    return np.lexsort((place, turn))
+        turn[of_class], rank[of_class] = np.arange(len(of_class)), position
+    return np.lexsort((rank, turn))
 
 
 GIVEN, TRUTH = "given.npz", "truth.npz"
@@ -210,7 +211,7 @@ class LabelAssignment(NamedTuple):
     server: Ints
 
 
-def write_given(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
+def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig) -> None:
     """Split ``source`` and its labels over the clients, and write the files to ``folder``.
 
     Raises
@@ -221,45 +222,47 @@ def write_given(folder: Path, source: Source, num_clients: int, config: RunConfi
     options = config[LabelSettings]
     if options.split:
         labels = np.asarray(source.train.labels)
-        dealt = load_split(Path(options.split), num_clients, labels, source.class_names)
+        assignment = load_split(Path(options.split), num_clients, labels, source.class_names)
     else:
-        dealt = _deal(source, num_clients, config)
-    clients = _withhold(_of_scenario(dealt.clients, config), options.without_client)
-    np.savez(folder / GIVEN, **_given_arrays(clients))
+        assignment = _deal(source, num_clients, config)
+    clients = _withhold(_of_scenario(assignment.clients, config), options.without_client)
+    np.savez(folder / GIVEN, **_assigned_arrays(clients))
     np.savez(
         folder / TRUTH,
         labels=np.concatenate([client.labels for client in clients]),
-        validation=dealt.validation,
-        server=dealt.server,
+        validation=assignment.validation,
+        server=assignment.server,
     )
 
 
 def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignment:
-    held, validation, server = assign_points(source, num_clients, config)
-    truth = [np.asarray(source.train.labels)[points] for points in held]
+    of_owners, validation, server = assign_points(source, num_clients, config)
+    truth = [np.asarray(source.train.labels)[points] for points in of_owners]
     options = config[LabelSettings]
     if (
-        who_has_labels(config) != "clients"
+        label_scenario(config) != "clients"
     ):  # no labels are assigned, so the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
-    given, new = assign_labels_to_clients(truth, options, config.seed)
-    clients = tuple(LabelTruth(*parts) for parts in zip(held, truth, given, new, strict=True))
+    visible, new = assign_labels_to_clients(truth, options, config.seed)
+    clients = tuple(
+        LabelTruth(*parts) for parts in zip(of_owners, truth, visible, new, strict=True)
+    )
     return LabelAssignment(clients, validation, server)
 
 
-def who_has_labels(config: RunConfig) -> str:
+def label_scenario(config: RunConfig) -> str:
     """``"clients"`` have labels for some points, for ``"all"`` points, or only the ``"server"``.
 
     Clients of methods that learn from all labels always have them.
     """
     if find_method(config.method).data == "fully-labeled":
         return "all"
-    return config[LabelPlaceSettings].labels_at
+    return config[LabelSourceSettings].labels_at
 
 
 def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
     """``clients`` with the labels that the run's method and scenario give them."""
-    match who_has_labels(config):
+    match label_scenario(config):
         case "all":
             return [
                 replace(client, given=np.where(client.new, UNLABELED, client.labels))
@@ -290,7 +293,7 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
     ]
 
 
-def _given_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
+def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
     columns: dict[str, list[NDArray[Any]]] = {
         "points": [client.points for client in clients],
         "labels": [client.given for client in clients],
@@ -300,16 +303,16 @@ def _given_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
     return {name: np.concatenate(parts) for name, parts in columns.items()} | {"bounds": bounds}
 
 
-def read_given(directory: Path) -> tuple[LabelTruth, ...]:
+def read_assigned_labels(directory: Path) -> tuple[LabelTruth, ...]:
     """Read the true labels and the given ones of every client."""
     return _clients(read_arrays(directory / GIVEN), read_arrays(directory / TRUTH)["labels"])
 
 
-def _clients(given: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:
-    bounds = given["bounds"]
+def _clients(arrays: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:
+    bounds = arrays["bounds"]
     parts = [part_of(bounds, client) for client in range(len(bounds) - 1)]
     return tuple(
-        LabelTruth(given["points"][part], truth[part], given["labels"][part], given["new"][part])
+        LabelTruth(arrays["points"][part], truth[part], arrays["labels"][part], arrays["new"][part])
         for part in parts
     )
 
@@ -329,11 +332,11 @@ def open_partly_labeled_points(files: Mapping[str, str], client: int) -> PartlyL
 # The file of a run
 
 
-def save_split(file: Path, dealt: LabelAssignment, train_labels: Ints) -> None:
-    """Write ``dealt`` for `labels.split` of later runs; ``train_labels``: all of the data set."""
-    arrays = _given_arrays(dealt.clients) | {
-        "validation": dealt.validation,
-        "server": dealt.server,
+def save_split(file: Path, assignment: LabelAssignment, train_labels: Ints) -> None:
+    """Write ``assignment`` for `labels.split` of later runs; ``train_labels``: of all points."""
+    arrays = _assigned_arrays(assignment.clients) | {
+        "validation": assignment.validation,
+        "server": assignment.server,
         "fingerprint": np.array(_fingerprint(train_labels)),
     }
 
@@ -403,17 +406,17 @@ def _load_released(
         split = read_released_split(file, train_labels, class_names)
     except ValueError as error:
         raise _refusal(file, str(error)) from error
-    held = split.owners >= 0
+    is_owned = split.owners >= 0
     _check_number(file, int(split.owners.max(initial=-1)) + 1, num_clients)
     clients = []
     for client in range(num_clients):
         of_client = split.owners == client
         points, shown = split.points[of_client], split.labeled[of_client]
         truth = train_labels[points]
-        given = np.where(shown, truth, UNLABELED)
-        clients.append(LabelTruth(points, truth, given, np.zeros(len(points), dtype=np.bool_)))
+        visible = np.where(shown, truth, UNLABELED)
+        clients.append(LabelTruth(points, truth, visible, np.zeros(len(points), dtype=np.bool_)))
     unnamed = np.setdiff1d(np.flatnonzero(train_labels != UNLABELED), split.points)
-    return LabelAssignment(tuple(clients), unnamed, split.points[~held])
+    return LabelAssignment(tuple(clients), unnamed, split.points[~is_owned])
 
 
 def _fingerprint(labels: Ints) -> str:

@@ -31,7 +31,7 @@ from fedul_flwr.data.local_files import (
     read_rows,
     refuse_empty,
 )
-from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_told_priors
+from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.table_files import read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
@@ -62,7 +62,7 @@ def load_unlabeled_sets(
     Parameters
     ----------
     path : a folder with ``priors.csv`` or ``counts.csv``
-        (:func:`~fedul_flwr.data.priors_file.read_told_priors`) and, for every set it names, a
+        (:func:`~fedul_flwr.data.priors_file.read_stated_priors`) and, for every set it names, a
         sub-folder of images, a ``.parquet`` or an ``.npz`` file of that name; for vectors one of
         these files or a ``.csv``.
     class_names : the model's ``num_classes`` classes in order; None if they only have numbers.
@@ -96,9 +96,9 @@ def load_unlabeled_sets(
         raise UserError(
             f"{len(names)} class names were given for {num_classes} classes.", "class-names-wrong"
         )
-    told = read_told_priors(root, names)
-    sets = list(told.names)
-    collections = _find_sets(root, sets, told.file, input_shape, table)
+    priors = read_stated_priors(root, names)
+    sets = list(priors.names)
+    collections = _find_sets(root, sets, priors.file, input_shape, table)
     files = [file for paths, _ in collections for file in paths]
     counts = [len(paths) for paths, _ in collections]
     key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
@@ -108,11 +108,11 @@ def load_unlabeled_sets(
         inputs=open_array(home / "inputs.npy"),
         points=np.arange(sizes.sum(), dtype=np.int64),
         sets=np.repeat(np.arange(len(sets), dtype=np.int64), sizes),
-        priors=told.posterior.means,
-        names=told.names,
-        posterior=told.posterior,
-        tolerances=told.tolerances,
-        notes=(*copy_notes(home), *told.notes),
+        priors=priors.posterior.means,
+        names=priors.names,
+        posterior=priors.posterior,
+        tolerances=priors.tolerances,
+        notes=(*copy_notes(home), *priors.notes),
     )
 
 
@@ -183,7 +183,7 @@ def open_points(
         raise UserError(
             f"{path} does not exist; give {kinds}a {_either(tables)} file.", "file-missing"
         )
-    found: Images | Table | Texts
+    points: Images | Table | Texts
     if id_column and single:
         raise UserError(
             f"--id-column {id_column!r} is for tables in .csv and .parquet files; images are named "
@@ -194,22 +194,22 @@ def open_points(
     if root.is_dir() and single:
         files = list_images(root)
         names = [file.relative_to(root).as_posix() for file in files]
-        found = file_images(str(root), files)
+        points = file_images(str(root), files)
     elif root.suffix.lower() in single:
-        names, found = [root.name], file_images(str(root), [root])
+        names, points = [root.name], file_images(str(root), [root])
     elif root.suffix.lower() in tables and root.is_file():
         if id_column:
-            names, found = read_with_ids(root, table, id_column)
+            names, points = read_with_ids(root, table, id_column)
         else:
-            found = open_file(root, shape, table)
-            names = [str(row) for row in range(len(found))]
+            points = open_file(root, shape, table)
+            names = [str(row) for row in range(len(points))]
     else:
         raise UserError(
             f"{path} has an unknown type; allowed are {', '.join((*single, *tables))}.",
             "folder-layout",
         )
-    refuse_empty(found)
-    return names, found
+    refuse_empty(points)
+    return names, points
 
 
 def _either(suffixes: Sequence[str]) -> str:
@@ -244,7 +244,7 @@ def _find_sets(
                 "files-contradict",
             )
         entries[name] = entry
-    found: list[tuple[list[Path], Callable[[], Images | Table | Texts]]] = []
+    readers: list[tuple[list[Path], Callable[[], Images | Table | Texts]]] = []
     for name in sets:
         if name not in entries:
             raise UserError(
@@ -255,12 +255,12 @@ def _find_sets(
         entry = entries[name]
         if entry.is_dir():
             files = list_images(entry)
-            found.append((files, partial(file_images, str(entry), files)))
+            readers.append((files, partial(file_images, str(entry), files)))
         elif entry.suffix.lower() in tables:
-            found.append(([entry], partial(open_file, entry, input_shape, options)))
+            readers.append(([entry], partial(open_file, entry, input_shape, options)))
         else:
             raise UserError(f"The set {entry} must be {_forms('', tables)}.", "folder-layout")
-    return found
+    return readers
 
 
 def _lower_suffix(name: str, suffixes: Sequence[str]) -> str:
@@ -453,8 +453,8 @@ def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequ
 def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints:
     """Labels by the first part of each path."""
     classes = {name: k for k, name in enumerate(class_names)}
-    found = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
-    return np.array(found, dtype=np.int64)
+    labels = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
+    return np.array(labels, dtype=np.int64)
 
 
 # Files
@@ -500,15 +500,15 @@ def _read_labels(
     if not file.exists():
         return labels, ()
     rows, note = _label_rows(file)
-    places = {name: place for place, name in enumerate(names)}
-    if len(places) < len(names):
+    numbers = {name: index for index, name in enumerate(names)}
+    if len(numbers) < len(names):
         name, _ = Counter(names).most_common(1)[0]
         raise OwnDataError(f"{where} holds two images called {name!r}; one may.", "name-twice")
     classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for written, label in rows:
-        name = written if written in places else _as_path(written)
-        if name not in places:
+        name = written if written in numbers else _as_path(written)
+        if name not in numbers:
             raise OwnDataError(
                 f"{file} names {written!r}, which {where} does not hold; names are paths of images "
                 "in the folder, or row numbers from 0.",
@@ -526,7 +526,7 @@ def _read_labels(
                 "label-unknown",
             )
         named.add(name)
-        labels[places[name]] = number
+        labels[numbers[name]] = number
     return labels, (f"{file.name}: {note}",) if note else ()
 
 

@@ -86,7 +86,7 @@ def open_file(path: Path, shape: InputShape, options: TableOptions) -> Images | 
 
 
 def as_points(
-    found: Sequence[Images | Table | Texts], shape: InputShape, options: TableOptions
+    parts: Sequence[Images | Table | Texts], shape: InputShape, options: TableOptions
 ) -> list[Points]:
     """Points of one owner that can be stored.
 
@@ -98,9 +98,9 @@ def as_points(
     UserError
         If a collection is empty, of another kind than ``shape``, or cannot be encoded.
     """
-    for inputs in found:
+    for inputs in parts:
         refuse_empty(inputs)
-    images = [inputs for inputs in found if not isinstance(inputs, Table | Texts)]
+    images = [inputs for inputs in parts if not isinstance(inputs, Table | Texts)]
     if len(shape) > 1:
         return [inputs.with_bits(options.bits) for inputs in images]
     if images:
@@ -109,10 +109,10 @@ def as_points(
             f"{images[0].where} is a folder of images; the run takes {wanted}.",
             "points-of-another-kind",
         )
-    texts = [inputs for inputs in found if isinstance(inputs, Texts)]
+    texts = [inputs for inputs in parts if isinstance(inputs, Texts)]
     if texts:
         return [*texts]
-    tables = [inputs for inputs in found if isinstance(inputs, Table)]
+    tables = [inputs for inputs in parts if isinstance(inputs, Table)]
     for table in tables if options.columns is None else ():
         if table.names:
             raise UserError(
@@ -171,8 +171,8 @@ def decoded_copy(
     """
 
     def build(directory: Path) -> None:
-        found = [read() for read in readers]
-        collections = as_points(found, shape, options)
+        parts = [read() for read in readers]
+        collections = as_points(parts, shape, options)
         sizes = np.array([len(points) for points in collections], dtype=np.int64)
         blocks = (block for points in collections for block in points.blocks(shape))
         # Texts of one set may be longer than those of another.
@@ -183,7 +183,7 @@ def decoded_copy(
         meta = {
             "sets": [points.where for points in collections],
             "input_shape": list(shape),
-            "notes": reading_notes(found),
+            "notes": reading_notes(parts),
         }
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 

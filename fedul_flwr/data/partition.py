@@ -25,7 +25,7 @@ MAJORITY_FACTOR = 80.0
 MILD_MAJORITY = (0.15, 0.25)
 MILD_MINORITY = 0.08
 """Paper's main text: range of a majority class's share, and bound of every minority class."""
-OWN_CLASS, NEIGHBOR, OTHERS = 0.5, 0.15, 0.2
+BY_REFERENCE, NEIGHBOR, OTHERS = 0.5, 0.15, 0.2
 """FedMatch: shares of a client's own class, of each neighbor of it, and of all others together."""
 
 
@@ -140,7 +140,7 @@ def _circular_shares(num_classes: int) -> Floats:
     """``(K,)``: shares of the classes at a client whose own class is the first."""
     shares: Floats = np.zeros(num_classes)
     shares[2:-1] = OTHERS / max(num_classes - 3, 1)
-    shares[0] += OWN_CLASS
+    shares[0] += BY_REFERENCE
     shares[1 % num_classes] += NEIGHBOR
     shares[-1] += NEIGHBOR  # with two classes the other one is both neighbors
     shares /= shares.sum()

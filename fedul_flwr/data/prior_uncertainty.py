@@ -124,5 +124,5 @@ def effective_labels(means: Floats, variances: Floats) -> Floats:
     ratios = np.where(possible, variances / np.where(possible, means, 1), 0).sum(axis=1)
     freedom = possible.sum(axis=1) - 1
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = np.where(ratios > 0, freedom / ratios - 1, np.inf)
-    return np.asarray(np.maximum(found, 0), dtype=np.float64)
+        sizes = np.where(ratios > 0, freedom / ratios - 1, np.inf)
+    return np.asarray(np.maximum(sizes, 0), dtype=np.float64)

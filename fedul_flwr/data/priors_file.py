@@ -28,7 +28,7 @@ _INTERVAL = re.compile(r"(\d*\.?\d+)\s*[-–]\s*(\d*\.?\d+)")
 
 
 @dataclass(frozen=True)
-class ToldPriors:
+class StatedPriors:
     """What an owner's file says of its sets.
 
     Attributes
@@ -47,7 +47,7 @@ class ToldPriors:
     notes: tuple[str, ...]
 
 
-def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
+def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
     """Read ``priors.csv`` or ``counts.csv`` in ``folder``; one of them must be there.
 
     The first column is ``set``, the others are the classes by name, or by number from 0, in any
@@ -81,8 +81,8 @@ def read_told_priors(folder: Path, class_names: list[str]) -> ToldPriors:
     return _with_notes(notes, _from_shares(file, names, plain))
 
 
-def _with_notes(notes: tuple[str, ...], told: ToldPriors) -> ToldPriors:
-    return replace(told, notes=(*notes, *told.notes))
+def _with_notes(notes: tuple[str, ...], priors: StatedPriors) -> StatedPriors:
+    return replace(priors, notes=(*notes, *priors.notes))
 
 
 def sum_tolerance(cells: list[str]) -> float:
@@ -101,7 +101,7 @@ def sum_tolerance(cells: list[str]) -> float:
     return min(max(len(cells) * 0.5 * 10.0**-digits, SUM_TOLERANCE), LARGEST_TOLERANCE)
 
 
-def _from_counts(file: Path, names: list[str], cells: list[list[str]]) -> ToldPriors:
+def _from_counts(file: Path, names: list[str], cells: list[list[str]]) -> StatedPriors:
     for name, row in zip(names, cells, strict=True):
         for cell in row:
             if not cell.isascii() or not cell.isdigit():
@@ -116,20 +116,20 @@ def _from_counts(file: Path, names: list[str], cells: list[list[str]]) -> ToldPr
     )
     posterior = Dirichlet.from_counts(counts)
     tolerances = np.full(len(names), SUM_TOLERANCE)
-    return ToldPriors(file.name, tuple(names), posterior, tolerances, (note,))
+    return StatedPriors(file.name, tuple(names), posterior, tolerances, (note,))
 
 
-def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> ToldPriors:
+def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> StatedPriors:
     rows, tolerances, rounded, intervals, notes = [], [], [], [], []
     for name, row in zip(names, cells, strict=True):
         ends = [_ends(file, name, cell) for cell in row]
         if any(low != high for low, high in ends):
             low, high = np.array(ends).T
             _check_interval_sums(file, name, low, high)
-            found = Dirichlet.from_intervals(low[None], high[None])
-            rows.append(found)
+            priors = Dirichlet.from_intervals(low[None], high[None])
+            rows.append(priors)
             tolerances.append(SUM_TOLERANCE)
-            intervals.append((name, float(found.concentrations[0])))
+            intervals.append((name, float(priors.concentrations[0])))
             continue
         shares, tolerance = np.array([low for low, _ in ends]), sum_tolerance(row)
         off = abs(shares.sum() - 1)
@@ -152,7 +152,7 @@ def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> ToldPr
         np.concatenate([row.means for row in rows]),
         np.concatenate([row.concentrations for row in rows]),
     )
-    return ToldPriors(file.name, tuple(names), posterior, np.array(tolerances), tuple(notes))
+    return StatedPriors(file.name, tuple(names), posterior, np.array(tolerances), tuple(notes))
 
 
 def _check_interval_sums(file: Path, name: str, low: Floats, high: Floats) -> None:

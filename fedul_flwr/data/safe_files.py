@@ -35,7 +35,7 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        refuse_strange(path)
+        require_regular_file(path)
         part.unlink(missing_ok=True)  # in a stranger's folder it may be a link
         write(part)
         if sync:
@@ -50,7 +50,7 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
             part.unlink()
 
 
-def refuse_strange(path: Path) -> None:
+def require_regular_file(path: Path) -> None:
     """Raise an OSError if ``path`` is a device, a pipe, a folder or a link to nowhere.
 
     Such a thing must not be replaced by a file.

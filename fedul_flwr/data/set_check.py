@@ -96,7 +96,7 @@ def check_sets(
     if tolerances is None:
         tolerances = np.full(num_sets, SUM_TOLERANCE)
     reason, code = _refusal(priors, set_sizes, set_names or numbers, least, tolerances)
-    told, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
+    stated, _ = _refusal(priors, set_sizes, numbers, least, tolerances, with_sums=False)
     condition, rank = np.inf, 0
     if not reason:
         singular = np.linalg.svd(priors, compute_uv=False)
@@ -106,7 +106,7 @@ def check_sets(
     warnings: list[str] = []
     if not reason and rank < num_classes:
         if strict_rank:
-            reason = told = f"its priors have rank {rank}, below {num_classes} classes"
+            reason = stated = f"its priors have rank {rank}, below {num_classes} classes"
             code = "priors-rank"
         else:
             absent = [class_names[int(k)] for k in np.flatnonzero(priors.sum(axis=0) == 0)]
@@ -121,7 +121,7 @@ def check_sets(
             "sets that differ more in their classes would help"
         )
     num_points = int(set_sizes.sum())
-    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), told, code, rank)
+    return SetCheck(reason, num_sets, num_points, condition, tuple(warnings), stated, code, rank)
 
 
 def check_counts(
@@ -158,11 +158,19 @@ def check_counts(
         text = "its class shares are uncertain, and exact counts are needed"
         return replace(check, reason=text, told=text, code="class-priors-wrong")
     for wrong, subject, why, kind in (
-        (cut, "set {}", f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no "
-         "exact counts", "setting-unfit-for-data"),
-        (apart, "the class shares of set {}", "times its points are no whole numbers, and exact "
-         "counts are needed", "class-priors-wrong"),
-    ):  # fmt: skip
+        (
+            cut,
+            "set {}",
+            f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no exact counts",
+            "setting-unfit-for-data",
+        ),
+        (
+            apart,
+            "the class shares of set {}",
+            "times its points are no whole numbers, and exact counts are needed",
+            "class-priors-wrong",
+        ),
+    ):
         if wrong.any():
             m = int(np.argmax(wrong))
             name = set_names[m] if set_names else str(m)
@@ -192,8 +200,8 @@ def _refusal(
             return reason, "class-priors-wrong"
         if abs(row.sum() - 1) > tolerances[m]:
             reason = f"the class priors of set {set_names[m]!r} do not sum to 1"
-            found = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
-            return reason + found * with_sums, "class-priors-wrong"
+            explained = f": they sum to {row.sum():.6g}, and rounding explains {tolerances[m]:.2g}"
+            return reason + explained * with_sums, "class-priors-wrong"
     if num_sets < min_sets:
         if min_sets < num_classes:
             reason = "it has one set, and the set of a point tells nothing if there is one"

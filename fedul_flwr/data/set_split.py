@@ -102,11 +102,11 @@ def generate_sets(
     order = [rng.permutation(np.concatenate(parts)) for parts in members]
     counts = np.array([[len(part) for part in parts] for parts in members], dtype=np.float64)
     realized = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
-    told, posterior = _tell(counts, realized, client, settings, seed)
+    stated, posterior = _tell(counts, realized, client, settings, seed)
     return GeneratedSets(
         points=np.concatenate(order).astype(np.int64),
         sets=np.repeat(np.arange(num_sets), [len(part) for part in order]).astype(np.int64),
-        priors=told,
+        priors=stated,
         true_priors=realized,
         drawn_priors=weights / weights.sum(axis=1, keepdims=True),
         posterior=posterior,
@@ -120,21 +120,21 @@ def _tell(
     if settings.prior_counts:
         rng = stream(seed, "labels for priors", client)
         sizes = counts.astype(np.int64)
-        known = [
+        intervals = [
             rng.multivariate_hypergeometric(row, min(settings.prior_counts, int(row.sum())))
             for row in sizes
         ]
-        posterior = Dirichlet.from_counts(known)
+        posterior = Dirichlet.from_counts(intervals)
         return posterior.means, posterior
     if not settings.prior_noise:
         return realized, Dirichlet.exact(realized)
     epsilon = settings.prior_noise
-    told = add_prior_noise(realized, epsilon, stream(seed, "noise", client))
+    stated = add_prior_noise(realized, epsilon, stream(seed, "noise", client))
     # The owner knows how strong the noise is, not what it did: other draws of it.
     rng = stream(seed, "strength of noise", client)
     draws = [add_prior_noise(realized, epsilon, rng) for _ in range(NOISE_DRAWS)]
     worth = effective_labels(realized, np.mean([(draw - realized) ** 2 for draw in draws], axis=0))
-    return told, Dirichlet.from_noise(told, float(np.median(worth)))
+    return stated, Dirichlet.from_noise(stated, float(np.median(worth)))
 
 
 def _number_of_sets(settings: UnlabeledSetSettings, client: int, num_clients: int) -> int:
@@ -277,7 +277,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
             f"every training point; {int((labels == UNLABELED).sum())} have none.",
             "labels-missing",
         )
-    held, validation, server = assign_points(source, num_clients, config)
+    of_owners, validation, server = assign_points(source, num_clients, config)
     settings = config[UnlabeledSetSettings]
     clients = [
         generate_sets(
@@ -289,7 +289,7 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
             config.seed,
             num_clients=num_clients,
         )
-        for client, points in enumerate(held)
+        for client, points in enumerate(of_owners)
     ]
     np.savez(
         folder / SETS,
@@ -305,9 +305,9 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
     # All points of a client, because sets that share points need not cover all of them.
     np.savez(
         folder / LABELS,
-        points=np.concatenate(held),
-        labels=labels[np.concatenate(held)],
-        point_bounds=bounds_of(held),
+        points=np.concatenate(of_owners),
+        labels=labels[np.concatenate(of_owners)],
+        point_bounds=bounds_of(of_owners),
     )
     np.savez(
         folder / TRUTH,
@@ -353,9 +353,9 @@ def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:
 def open_labeled_points(files: Mapping[str, str], client: int) -> LabeledPoints:
     """All points of the same client, in a set or not, with labels, for supervised methods."""
     arrays = read_arrays(Path(files["labels"]))
-    held = part_of(arrays["point_bounds"], client)
+    bounds = part_of(arrays["point_bounds"], client)
     inputs = open_array(Path(files["inputs"]))
-    return LabeledPoints(inputs, arrays["points"][held], arrays["labels"][held])
+    return LabeledPoints(inputs, arrays["points"][bounds], arrays["labels"][bounds])
 
 
 def _bounds(arrays: dict[str, NDArray[Any]], client: int) -> tuple[slice, slice]:

@@ -96,7 +96,7 @@ def _hub_table(where: str, data: Any) -> ArrowTable:
     )
 
 
-class KnownDataset(NamedTuple):
+class NamedDataset(NamedTuple):
     """A data set that ``dataset`` takes by name.
 
     Attributes
@@ -121,12 +121,12 @@ class KnownDataset(NamedTuple):
 _HERE = "nothing: it comes with scikit-learn"
 _HUB = "network on first use: a download from the Hugging Face hub, about {} MB"
 
-KNOWN_DATASETS = (
-    KnownDataset("digits", "images 8 x 8, gray", 10, 1438, 359, _HERE),
-    KnownDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE),
-    KnownDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE),
-    KnownDataset("ylecun/mnist", "images 28 x 28, gray", 10, 60_000, 10_000, _HUB.format(18)),
-    KnownDataset(
+NAMED_DATASETS = (
+    NamedDataset("digits", "images 8 x 8, gray", 10, 1438, 359, _HERE),
+    NamedDataset("breast-cancer", "vectors of 30 numbers", 2, 456, 113, _HERE),
+    NamedDataset("wine", "vectors of 13 numbers", 3, 142, 36, _HERE),
+    NamedDataset("ylecun/mnist", "images 28 x 28, gray", 10, 60_000, 10_000, _HUB.format(18)),
+    NamedDataset(
         "zalando-datasets/fashion_mnist",
         "images 28 x 28, gray",
         10,
@@ -134,7 +134,7 @@ KNOWN_DATASETS = (
         10_000,
         _HUB.format(36),
     ),
-    KnownDataset(
+    NamedDataset(
         "uoft-cs/cifar10",
         "images 32 x 32, color",
         10,
@@ -184,13 +184,13 @@ def read_demo_table(name: str) -> tuple[Split, Split]:
     from sklearn import datasets
 
     load = datasets.load_breast_cancer if name == "breast-cancer" else datasets.load_wine
-    found = load()
-    labels = found.target.astype(np.int64)
+    demo = load()
+    labels = demo.target.astype(np.int64)
     in_test = stratified_test(labels)
-    headers, classes = [str(n) for n in found.feature_names], tuple(map(str, found.target_names))
+    headers, classes = [str(n) for n in demo.feature_names], tuple(map(str, demo.target_names))
     train, test = (
         Split(
-            _table(f"{name} ({split})", headers, found.data[rows]),
+            _table(f"{name} ({split})", headers, demo.data[rows]),
             ClassLabels(labels[rows], classes),
         )
         for split, rows in (("train", ~in_test), ("test", in_test))
@@ -330,9 +330,9 @@ def read_source(directory: Path) -> Source:
     test = PointArrays(
         open_array(directory / TEST_INPUTS), open_array(directory / "test_labels.npy")
     )
-    found = parse_columns(features) if features else None
+    stated_columns = parse_columns(features) if features else None
     notes = tuple(meta.get("notes", ()))
-    return Source(train, test, class_names, found, notes, bits)
+    return Source(train, test, class_names, stated_columns, notes, bits)
 
 
 def _find(dataset: str, options: TableOptions) -> _Origin:
@@ -369,26 +369,26 @@ def _looks_like_path(dataset: str) -> bool:
 
 
 def _find_in_folder(root: Path, options: TableOptions) -> _Origin:
-    found = [
+    origins = [
         suffix
         for suffix in (".parquet", ".npz", ".csv", "")
         if any(_holds(find_entry(root, f"{split}{suffix}"), suffix) for split in ("train", "test"))
     ]
-    if not found:
+    if not origins:
         raise UserError(
             f"The folder {root} holds no data set; it must hold {_LAYOUTS}.", "data-set-layout"
         )
-    if len(found) > 1:
+    if len(origins) > 1:
         raise UserError(
             f"The folder {root} holds several data sets; only one of {_LAYOUTS}.", "data-set-layout"
         )
-    train, test = (find_entry(root, f"{split}{found[0]}") for split in ("train", "test"))
+    train, test = (find_entry(root, f"{split}{origins[0]}") for split in ("train", "test"))
     for split, path in (("train", train), ("test", test)):
-        if not _holds(path, found[0]):
+        if not _holds(path, origins[0]):
             raise UserError(
                 f"The data set {root} has no {split} split; {path} is missing.", "data-set-layout"
             )
-    if found[0]:
+    if origins[0]:
         return _Origin(
             str(root), (train, test), lambda: (_read(train, options), _read(test, options))
         )

@@ -15,7 +15,13 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.federated_split import ClientTruth, read_arrays
-from fedul_flwr.data.label_split import GIVEN, read_given, split_file, who_has_labels, write_given
+from fedul_flwr.data.label_split import (
+    GIVEN,
+    label_scenario,
+    read_assigned_labels,
+    split_file,
+    write_once,
+)
 from fedul_flwr.data.set_split import LABELS, SETS, TRUTH, read_sets, write_sets
 from fedul_flwr.data.sources import TRAIN_INPUTS, read_source
 from fedul_flwr.data.types import Ints
@@ -71,11 +77,11 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
     kind = _settings_class(config)
     of_table = _of_table(config[kind], kind)
     scenario = _scenario(config) if kind is LabelSettings else {}
-    if scenario and who_has_labels(config) != "clients":
+    if scenario and label_scenario(config) != "clients":
         of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it replaces all other settings, and the seed
-        kept = ("labels.split", "labels.without-client")
-        return {key: of_table[key] for key in kept} | scenario
+        names = ("labels.split", "labels.without-client")
+        return {key: of_table[key] for key in names} | scenario
     shared = {key: getattr(config, key.replace("-", "_")) for key in SHAPING}
     if partition := SECTIONS.get(config.partition):
         shared |= _of_table(config[partition], partition)
@@ -93,8 +99,8 @@ def _of_table(values: Settings, kind: type[Settings]) -> dict[str, Scalar]:
 def _scenario(config: RunConfig) -> dict[str, Scalar]:
     """Settings about who has labels. That a method uses all labels is not a setting: its runs are
     compared with others on the same points, although these have another key here."""
-    who = who_has_labels(config)
-    return {"method.data": "fully-labeled"} if who == "all" else {"scenario.labels-at": who}
+    at = label_scenario(config)
+    return {"method.data": "fully-labeled"} if at == "all" else {"scenario.labels-at": at}
 
 
 def _settings_class(config: RunConfig) -> type[Settings]:
@@ -105,7 +111,7 @@ def _settings_class(config: RunConfig) -> type[Settings]:
 
 def _write(folder: Path, source_directory: Path, num_clients: int, config: RunConfig) -> None:
     partly_labeled = find_method(config.method).data in PARTLY_LABELED
-    write = write_given if partly_labeled else write_sets
+    write = write_once if partly_labeled else write_sets
     write(folder, read_source(source_directory), num_clients, config)
 
 
@@ -113,7 +119,7 @@ def read_split(directory: Path) -> Split:
     """Open a federation with all its files, as the server does."""
     truth = read_arrays(directory / TRUTH)
     partly_labeled = (directory / GIVEN).exists()
-    clients = read_given(directory) if partly_labeled else read_sets(directory)
+    clients = read_assigned_labels(directory) if partly_labeled else read_sets(directory)
     return Split(directory, truth["validation"], truth["server"], clients)
 
 

@@ -68,7 +68,7 @@ def pooled(counts: Sequence[int], parts: Sequence[Moments]) -> Moments:
     return Moments(mean, (shares * (variances + (means - mean) ** 2)).sum(axis=0))
 
 
-def scaling_by(found: Moments, columns: Columns | None) -> Scaling:
+def scaling_by(moments: Moments, columns: Columns | None) -> Scaling:
     """The scaling to mean 0 and variance 1; a constant column gets scale 1.
 
     Features of categories stay 0 and 1.
@@ -80,9 +80,9 @@ def scaling_by(found: Moments, columns: Columns | None) -> Scaling:
     ([2.0, 5.0], [2.0, 1.0])
     """
     # A constant column of float32 numbers has a variance of rounding errors alone.
-    tiny = np.finfo(np.float32).eps * np.abs(found.means)
-    scales = np.sqrt(found.variances)
-    means, scales = found.means.copy(), np.where(scales > tiny, scales, 1.0)
+    tiny = np.finfo(np.float32).eps * np.abs(moments.means)
+    scales = np.sqrt(moments.variances)
+    means, scales = moments.means.copy(), np.where(scales > tiny, scales, 1.0)
     if columns is not None:
         of_categories = np.array(
             [column.categories is not None for column in columns.columns for _ in column.features]

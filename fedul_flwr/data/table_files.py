@@ -158,17 +158,17 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
         If it cannot be read, or could be read in several ways.
     """
     file = open_csv(path)
-    names, known = file.cells.column_names, options.columns
+    names, columns = file.cells.column_names, options.columns
     texts = {options.text, id_column}
     label = usual_label(names, options.label)
-    if options.trained or (known is not None and label in known.names):
+    if options.trained or (columns is not None and label in columns.names):
         label = ""  # a feature that is called as labels often are
     wanted = []
     if not options.text:
         wanted = [name for name in names if name not in {options.group, label}]
-    if known is not None:
-        texts |= {column.name for column in known.columns if column.categories is not None}
-        features = {*known.names}
+    if columns is not None:
+        texts |= {column.name for column in columns.columns if column.categories is not None}
+        features = {*columns.names}
         wanted = [name for name in wanted if name in features]
     file = plain_numbers(file, (name for name in wanted if name not in texts))
     table = in_memory(str(path), file.cells)
@@ -216,25 +216,25 @@ def arrow_texts(table: ArrowTable, name: str) -> Texts:
             f"Column {name!r} of {table.where} has the type {kind}; texts are needed.",
             "column-type",
         )
-    found: list[bytes] = []
+    texts: list[bytes] = []
     missing = 0
     for batch in table.batches([name]):
         cells = batch.column(0).to_pylist()
         missing += cells.count(None)
-        found += [(cell or "").encode() for cell in cells]
+        texts += [(cell or "").encode() for cell in cells]
     if missing:
         raise UserError(
             f"Column {name!r} of {table.where} has {missing} texts that are missing: leave these "
             "rows out.",
             "text-wrong",
         )
-    if max(map(len, found), default=0) > MAX_BYTES:
+    if max(map(len, texts), default=0) > MAX_BYTES:
         raise UserError(
             f"Column {name!r} of {table.where} has a text of more than {MAX_BYTES:,} bytes: "
             "shorten it.",
             "text-wrong",
         )
-    return Texts(table.where, np.array(found, dtype=np.bytes_), table.note)
+    return Texts(table.where, np.array(texts, dtype=np.bytes_), table.note)
 
 
 def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Table:
@@ -243,22 +243,22 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     """
     import pyarrow as pa
 
-    known = options.columns
-    if known is not None and label in known.names:
+    columns = options.columns
+    if columns is not None and label in columns.names:
         label = ""  # a feature that is called as labels often are
     names = [name for name in table.names if name != label]
     there = set(names)
-    has_known = known is not None and there.issuperset(known.names)
+    has_known = columns is not None and there.issuperset(columns.names)
     lists = [name for name in names if _is_list(table, name)]
     if len(lists) == 1 and not has_known:
         return _from_lists(table, lists[0], [name for name in names if name != options.group])
-    for name in table.twice if known is None else known.names:
+    for name in table.twice if columns is None else columns.names:
         table.refuse_twice(name)
-    if known is not None:
-        for name in known.names:
+    if columns is not None:
+        for name in columns.names:
             if name not in there:
                 raise table.refuse(f"no column {name!r}")
-        wanted = [*known.names]
+        wanted = [*columns.names]
     else:
         left_out = {options.group, *index_columns(table.schema)}
         wanted = [name for name in names if name not in left_out]
@@ -274,7 +274,7 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
             chunks.extend(getattr(column, "chunks", [column]))
     types = {name: table.schema.field(name).type for name in wanted}
     cells = {n: pa.chunked_array(c, None if c else types[n]) for n, c in parts.items()}
-    for name in wanted if known is None else ():
+    for name in wanted if columns is None else ():
         refuse_file_names(cells[name], name, table.where)
     return Table(table.where, cells=cells, note=table.note)
 

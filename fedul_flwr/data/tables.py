@@ -87,10 +87,10 @@ class TableOptions:
     @property
     def identity(self) -> list[str]:
         """Part of the key of data that were read with these options."""
-        found = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
-        found += [self.text] if self.text else []
-        found += [f"{self.bits} bits"] if self.bits else []
-        return [*found, f"group {self.group}"] if self.group else found
+        parts = [self.missing, self.label, self.columns.to_json() if self.columns else ""]
+        parts += [self.text] if self.text else []
+        parts += [f"{self.bits} bits"] if self.bits else []
+        return [*parts, f"group {self.group}"] if self.group else parts
 
 
 NO_OPTIONS = TableOptions()
@@ -212,15 +212,15 @@ def infer_columns(tables: Sequence[Table]) -> Columns:
             )
     if first.vectors is not None:
         return unnamed_columns(first.vectors.shape[1])
-    found: list[Column] = []
+    columns: list[Column] = []
     for start in range(0, len(first.names), _ROWS_AT_A_TIME):
         names = first.names[start : start + _ROWS_AT_A_TIME]
         plain = are_plain_numbers([_cells(first, name) for name in names])
-        found += [
+        columns += [
             Column(name) if is_plain else infer_column([_cells(table, name) for table in tables])
             for name, is_plain in zip(names, plain, strict=True)
         ]
-    return Columns(tuple(found))
+    return Columns(tuple(columns))
 
 
 def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
@@ -241,23 +241,25 @@ def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
         _check_columns(table, columns)
     if tables[0].vectors is not None:
         return _fit_vectors(tables, columns, missing)
-    found = {column.name: column for column in columns.columns}
+    by_name = {column.name: column for column in columns.columns}
     for block in _blocks(columns):
         values = np.concatenate([_numbers(table, block, columns) for table in tables])
         _refuse_lost_differences(values, block, tables[0])
-        for column, own in zip(block, values.T, strict=True):
+        for column, cells in zip(block, values.T, strict=True):
             if missing != "refuse" and column.fill is None:
-                known = own[~np.isnan(own)]
-                _refuse_unknown(len(known), column, tables[0])
-                found[column.name] = replace(column, fill=_middle(known, missing))
+                present = cells[~np.isnan(cells)]
+                _refuse_unknown(len(present), column, tables[0])
+                by_name[column.name] = replace(column, fill=_middle(present, missing))
     for column in columns.columns:
         if missing != "refuse" and column.categories is not None and column.fill is None:
-            known = np.concatenate([codes(_cells(table, column.name), column) for table in tables])
-            known = known[known >= 0]
-            _refuse_unknown(len(known), column, tables[0])
-            fill = column.values[int(np.bincount(known).argmax())]
-            found[column.name] = replace(column, fill=fill)
-    return Columns(tuple(found.values()))
+            present = np.concatenate(
+                [codes(_cells(table, column.name), column) for table in tables]
+            )
+            present = present[present >= 0]
+            _refuse_unknown(len(present), column, tables[0])
+            fill = column.values[int(np.bincount(present).argmax())]
+            by_name[column.name] = replace(column, fill=fill)
+    return Columns(tuple(by_name.values()))
 
 
 def _fit_vectors(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
@@ -268,16 +270,16 @@ def _fit_vectors(tables: Sequence[Table], columns: Columns, missing: Missing) ->
     for block in _blocks(features):
         values = np.concatenate([_numbers(table, block, features) for table in tables])
         _refuse_lost_differences(values, block, tables[0])
-        for column, own in zip(block, values.T, strict=True):
-            known, fill = own[~np.isnan(own)], column.fill
+        for column, cells in zip(block, values.T, strict=True):
+            present, fill = cells[~np.isnan(cells)], column.fill
             if missing != "refuse" and fill is None:
-                _refuse_unknown(len(known), column, tables[0])
-                fill = _middle(known, missing)
+                _refuse_unknown(len(present), column, tables[0])
+                fill = _middle(present, missing)
             fills.append(fill)
-            means.append(float(known.mean()) if len(known) else 0.0)
+            means.append(float(present.mean()) if len(present) else 0.0)
     numbers_filled = tuple(
-        column if column.categories else replace(column, fill=fills[places.start])
-        for column, places in zip(columns.columns, columns.places.values(), strict=True)
+        column if column.categories else replace(column, fill=fills[positions.start])
+        for column, positions in zip(columns.columns, columns.places.values(), strict=True)
     )
     return Columns(numbers_filled).filled_by(means, missing)
 
@@ -288,11 +290,11 @@ def _as_numbers(columns: Columns) -> Columns:
     return Columns(tuple(Column(n, fill=None if np.isnan(v) else v) for n, v in named))
 
 
-def _middle(known: Floats, missing: Missing) -> float:
+def _middle(present: Floats, missing: Missing) -> float:
     if missing == "most-frequent":
-        values, counts = np.unique(known, return_counts=True)
+        values, counts = np.unique(present, return_counts=True)
         return float(values[counts.argmax()])
-    return float(np.median(known) if missing == "median" else np.mean(known))
+    return float(np.median(present) if missing == "median" else np.mean(present))
 
 
 def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
@@ -314,7 +316,7 @@ def _encode(table: Table, columns: Columns) -> Vectors:
     _check_columns(table, columns)
     if table.vectors is not None:
         columns = _as_numbers(columns)
-    places = columns.places
+    positions = columns.places
     vectors: Vectors = np.zeros((len(table), len(columns.features)), dtype=np.float32)
     for block in _blocks(columns):
         values = _numbers(table, block, columns)
@@ -325,16 +327,16 @@ def _encode(table: Table, columns: Columns) -> Vectors:
             _refuse_cells(np.isnan(values), block, table, "missing")
         too_large = np.abs(values) > np.finfo(np.float32).max
         _refuse_cells(too_large, block, table, "infinite or too large for float32")
-        vectors[:, [places[column.name].start for column in block]] = values
+        vectors[:, [positions[column.name].start for column in block]] = values
     for column in columns.columns:
         if column.categories is None:
             continue
-        found = codes(_cells(table, column.name), column)
+        numbers = codes(_cells(table, column.name), column)
         if column.fill is None:
-            _refuse_cells((found < 0)[:, np.newaxis], [column], table, "missing")
+            _refuse_cells((numbers < 0)[:, np.newaxis], [column], table, "missing")
         else:
-            found[found < 0] = column.values.index(str(column.fill))
-        vectors[np.arange(len(table)), places[column.name].start + found] = 1
+            numbers[numbers < 0] = column.values.index(str(column.fill))
+        vectors[np.arange(len(table)), positions[column.name].start + numbers] = 1
     return vectors
 
 
@@ -354,8 +356,8 @@ def _numbers(table: Table, block: Sequence[Column], columns: Columns) -> Floats:
     """``(n, b)``: some of the columns of numbers, NaN where a value is missing."""
     if table.vectors is None:
         return number_block([_cells(table, column.name) for column in block])
-    places = columns.places
-    taken = [places[column.name].start for column in block]
+    positions = columns.places
+    taken = [positions[column.name].start for column in block]
     return np.asarray(table.vectors[:, taken], dtype=np.float64)
 
 
@@ -381,8 +383,8 @@ def _check_columns(table: Table, columns: Columns) -> None:
 def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) -> None:
     if not bad.any():
         return
-    place = int(bad.any(axis=0).argmax())
-    count = int(bad[:, place].sum())
+    index = int(bad.any(axis=0).argmax())
+    count = int(bad[:, index].sum())
     hint = (
         "fill them, train with missing = 'mean', 'median' or 'most-frequent', or give the column a "
         '"fill" in the columns file'
@@ -392,7 +394,7 @@ def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) 
     values = "value" if count == 1 else "values"
     verb = "is" if count == 1 else "are"
     raise UserError(
-        f"Column {block[place].name!r} of {table.where} has {count} {values} that {verb} {what}: "
+        f"Column {block[index].name!r} of {table.where} has {count} {values} that {verb} {what}: "
         f"{hint}.",
         "cell-not-a-number",
     )
@@ -400,17 +402,17 @@ def _refuse_cells(bad: Bools, block: Sequence[Column], table: Table, what: str) 
 
 def _refuse_lost_differences(values: Floats, block: Sequence[Column], table: Table) -> None:
     """Refuse a column whose values are so large that float32 does not tell them apart."""
-    known = np.where(np.isfinite(values), values, 0)
+    finite = np.where(np.isfinite(values), values, 0)
     with np.errstate(over="ignore", invalid="ignore"):
-        errors = np.abs(known.astype(np.float32) - known).max(axis=0, initial=0)
-    for place in np.flatnonzero(errors > 0).tolist():
-        own = values[np.isfinite(values[:, place]), place]
+        errors = np.abs(finite.astype(np.float32) - finite).max(axis=0, initial=0)
+    for index in np.flatnonzero(errors > 0).tolist():
+        column = values[np.isfinite(values[:, index]), index]
         with np.errstate(over="ignore"):  # beyond 1e154 squares are infinite, and so is this
-            deviation = float((own - own[0]).std()) if len(own) else 0.0
-        if deviation > 0 and _LARGEST_ERROR * deviation < errors[place] < np.inf:
+            deviation = float((column - column[0]).std()) if len(column) else 0.0
+        if deviation > 0 and _LARGEST_ERROR * deviation < errors[index] < np.inf:
             raise UserError(
-                f"Column {block[place].name!r} of {table.where} holds numbers from "
-                f"{own.min():.17g} to {own.max():.17g}, which differ by less than float32 "
+                f"Column {block[index].name!r} of {table.where} holds numbers from "
+                f"{column.min():.17g} to {column.max():.17g}, which differ by less than float32 "
                 "can tell: subtract a constant, such as the smallest one, or leave the column out.",
                 "column-without-spread",
             )

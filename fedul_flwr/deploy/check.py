@@ -34,7 +34,7 @@ from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.owner_log import refuse_unwritable
 from fedul_flwr.learning.plan import local_plan
-from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, suit
+from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
 from fedul_flwr.secure.identities import OWNERS_FILE, Identities, read_identities
 
@@ -73,8 +73,8 @@ def check_owner(
     shape = _shape(settings, class_names, input_shape)
     refuse_other_form(settings, shape)
     strategy = load_reference(find_method(settings.method).strategy, "method")
-    settings, _ = suit(settings, strategy, shape)
-    otherwise, _ = suit(otherwise, strategy, shape)
+    settings, _ = resolve_auto(settings, strategy, shape)
+    otherwise, _ = resolve_auto(otherwise, strategy, shape)
     client, answer = _prepared(where, settings, shape)
     yield "Found, for your eyes only:"
     yield from (f"  {line}" for line in client.describe())
@@ -112,22 +112,22 @@ def _read_node_config(text: str) -> dict[str, Any]:
     """Node config as parsed by Flower, which ignores invalid parts; here they are refused."""
     try:
         wanted = parse_overrides([text])  # first: it refuses files that Flower would wait for
-        found = dict(parse_config_args([text]))
+        values = dict(parse_config_args([text]))
     except (UserError, click.ClickException, OSError, ValueError, RecursionError):
-        found, wanted = {}, {"": text}
-    if found != wanted:
+        values, wanted = {}, {"": text}
+    if values != wanted:
         raise OwnDataError(
             f"--node-config {text!r} cannot be read: it takes key=value pairs, without spaces "
             "around = and text in quotes, or the path of a .toml file.",
             "node-config-wrong",
             option="--node-config",
         )
-    if not NodeConfig.parse(found).data:
+    if not NodeConfig.parse(values).data:
         raise OwnDataError(
             "Node config data is missing: it names the folder of the owner's data.",
             "node-config-wrong",
         )
-    return found
+    return values
 
 
 def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, RunConfig]:
@@ -163,9 +163,9 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
             )
         return named_shape(settings)
     if class_names and (input_shape or settings.columns or settings.text_column):
-        told = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
+        flat = {"dataset": "none", "class-names": class_names, "input-shape": input_shape}
         same = settings.to_flat()
-        return named_shape(SharedSettings.parse(told | {key: same[key] for key in _OF_SHAPE}))
+        return named_shape(SharedSettings.parse(flat | {key: same[key] for key in _OF_SHAPE}))
     if settings.dataset in BUILT_IN or Path(settings.dataset).exists():
         return open_server_data(settings).shape
     raise UserError(

@@ -187,21 +187,21 @@ def _owners_keys(
     owners: Sequence[Owner], ca: bytes, public_keys: Mapping[str, bytes]
 ) -> Iterator[File]:
     """Each owner's key, the authority, and in each folder the public keys of all owners."""
-    known = dict(public_keys)
+    keys = dict(public_keys)
     for owner in owners:
         if not owner.own_key:
-            private, known[owner.name] = make_node_key(owner.name)
+            private, keys[owner.name] = make_node_key(owner.name)
             yield File(f"owners/{owner.name}/node.key", private, 0o600)
     everybody = b""
     for owner in owners:
-        key = b" ".join(known[owner.name].split()[:2])
+        key = b" ".join(keys[owner.name].split()[:2])
         everybody += f"{owner.number} {key.decode()} {owner.name}\n".encode()
     for owner in owners:
         folder = f"owners/{owner.name}"
-        yield File(f"{folder}/node.pub", known[owner.name])
+        yield File(f"{folder}/node.pub", keys[owner.name])
         yield File(f"{folder}/{OWNERS_FILE}", everybody)
         yield File(f"{folder}/ca.pem", ca)
-        yield File(f"server/owners/{owner.name}.pub", known[owner.name])
+        yield File(f"server/owners/{owner.name}.pub", keys[owner.name])
 
 
 def _machine(folder: str, program: str, values: Mapping[str, Any]) -> Iterator[File]:
@@ -306,7 +306,7 @@ def plan(
         _public_keys(public_keys, owners),
         days,
         insecure,
-        tuple(_known_method(name) for name in methods),
+        tuple(_method_of(name) for name in methods),
     )
 
 
@@ -419,7 +419,7 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(names or (f"owner-{number}" for number in range(count or 0)))
 
 
-def _known_method(name: str) -> str:
+def _method_of(name: str) -> str:
     # A method of the consortium's own need not be installed here.
     if name not in METHODS and not re.fullmatch(r"[A-Za-z0-9_.]+:[A-Za-z0-9_]+", name):
         raise UserError(
@@ -431,9 +431,9 @@ def _known_method(name: str) -> str:
     return name
 
 
-def _public_keys(given: Sequence[str], owners: Sequence[str]) -> dict[str, bytes]:
+def _public_keys(public_keys: Sequence[str], owners: Sequence[str]) -> dict[str, bytes]:
     keys: dict[str, bytes] = {}
-    for text in given:
+    for text in public_keys:
         name, equals, file = text.partition("=")
         if not equals:
             raise UserError(

@@ -127,7 +127,7 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
     rare: dict[str, list[str]] = {}
     every = dict.fromkeys(column for facts, _ in owners.values() for column in facts)
     for name in every:
-        facts = {owner: found.get(name) for owner, (found, _) in owners.items()}
+        facts = {owner: parts.get(name) for owner, (parts, _) in owners.items()}
         why = _label_or_missing(name, label, facts, differences)
         there = {owner: one for owner, one in facts.items() if one is not None}
         why = why or _unfit(there, differences, name)
@@ -208,13 +208,13 @@ def _read_owner(folder: Path, notes: list[str]) -> tuple[dict[str, _Facts], int]
         why |= unfit
         for name, column in cells.items():
             parts.setdefault(name, []).append(column)
-    for name, found in parts.items():
-        if len(found) < len(files):
+    for name, part in parts.items():
+        if len(part) < len(files):
             why.setdefault(name, f"not in all files of {folder.name}")
     facts = {}
-    for name, found in parts.items():
-        kinds = {str(column.type) for column in found}
-        chunks = [c.cast(pa.string()) if len(kinds) > 1 else c for c in found]
+    for name, part in parts.items():
+        kinds = {str(column.type) for column in part}
+        chunks = [c.cast(pa.string()) if len(kinds) > 1 else c for c in part]
         joined = pa.chunked_array([chunk for column in chunks for chunk in column.chunks])
         facts[name] = _Facts(why[name]) if name in why else _facts(name, joined)
     return facts | {name: _Facts(reason) for name, reason in why.items() if name not in parts}, rows
@@ -248,16 +248,16 @@ def _read_file(file: Path, notes: list[str]) -> tuple[dict[str, Any], int, dict[
         schema = pa.schema(list(table.schema))
         content = pa.Table.from_batches(list(table.batches(table.names)), schema)
         return dict(zip(table.names, content.columns, strict=True)), len(content), {}
-    found = open_csv(file)
-    why = dict.fromkeys(found.twice, f"several columns of {file.name} have this name")
-    found, doubtful = _readable(found)
+    csv_file = open_csv(file)
+    why = dict.fromkeys(csv_file.twice, f"several columns of {file.name} have this name")
+    csv_file, doubtful = _readable(csv_file)
     why |= dict.fromkeys(
         doubtful, "its numbers can be read in two ways, or are written otherwise than others"
     )
-    if found.notes:
-        notes.append(f"{file.parent.name}/{file.name}: {', '.join(found.notes)}")
-    columns = dict(zip(found.cells.column_names, found.cells.columns, strict=True))
-    return {n: trimmed(c) for n, c in columns.items() if n not in why}, len(found.cells), why
+    if csv_file.notes:
+        notes.append(f"{file.parent.name}/{file.name}: {', '.join(csv_file.notes)}")
+    columns = dict(zip(csv_file.cells.column_names, csv_file.cells.columns, strict=True))
+    return {n: trimmed(c) for n, c in columns.items() if n not in why}, len(csv_file.cells), why
 
 
 def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
@@ -266,15 +266,15 @@ def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
     try:
         return plain_numbers(file, names), []
     except UserError:
-        kept: list[str] = []
+        readable: list[str] = []
         doubtful: list[str] = []
         for name in names:
             try:
-                plain_numbers(file, [*kept, name])
-                kept.append(name)
+                plain_numbers(file, [*readable, name])
+                readable.append(name)
             except UserError:
                 doubtful.append(name)
-        return plain_numbers(file, kept), doubtful
+        return plain_numbers(file, readable), doubtful
 
 
 def _facts(name: str, column: Any) -> _Facts:
@@ -286,28 +286,28 @@ def _facts(name: str, column: Any) -> _Facts:
     if pa.types.is_temporal(kind):
         return _Facts("dates or times")
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    known = column.drop_null()
-    if not len(known):
+    present = column.drop_null()
+    if not len(present):
         return _Facts("empty")
     if is_number:
-        return _number_facts(name, known.cast(pa.float64(), safe=False))
+        return _number_facts(name, present.cast(pa.float64(), safe=False))
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         return _Facts(f"cells of type {kind}")
-    counts: Counter[str] = Counter(known.to_pylist())
+    counts: Counter[str] = Counter(present.to_pylist())
     if all(map(_DATE.fullmatch, counts)):
         return _Facts("dates or times")
     truths = {text.lower() for text in counts} <= {"true", "false"}
     numbers = sum(count for text, count in counts.items() if NUMBER.fullmatch(text))
-    if truths or (numbers == len(known) and not any(map(_CODE.fullmatch, counts))):
+    if truths or (numbers == len(present) and not any(map(_CODE.fullmatch, counts))):
         try:
-            return _number_facts(name, known.cast(pa.bool_() if truths else pa.float64()))
+            return _number_facts(name, present.cast(pa.bool_() if truths else pa.float64()))
         except pa.ArrowInvalid:
             return _Facts("numbers that cannot be read")
-    if numbers < len(known) <= 2 * numbers:
-        return _Facts(f"numbers, and {len(known) - numbers} cells that are none")
-    different = len(counts) == len(known)
-    is_identifier = different and (len(known) >= RARE or bool(_ID_NAME.search(name)))
-    return _Facts("category", len(known), counts, is_identifier)
+    if numbers < len(present) <= 2 * numbers:
+        return _Facts(f"numbers, and {len(present) - numbers} cells that are none")
+    different = len(counts) == len(present)
+    is_identifier = different and (len(present) >= RARE or bool(_ID_NAME.search(name)))
+    return _Facts("category", len(present), counts, is_identifier)
 
 
 def _number_facts(name: str, values: Any) -> _Facts:

@@ -17,8 +17,8 @@ from typing import Literal, NoReturn
 import psutil
 
 from fedul_flwr.engine.flower_run import scripts_directory
-from fedul_flwr.engine.own_connections import run_superlink
 from fedul_flwr.engine.superlink import end_processes, is_alive, runs_program, without_proxy
+from fedul_flwr.engine.superlink_guard import run_superlink
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
@@ -116,9 +116,9 @@ def _start_superexec(
     parser.add_argument("--port", default="9094")
     parser.add_argument("--ssl-ca-certfile")
     parser.add_argument("--allow-runtime-dependency-installation", action="store_true")
-    said, _ = parser.parse_known_args(options)
-    if said.isolation == "process":
-        if said.superexec_auth_secret_file is None:
+    parsed, _ = parser.parse_known_args(options)
+    if parsed.isolation == "process":
+        if parsed.superexec_auth_secret_file is None:
             raise UserError(
                 "--isolation process needs --superexec-auth-secret-file: without it every user of "
                 "this machine could answer this owner's messages.",
@@ -126,22 +126,22 @@ def _start_superexec(
                 option="--isolation",
             )
         return None, []
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(said.host, said.host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(parsed.host, parsed.host)
     host = f"[{host}]" if ":" in host else host
     command = [str(scripts_directory() / SUPEREXEC), "--parent-pid", str(os.getpid())]
-    command += ["--runtime-api-address", f"{host}:{said.port}"]
-    if said.ssl_ca_certfile:
-        command += ["--root-certificates", said.ssl_ca_certfile]
+    command += ["--runtime-api-address", f"{host}:{parsed.port}"]
+    if parsed.ssl_ca_certfile:
+        command += ["--root-certificates", parsed.ssl_ca_certfile]
     else:
         command += ["--insecure"]
-    if said.allow_runtime_dependency_installation:
+    if parsed.allow_runtime_dependency_installation:
         command += ["--allow-runtime-dependency-installation"]
     secret = secrets.token_bytes(32)
     theirs, ours = _pipe(secret), _pipe(secret)
     flag = "--superexec-auth-secret-file"
     superexec = subprocess.Popen([*command, flag, f"/dev/fd/{theirs}"], pass_fds=[theirs])
     os.close(theirs)
-    again = ["--isolation", "process", "--host", said.host, "--port", said.port]
+    again = ["--isolation", "process", "--host", parsed.host, "--port", parsed.port]
     return superexec, [*again, flag, f"/dev/fd/{ours}"]
 
 
@@ -175,10 +175,10 @@ def _start_again_without_a_thread(failed: threading.ExceptHookArgs) -> None:
 
 def _watch_processes() -> None:
     """Start again when Flower's SuperExec ends, which each program starts once, for good."""
-    known: set[psutil.Process] = set()
+    children: set[psutil.Process] = set()
     while True:
         time.sleep(WATCH)
         # Short programs that are started beside it do not count.
-        known |= {c for c in psutil.Process().children() if runs_program(c, SUPEREXEC)}
-        if ended := [process for process in known if not is_alive(process)]:
+        children |= {c for c in psutil.Process().children() if runs_program(c, SUPEREXEC)}
+        if ended := [process for process in children if not is_alive(process)]:
             start_again(f"its process {ended[0].pid} has ended")

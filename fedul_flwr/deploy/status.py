@@ -67,17 +67,17 @@ def rows(
     listed : Flower's nodes, with ``node-id``, ``status``, ``online-at`` and ``offline-at``.
     """
     nodes: dict[str | None, Mapping[str, Any]] = {str(node["node-id"]): node for node in listed}
-    found = [
+    states = [
         OwnerState(number, name, nodes_of.get(name, NONE), *_state(nodes.get(nodes_of.get(name))))
         for name, number in owners.items()
     ]
-    known = {row.node for row in found}
-    found += [
+    shown = {row.node for row in states}
+    states += [
         OwnerState(NONE, NONE, str(number), *_state(node))
         for number, node in nodes.items()
-        if number not in known and node["status"] != "unregistered"
+        if number not in shown and node["status"] != "unregistered"
     ]
-    return found
+    return states
 
 
 def _state(node: Mapping[str, Any] | None) -> tuple[str, str]:
@@ -103,16 +103,16 @@ def _nodes_of(server: Path) -> dict[str, str]:
 
 def _listed(server: Path) -> list[Mapping[str, Any]]:
     """All nodes that the SuperLink knows."""
-    with tempfile.TemporaryDirectory(prefix="fedul-status-") as place:
-        home = Path(place)
+    with tempfile.TemporaryDirectory(prefix="fedul-status-") as folder:
+        home = Path(folder)
         script = [str(server / "connection.sh"), _CONNECTION]
         # Whatever the user's settings of Flower have.
-        environment = {**os.environ, "FLWR_HOME": place}
+        environment = {**os.environ, "FLWR_HOME": folder}
         entry = subprocess.run(script, capture_output=True, text=True, check=False, env=environment)
         if entry.returncode:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
         quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         flower = FlowerProgram({**without_proxy(environment), **quiet})
-        found: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
-    return found
+        nodes: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
+    return nodes

@@ -46,7 +46,7 @@ def run_deployed(
     UserError
         If Flower refuses the run, or it fails; with the reason and the path of its log.
     """
-    from fedul_flwr.data.run_files.run_lock import own_directory, refuse_held
+    from fedul_flwr.data.run_files.run_lock import lock_directory, require_unlocked
     from fedul_flwr.data.run_files.store import ERROR, SUMMARY
     from fedul_flwr.engine.flower_run import (
         FlowerProgram,
@@ -60,9 +60,9 @@ def run_deployed(
 
     _refuse_unknown(superlink)
     output = Path(config.output)
-    refuse_held(output)
+    require_unlocked(output)
     if not named:
-        output = own_directory(output)
+        output = lock_directory(output)
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
@@ -98,12 +98,12 @@ def _refuse_unknown(superlink: str) -> None:
     """Refuse a name that Flower's configuration lacks; Flower names its own defaults itself."""
     home = os.environ.get("FLWR_HOME")
     file = (Path(home) if home else Path.home() / ".flwr") / "config.toml"
-    known = read_toml(file).get("superlink", {}) if file.is_file() else {}
-    if known and superlink not in known:
-        names = ", ".join(name for name, entry in known.items() if isinstance(entry, dict))
+    allowed = read_toml(file).get("superlink", {}) if file.is_file() else {}
+    if allowed and superlink not in allowed:
+        names = ", ".join(name for name, entry in allowed.items() if isinstance(entry, dict))
         raise UserError(
             f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
-            f"{nearest(superlink, known) or '.'}",
+            f"{nearest(superlink, allowed) or '.'}",
             "unknown-name",
             option="--federation",
         )

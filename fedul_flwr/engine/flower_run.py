@@ -58,12 +58,12 @@ def app_directory() -> Path:
     ignore = shutil.ignore_patterns(*others, *METHODS)
     shutil.copytree(package, app / package.name, ignore=ignore)
     shutil.copyfile(package / "app_pyproject.toml", app / "pyproject.toml")
-    for name, kept in (("README.md", "app_README.md"), ("LICENSE", "app_LICENSE.md")):
-        shutil.copyfile(package / kept, app / name)
+    for name, source in (("README.md", "app_README.md"), ("LICENSE", "app_LICENSE.md")):
+        shutil.copyfile(package / source, app / name)
     return app
 
 
-def copy_app(root: Path, place: Path) -> None:
+def copy_app(root: Path, target: Path) -> None:
     """Copy an app's files, and no others: ``flwr run`` would search virtual environments, too.
 
     Parameters
@@ -90,7 +90,7 @@ def copy_app(root: Path, place: Path) -> None:
         files = [path for path in always if path.is_file()]
         files += [path for pattern in patterns for path in root.glob(pattern.lstrip("/"))]
     for path in files:
-        copy = place / path.relative_to(root)
+        copy = target / path.relative_to(root)
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
 
@@ -260,8 +260,8 @@ def start_run(
     UserError
         If Flower refuses the app before it starts.
     """
-    with tempfile.TemporaryDirectory(prefix="fedul-app-") as place:
-        app, settings = Path(place) / "app", Path(place) / "settings.toml"
+    with tempfile.TemporaryDirectory(prefix="fedul-app-") as folder:
+        app, settings = Path(folder) / "app", Path(folder) / "settings.toml"
         copy_app(app_dir, app)
         settings.write_text(as_toml(overrides), encoding="utf-8")
         where = [superlink] if superlink else []
@@ -390,10 +390,10 @@ def explained(outcome: RunOutcome, log: str) -> RunOutcome:
         return outcome
     raised = [line.strip() for line in _RAISED.findall(log) if GENERIC not in line]
     if outcome.details == GENERIC:
-        found = raised[:1]  # the first exception of a chain is the cause
+        lines = raised[:1]  # the first exception of a chain is the cause
     else:
-        found = [line for line in raised if line.endswith(": " + outcome.details.split("\n")[0])]
-    return RunOutcome(outcome.status, found[0]) if found else outcome
+        lines = [line for line in raised if line.endswith(": " + outcome.details.split("\n")[0])]
+    return RunOutcome(outcome.status, lines[0]) if lines else outcome
 
 
 def stamp(path: Path) -> tuple[int, int] | None:

@@ -46,7 +46,7 @@ def started_apart() -> Iterator[None]:
     short path.
     """
     main, path = sys.modules["__main__"], list(sys.path)
-    safe, place = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
+    safe, folder = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
     sys.modules["__main__"] = ModuleType("__main__")
     sys.path[:] = working_folder_last(path)
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -57,7 +57,7 @@ def started_apart() -> Iterator[None]:
     finally:
         sys.modules["__main__"] = main
         sys.path[:] = path
-        tempfile.tempdir = place
+        tempfile.tempdir = folder
         del os.environ["PYTHONSAFEPATH"]
         if safe is not None:
             os.environ["PYTHONSAFEPATH"] = safe

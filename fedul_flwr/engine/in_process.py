@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.references import error_in_words, own_trace
+from fedul_flwr.config.references import error_in_words, user_code_trace
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog
@@ -115,9 +115,9 @@ def answered(client_app: ClientApp, message: Message, context: Context) -> tuple
     except Exception as error:
         trace, text = "", str(error)
         if in_one_sentence(error) is None:
-            trace, text = own_trace(error), error_in_words(error)
-        found = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
-        return Message(found, reply_to=message), trace
+            trace, text = user_code_trace(error), error_in_words(error)
+        failure = Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, text)
+        return Message(failure, reply_to=message), trace
 
 
 @contextmanager

@@ -90,7 +90,7 @@ class MessageLog:
             file.write(text + "\n")
 
     def _add_arrays(self, content: RecordDict) -> list[dict[str, Any]]:
-        arrays = [(r, *found) for r, of in content.array_records.items() for found in of.items()]
+        arrays = [(r, *pair) for r, of in content.array_records.items() for pair in of.items()]
         if not arrays:
             return []
         file = f"{ARRAYS}/{self._written:06}.npz"

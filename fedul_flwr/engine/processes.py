@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
-_MOST_HELD = 256 * 2**20
+_MAX_IN_MEMORY = 256 * 2**20
 """Bytes of a round's replies beyond which further ones are left on disk until they are used."""
 
 
@@ -89,7 +89,7 @@ class ProcessGrid(LocalGrid):
         contents = _Contents(messages)
         busy: dict[_Worker, int] = {}
         replies: dict[int, Message] = {}
-        held, disk = 0, None  # bytes of arrays in memory; a file for further ones
+        in_use, disk = 0, None  # bytes of arrays in memory; a file for further ones
         try:
             while waiting or busy:
                 self._order(waiting, contents, busy)
@@ -104,10 +104,10 @@ class ProcessGrid(LocalGrid):
                     if isinstance(answer, Message):
                         replies[number] = answer
                         continue
-                    if held > _MOST_HELD and disk is None:
+                    if in_use > _MAX_IN_MEMORY and disk is None:
                         disk = tempfile.TemporaryFile()  # noqa: SIM115  replies keep it open
                     (replies[number], trace), in_memory = answer.open(disk)
-                    held += in_memory
+                    in_use += in_memory
                     self.log_once(trace)
         finally:
             for worker in busy:
@@ -126,20 +126,20 @@ class ProcessGrid(LocalGrid):
             number, message, threads = waiting.popleft()
             worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
             busy[worker] = number
-            known = self._context(message)
-            worker.order(contents.take(message), message.metadata, known, threads)
+            state = self._context(message)
+            worker.order(contents.take(message), message.metadata, state, threads)
 
     def _collect(self, worker: _Worker, message: Message) -> Packed | Message:
         """The answer of ``worker``, not read yet, or an error reply if its process has ended."""
         try:
-            answer, known = worker.answer()
+            answer, state = worker.answer()
         except (EOFError, OSError):
             self._missing.append(worker.environment)
             code = worker.end()
             lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
             return Message(lost, reply_to=message)
         self._idle.append(worker)
-        self._known[message.metadata.dst_node_id] = known
+        self._known[message.metadata.dst_node_id] = state
         return answer
 
     def _context(self, message: Message) -> bytes:
@@ -181,11 +181,11 @@ class _Worker:
             self.process.start()
         other.close()
 
-    def order(self, content: Packed, metadata: Any, known: bytes, threads: int) -> None:
+    def order(self, content: Packed, metadata: Any, state: bytes, threads: int) -> None:
         """Send a message with its client's pickled context and number of threads."""
         with suppress(ConnectionError):  # it has ended: nobody answers, which tells the same
             content.send(self.connection)
-            self.connection.send((metadata, known, threads))
+            self.connection.send((metadata, state, threads))
 
     def answer(self) -> tuple[Packed, bytes]:
         """The reply with a traceback or an empty string, and the client's pickled context."""

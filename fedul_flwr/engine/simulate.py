@@ -221,25 +221,26 @@ DEFAULT_CLIENTS = 10
 """Number of simulated clients if none is given."""
 
 
-def number_of_clients(config: RunConfig, given: int | None) -> int:
-    """Number of simulated clients: that of the run to resume, else ``given``, else 10.
+def number_of_clients(config: RunConfig, number: int | None) -> int:
+    """Number of simulated clients: that of the run to resume, else ``number``, else 10.
 
     Raises
     ------
     UserError
-        If ``given`` is not the number of the run to resume.
+        If ``number`` is not the number of the run to resume.
     """
-    from fedul_flwr.data.run_files.records import known_clients
+    from fedul_flwr.data.run_files.records import recorded_clients
 
-    known = known_clients(Path(config.resume)) if config.resume else None
-    if known is not None and given not in (None, known):
+    recorded = recorded_clients(Path(config.resume)) if config.resume else None
+    if recorded is not None and number not in (None, recorded):
         raise UserError(
-            f"--num-supernodes {given}: the run in {config.resume} has {known} clients, and goes "
+            f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
+            "goes "
             "on with as many: leave the option out.",
             "number-of-clients",
             option="--num-supernodes",
         )
-    return known or given or DEFAULT_CLIENTS
+    return recorded or number or DEFAULT_CLIENTS
 
 
 def plan_rounds(config: RunConfig, num_rounds: int) -> RunConfig:
@@ -284,7 +285,7 @@ def simulate(
     -------
     The directory of the results.
     """
-    from fedul_flwr.data.run_files.run_lock import refuse_held
+    from fedul_flwr.data.run_files.run_lock import require_unlocked
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
@@ -314,7 +315,7 @@ def simulate(
         refuse_cpus(client_cpus)
     if engine == "processes":
         load_early()
-    refuse_held(Path(config.output))
+    require_unlocked(Path(config.output))
     if engine == "ray":
         from fedul_flwr.engine.flower_simulation import LocalSuperLink, refuse_silent_cluster
 
@@ -323,9 +324,9 @@ def simulate(
 
         print("Starting Flower's simulation …", flush=True)
         superlink = LocalSuperLink(
-            keep=keep_superlink,
+            persistent=keep_superlink,
             ray_address=ray_address,
-            place=Path(config.output).parent if ray_address else None,
+            home=Path(config.output).parent if ray_address else None,
         )
         # The check loads torch, which takes as long as the SuperLink's start.
         with ThreadPoolExecutor(1) as thread:
@@ -357,12 +358,12 @@ def simulate(
 def _checked(config: RunConfig, chosen: str, *, named: bool) -> RunConfig:
     """``config`` of a checked run with a directory that can be written, a new one if the user has
     named none; shows what :func:`check_start` said, and notes the rounds of a resumed run."""
-    from fedul_flwr.data.run_files.run_lock import claim, own_directory
+    from fedul_flwr.data.run_files.run_lock import claim, lock_directory
 
     if chosen:
         print(chosen, flush=True)
     if not named:
-        config = config.model_copy(update={"output": str(own_directory(Path(config.output)))})
+        config = config.model_copy(update={"output": str(lock_directory(Path(config.output)))})
     with claim(Path(config.output), "command"):
         pass
     return plan_rounds(config, config.num_rounds) if config.resume else config
@@ -413,7 +414,7 @@ def run_on(
         failed = failure(outcome, error_file, error_before, log)
         check()
         if is_new and not progress.rounds_seen:
-            _keep_only(output, {log.name, error_file.name, LOCKS})
+            _remove_others(output, {log.name, error_file.name, LOCKS})
     raise failed
 
 
@@ -458,7 +459,7 @@ def run_here(
             except UserError:
                 check()
                 if is_new and not progress.rounds_seen:
-                    _keep_only(output, {log.name, "error.txt", LOCKS})
+                    _remove_others(output, {log.name, "error.txt", LOCKS})
                 raise
 
 
@@ -481,7 +482,7 @@ def _polled(progress: RunProgress) -> Iterator[None]:
         progress.poll()
 
 
-def _keep_only(directory: Path, names: set[str]) -> None:
+def _remove_others(directory: Path, names: set[str]) -> None:
     """Clear a directory that the failed run created, so that it is not taken for a result."""
     for path in directory.iterdir():
         if path.name in names:

@@ -42,7 +42,7 @@ PREFIX = "fedul-"
 
 def end_superlink(
     home: Path,
-    known: Callable[[], list[psutil.Process]] = list,
+    started: Callable[[], list[psutil.Process]] = list,
     patience: float = 3.0,
 ) -> None:
     """End every process of the SuperLink with this home, then remove the home.
@@ -61,24 +61,24 @@ def end_superlink(
     deadline = time.monotonic() + 10 * patience
     wait = patience
     # Several passes: a process may be started while the others are being ended.
-    while (left := _living(home, known())) and time.monotonic() < deadline:
+    while (left := _living(home, started())) and time.monotonic() < deadline:
         end_processes(left, wait)
         wait = 0.2
     shutil.rmtree(home, ignore_errors=True)
 
 
-def _living(home: Path, known: list[psutil.Process]) -> list[psutil.Process]:
+def _living(home: Path, started: list[psutil.Process]) -> list[psutil.Process]:
     """Every live process of a SuperLink: its descendants, and re-parented ones by their mark."""
-    found = {process.pid: process for process in known}
-    for process in known:  # processes that children of a dead SuperLink have started since
+    processes = {process.pid: process for process in started}
+    for process in started:  # processes that children of a dead SuperLink have started since
         with contextlib.suppress(psutil.Error):
-            found |= {child.pid: child for child in process.children(recursive=True)}
+            processes |= {child.pid: child for child in process.children(recursive=True)}
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
             if process.environ().get(SUPERLINK_HOME) == str(home):
-                found[process.pid] = process
-    found.pop(os.getpid(), None)
-    return [process for process in found.values() if is_alive(process)]
+                processes[process.pid] = process
+    processes.pop(os.getpid(), None)
+    return [process for process in processes.values() if is_alive(process)]
 
 
 def end_processes(processes: list[psutil.Process], patience: float = 3.0) -> None:
@@ -129,7 +129,7 @@ RAY_TOKEN = "ray-token"
 _PATHS = {"FEDUL_CACHE", USER_PATH, "HF_HOME", "MLFLOW_TRACKING_URI"}
 """Variables with paths, which may be relative to the user's working folder."""
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
-_PROGRAM = "fedul_flwr.engine.own_connections"
+_PROGRAM = "fedul_flwr.engine.superlink_guard"
 
 
 class LocalSuperLink:
@@ -159,15 +159,15 @@ class LocalSuperLink:
     def __init__(
         self,
         *,
-        keep: bool = False,
+        persistent: bool = False,
         start_timeout: float = 90.0,
         stop_timeout: float = 3.0,
         ray_address: str = "",
-        place: Path | None = None,
+        home: Path | None = None,
     ) -> None:
-        self.keep = keep
+        self.keep = persistent
         self.ray_address = ray_address
-        self._place = place
+        self._place = home
         self.address = ""
         self.home = Path()
         self._start_timeout = start_timeout
@@ -336,15 +336,15 @@ def _is_healthy(port: int) -> bool:
         connection.close()
 
 
-def _new_home(place: Path | None = None) -> Path:
-    """Make a directory in ``place``; without one, with a path short enough for Ray's sockets.
+def _new_home(home: Path | None = None) -> Path:
+    """Make a directory in ``home``; without one, with a path short enough for Ray's sockets.
 
     These have at most 103 bytes.
     """
-    if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    if place is None and len(str(path)) > 34 and Path("/tmp").is_dir():
+    if home is not None:
+        home.mkdir(parents=True, exist_ok=True)
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=home))
+    if home is None and len(str(path)) > 34 and Path("/tmp").is_dir():
         path.rmdir()
         path = Path(tempfile.mkdtemp(prefix=PREFIX, dir="/tmp"))
     (path / "config.toml").touch()
@@ -418,8 +418,8 @@ def without_proxy(environment: Mapping[str, str]) -> dict[str, str]:
             if env[key].lower().startswith("socks"):
                 del env[key]
     # gRPC does not look at no_proxy where it has a variable of its own.
-    own = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
-    for key in ("NO_PROXY", "no_proxy", *own):
+    keys = [key for key in ("no_grpc_proxy", "NO_GRPC_PROXY") if key in env]
+    for key in ("NO_PROXY", "no_proxy", *keys):
         env[key] = ",".join(filter(None, [env.get(key), HOST, "localhost"]))
     return env
 
@@ -455,13 +455,13 @@ def _is_compiled() -> bool:
     return bool(spec and spec.cached and Path(spec.cached).exists())
 
 
-def absolute(place: str) -> str:
+def absolute(target: str) -> str:
     """A path that does not depend on the working folder; so for a database ``sqlite:///PATH``.
 
     What names another kind of place stays: ``http://…``, ``databricks``, ``~/…``.
     """
-    head = "sqlite:///" if place.startswith("sqlite:///") else ""
-    path = place.removeprefix(head)
+    head = "sqlite:///" if target.startswith("sqlite:///") else ""
+    path = target.removeprefix(head)
     if path in ("", "databricks") or path.startswith("~") or (not head and ":" in path):
-        return place
+        return target
     return head + str(Path(path).absolute())

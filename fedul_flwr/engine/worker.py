@@ -56,9 +56,9 @@ def answer_next(connection: Connection) -> None:
     unexpected error or an empty string, and the context.
     """
     content = Packed.receive(connection).open_mapped()
-    metadata, known, threads = connection.recv()
+    metadata, state, threads = connection.recv()
     set_threads(threads)
-    message, context = make_message(metadata, content), pickle.loads(known)
+    message, context = make_message(metadata, content), pickle.loads(state)
     del content  # a client empties its message as soon as its model has the weights
     answer = answered(app, message, context)
     pack(answer).send(connection)

@@ -16,7 +16,7 @@ from fedul_flwr.experiments.compare_table import (
     notes,
     texts,
 )
-from fedul_flwr.experiments.trial import Say, Simulate, TrialResult, check_unchanged, run_trials
+from fedul_flwr.experiments.trial import Log, Simulate, TrialResult, check_unchanged, run_trials
 from fedul_flwr.experiments.trial_plan import Plan
 from fedul_flwr.experiments.trial_plots import compare_figure
 from fedul_flwr.results.figure_style import draw_formats
@@ -26,7 +26,7 @@ _TRAFFIC = ("bytes_up", "bytes_down", *SHARES)
 _MEASURES = tuple(key for _, key, _ in MEASURES.values())
 
 
-def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
+def compare(plan: Plan, simulate: Simulate, log: Log) -> list[Row]:
     """Run the trials that are not finished, and save the files of the comparison after each.
 
     Returns
@@ -39,7 +39,7 @@ def compare(plan: Plan, simulate: Simulate, say: Say) -> list[Row]:
         If a directory was written with other settings; then no trial starts.
     """
     check_unchanged(plan.trials)
-    results = run_trials(plan.trials, simulate, say, lambda found: _save(plan, found))
+    results = run_trials(plan.trials, simulate, log, lambda done: _save(plan, done))
     return make_rows(plan, results)
 
 
@@ -75,7 +75,10 @@ def markdown(plan: Plan, rows: Sequence[Row]) -> str:
             f"- Clients: {plan.num_clients}",
             f"- Seeds: {', '.join(map(str, plan.seeds))}",
             f"- Settings of all runs: {_settings(plan.shared)}",
-            *(f"- {markdown_text(name)}: {_settings(own)}" for name, own in plan.rows.items()),
+            *(
+                f"- {markdown_text(name)}: {_settings(settings)}"
+                for name, settings in plan.rows.items()
+            ),
             "- All other settings have their defaults. Time and traffic are means over trials.",
             "",
         ]
@@ -94,8 +97,8 @@ def latex(plan: Plan, rows: Sequence[Row]) -> str:
     )
     styled = styled.apply(lambda _: bold, subset=[head[1]])
     form = "l" + "r" * (len(head) - 1)
-    found: str = styled.to_latex(hrules=True, column_format=form)
-    return found.replace("±", r"$\pm$").replace("–", "--")
+    text: str = styled.to_latex(hrules=True, column_format=form)
+    return text.replace("±", r"$\pm$").replace("–", "--")
 
 
 def _runs_csv(rows: Sequence[Row]) -> str:

@@ -119,21 +119,23 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
     >>> ranked["fedul"].best, ranked["fedllp"].error.mean, ranked["fedllp"].pairs
     (True, 4.0, (0, 1))
     """
-    found = {name: Estimate.of(list(known.values())) for name, known in errors.items()}
-    means = {name: error.mean for name, error in found.items() if error.mean is not None}
+    estimates = {name: Estimate.of(list(by_seed.values())) for name, by_seed in errors.items()}
+    means = {name: error.mean for name, error in estimates.items() if error.mean is not None}
     best = min(means, key=means.__getitem__, default=None)
     ranked = {}
-    for name, known in errors.items():
-        pairs = tuple(seed for seed in known if best is not None and seed in errors[best])
+    for name, by_seed in errors.items():
+        pairs = tuple(seed for seed in by_seed if best is not None and seed in errors[best])
         p_value = None
         if best is not None and name != best and len(pairs) > 1:
             p_value = paired_p_value(
-                [known[seed] for seed in pairs], [errors[best][seed] for seed in pairs]
+                [by_seed[seed] for seed in pairs], [errors[best][seed] for seed in pairs]
             )
         marked = best is not None and means.get(name) == means[best]
         if p_value is not None:
             marked = p_value >= LEVEL
-        ranked[name] = Ranking(found[name], tuple(known), name == best, pairs, p_value, marked)
+        ranked[name] = Ranking(
+            estimates[name], tuple(by_seed), name == best, pairs, p_value, marked
+        )
     return ranked
 
 
@@ -156,9 +158,9 @@ def stack_curves(
     >>> rounds, errors.tolist()
     ([1, 2], [[50.0, 40.0], [30.0, 20.0]])
     """
-    measured = [known for known in series if known]
+    measured = [curve for curve in series if curve]
     rounds = sorted(set.intersection(*map(set, measured))) if measured else []
-    return rounds, np.array([[known[step] for step in rounds] for known in measured])
+    return rounds, np.array([[curve[step] for step in rounds] for curve in measured])
 
 
 def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
@@ -303,11 +305,13 @@ def make_rows(plan: Plan, results: Sequence[TrialResult]) -> list[Row]:
     of_row = {name: tuple(r for r in results if r.trial.row == name) for name in plan.rows}
     ranked = rank(
         {
-            name: {r.trial.seed: e for r in found if (e := r.metric("test_error")) is not None}
-            for name, found in of_row.items()
+            name: {
+                r.trial.seed: e for r in row_results if (e := r.metric("test_error")) is not None
+            }
+            for name, row_results in of_row.items()
         }
     )
-    return [Row(name, ranked[name], found) for name, found in of_row.items()]
+    return [Row(name, ranked[name], row_results) for name, row_results in of_row.items()]
 
 
 def parse_measures(text: str) -> tuple[str, ...]:
@@ -347,7 +351,7 @@ def headings(rows: Sequence[Row], measures: Sequence[str] = ()) -> tuple[str, ..
 def texts(row: Row, measures: Sequence[str] = ()) -> tuple[str, ...]:
     """A row of the table, with ``measures`` named in :data:`MEASURES`."""
     up, down = (row.mean(key) for key in ("bytes_up", "bytes_down"))
-    known, half = len(row.ranking.seeds), row.ranking.error.half_width
+    seeds, half = len(row.ranking.seeds), row.ranking.error.half_width
     chosen = [MEASURES[name] for name in measures]
     return (
         row.name,
@@ -360,32 +364,32 @@ def texts(row: Row, measures: Sequence[str] = ()) -> tuple[str, ...]:
         duration(row.mean("seconds_per_round")),
         "–" if up is None else format_bytes(up),
         "–" if down is None else format_bytes(down),
-        str(known) if known == len(row.results) else f"{known} of {len(row.results)}",
+        str(seeds) if seeds == len(row.results) else f"{seeds} of {len(row.results)}",
     )
 
 
 def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     """Sentences that explain the table; ``mark`` says how it marks the best runs."""
-    found = [*_error_notes(rows)]
+    lines = [*_error_notes(rows)]
     if any(row.ranking.error.half_width is not None for row in rows):
-        found.append("95 %: half of the mean's confidence interval over seeds, by Student's t.")
-    found.append(f"{mark}: {_mark_note(rows)}")
+        lines.append("95 %: half of the mean's confidence interval over seeds, by Student's t.")
+    lines.append(f"{mark}: {_mark_note(rows)}")
     local = [r.name for r in rows if any(s.trial.config.evaluate == "local" for s in r.results)]
     if local:
-        found.append(
+        lines.append(
             f"The errors of {'; '.join(local)} are means over the models of a round's clients, not "
             "errors of the combined model (evaluate = 'local')."
         )
     if plan.measures:
         shown = ", ".join(MEASURES[name][0] for name in plan.measures)
-        found.append(f"{shown}: {_FORM}")
-    found += [*plan.split_warnings, *_test_notes(rows)]
+        lines.append(f"{shown}: {_FORM}")
+    lines += [*plan.split_warnings, *_test_notes(rows)]
     results = [result for row in rows for result in row.results]
-    found += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
-    found += _run_warnings(results)
+    lines += [f"Failed: {r.trial.title}: {r.reason}" for r in results if r.status == "failed"]
+    lines += _run_warnings(results)
     waiting = [r.trial.title for r in results if r.status in ("to do", "interrupted")]
     if waiting:
-        found.append(f"Not finished: {'; '.join(waiting)}.")
+        lines.append(f"Not finished: {'; '.join(waiting)}.")
     unknown = [r for r in results if r.status == "finished" and r.metric("test_error") is None]
     for trains, missing in (
         (True, "No test error was measured in the best round of"),
@@ -393,8 +397,8 @@ def notes(plan: Plan, rows: Sequence[Row], mark: str) -> list[str]:
     ):
         titles = [result.trial.title for result in unknown if result.trial.trains == trains]
         if titles:
-            found.append(f"{missing}: {'; '.join(titles)}.")
-    return found
+            lines.append(f"{missing}: {'; '.join(titles)}.")
+    return lines
 
 
 def _run_warnings(results: Sequence[TrialResult]) -> Iterator[str]:
@@ -440,11 +444,13 @@ def _error(row: Row) -> str:
     return _spread(row.ranking.error, 2)
 
 
-def _spread(found: Estimate, digits: int) -> str:
+def _spread(estimate: Estimate, digits: int) -> str:
     """``2.98 (1.72)``: mean and standard deviation."""
-    if found.mean is None:
+    if estimate.mean is None:
         return "–"
-    return f"{found.mean:.{digits}f}" + ("" if found.std is None else f" ({found.std:.{digits}f})")
+    return f"{estimate.mean:.{digits}f}" + (
+        "" if estimate.std is None else f" ({estimate.std:.{digits}f})"
+    )
 
 
 def _p_value(ranking: Ranking) -> str:

@@ -62,12 +62,12 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
     return "\n".join([*(f"# {line}" for line in comments), *lines]) + "\n"
 
 
-def _one(wanted: str, known: Sequence[str], noun: str) -> str:
-    found = pick(wanted, known, noun)
-    if len(found) > 1:
+def _one(wanted: str, names: Sequence[str], noun: str) -> str:
+    picked = pick(wanted, names, noun)
+    if len(picked) > 1:
         raise UserError(
-            f"--print takes one {noun}, not {', '.join(found)}.",
+            f"--print takes one {noun}, not {', '.join(picked)}.",
             "option-not-allowed",
             option="--print",
         )
-    return found[0]
+    return picked[0]

@@ -108,15 +108,15 @@ def mean_curves(
     ----------
     results : results of the table at one size.
     """
-    found = {}
+    by_row = {}
     for row in table.rows():
         curves = [result["curve"] for key, result in results.items() if key[:2] == (row, column)]
         rounds, errors = stack_curves(
             dict(zip(curve["rounds"], curve["test_error"], strict=True)) for curve in curves
         )
         if rounds:
-            found[row] = rounds, [float(mean) for mean in errors.mean(axis=0)]
-    return found
+            by_row[row] = rounds, [float(mean) for mean in errors.mean(axis=0)]
+    return by_row
 
 
 def print_lines(

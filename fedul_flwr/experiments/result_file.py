@@ -97,10 +97,10 @@ class ResultFile:
         UserError
             Naming the file if :meth:`add` did not write it, and the missing key.
         """
-        found = read_records(self.path, "runs", "results", "run", _PARTS)
-        return {(run["row"], run["column"], run["seed"]): run for run in found}
+        records = read_records(self.path, "runs", "results", "run", _PARTS)
+        return {(run["row"], run["column"], run["seed"]): run for run in records}
 
-    def add(self, found: Iterable[TrialResult], local_copies: Container[str]) -> None:
+    def add(self, new: Iterable[TrialResult], local_copies: Container[str]) -> None:
         """Store the results of finished trials; a result replaces an earlier one of its trial.
 
         Parameters
@@ -108,19 +108,19 @@ class ResultFile:
         local_copies : names of the data sets that were read from a local copy.
         """
         results = self.read()
-        for one in found:
+        for one in new:
             results[one.trial.key] = self._result(
                 one, one.trial.settings["dataset"] in local_copies
             )
         ordered = sorted(results.values(), key=lambda run: (run["column"], run["row"], run["seed"]))
         write_records(self.path, self.table, "runs", ordered)
 
-    def _result(self, found: TrialResult, is_local: bool) -> dict[str, Any]:
+    def _result(self, result: TrialResult, is_local: bool) -> dict[str, Any]:
         """The stored form of a finished trial: metrics, errors over rounds, settings, provenance.
 
         It has no paths: a data set has the name that the experiment has for it.
         """
-        run, trial = found.run, found.trial
+        run, trial = result.run, result.trial
         assert run is not None, "only finished trials have a run"
         rounds, errors = run.series("test_error")
         settings = dict(sorted(trial.settings.items()))
@@ -189,22 +189,22 @@ def read_records(
     UserError
         Naming the file, and the record and key that is wrong.
     """
-    known = read_object(file)
-    if known is None:
+    stored = read_object(file)
+    if stored is None:
         return []
-    found = known.get(key)
-    if not isinstance(found, list):
+    records = stored.get(key)
+    if not isinstance(records, list):
         raise UserError(
             f"{file} is not a file of {content}: it has no list {key!r}.", "result-file-wrong"
         )
-    for position, record in enumerate(found, start=1):
+    for position, record in enumerate(records, start=1):
         for part, kind in parts.items():
             if not isinstance(record, dict) or not isinstance(record.get(part), kind):
                 raise UserError(
                     f"{file}, {noun} {position}: key {part!r} is missing or has a wrong type.",
                     "result-file-wrong",
                 )
-    return found
+    return records
 
 
 def write_records(file: Path, table: str, key: str, records: Iterable[Mapping[str, Any]]) -> None:
@@ -213,10 +213,11 @@ def write_records(file: Path, table: str, key: str, records: Iterable[Mapping[st
     Short lines make changes readable in a version control system.
     """
     body = ",\n".join(
-        "  {\n" + ",\n".join(f"   {json.dumps(k)}: {_json(k, part)}" for k, part in one.items())
+        "  {\n"
+        + ",\n".join(f"   {json.dumps(k)}: {_json(k, part)}" for k, part in one.items())
         + "\n  }"
         for one in records
-    )  # fmt: skip
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     head = f'{{\n "table": {json.dumps(table)},\n {json.dumps(key)}: [\n'
     write_atomically(file, f"{head}{body}\n ]\n}}\n")

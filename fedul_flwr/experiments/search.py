@@ -42,7 +42,7 @@ from fedul_flwr.experiments.search_space import (
     label,
     make_criterion,
 )
-from fedul_flwr.experiments.trial import Say, Trial, digest, one_line, prepare_directory
+from fedul_flwr.experiments.trial import Log, Trial, digest, one_line, prepare_directory
 from fedul_flwr.experiments.trial_plan import Overrides, Plan, slug
 
 if TYPE_CHECKING:
@@ -187,16 +187,16 @@ def _row_search(
     try:
         flat = {key: v for key, v in trial.config.to_flat().items() if key != "output"}
         in_use = keys_in_use(flat)
-        given = flat | {key: v for key, v in search.settings.items() if key in in_use}
+        settings = flat | {key: v for key, v in search.settings.items() if key in in_use}
         task = RowSearch(
             row=trial.row,
             column=trial.column,
             settings=trial.settings,
-            given=given,
+            given=settings,
             num_clients=plan.num_clients,
             directory=Path.cwd() / folder,
             search=search,
-            criterion=make_criterion(name, trial.config, resolve(given, Path.cwd())),
+            criterion=make_criterion(name, trial.config, resolve(settings, Path.cwd())),
             seed=trial.seed,
             content=trial.content,
         )
@@ -226,7 +226,7 @@ def require_optuna() -> None:
 
 
 def ended_searches(
-    tasks: Sequence[RowSearch], jobs: int, say: Say
+    tasks: Sequence[RowSearch], jobs: int, log: Log
 ) -> Iterator[tuple[RowSearch, list[Record]]]:
     """Search rows, and yield each with the records of its trials as soon as it ends.
 
@@ -244,7 +244,7 @@ def ended_searches(
     """
     if jobs == 1 or len(tasks) < 2:
         for task in tasks:
-            yield task, run_search(task, say)
+            yield task, run_search(task, log)
         return
     with _processes(min(jobs, len(tasks))) as pool:
         waiting: dict[Future[list[Record]], RowSearch] = {
@@ -262,7 +262,7 @@ def ended_searches(
             yield waiting[future], records
 
 
-def run_search(task: RowSearch, say: Say) -> list[Record]:
+def run_search(task: RowSearch, log: Log) -> list[Record]:
     """Run the trials that have not ended yet, and print how each ended.
 
     A trial that failed in an earlier call runs again; an interrupted trial resumes after its last
@@ -287,7 +287,7 @@ def run_search(task: RowSearch, say: Say) -> list[Record]:
     try:
         with flower_logs(logging.ERROR), lock:
             prepare_directory(folder, IDENTITY, task.identity)
-            return _run_trials(task, say)
+            return _run_trials(task, log)
     except Timeout:
         raise UserError(
             f"Another search is running in {folder}: wait for its end.", "run-in-use"
@@ -300,7 +300,7 @@ def best_of(records: Sequence[Record]) -> Record | None:
     return min(complete, key=lambda record: float(record["value"]), default=None)
 
 
-def _run_trials(task: RowSearch, say: Say) -> list[Record]:
+def _run_trials(task: RowSearch, log: Log) -> list[Record]:
     """Run the trials in a study that lives as long as this call.
 
     Ended trials are told to the study as they were, so that it prunes as if it had never stopped.
@@ -331,7 +331,7 @@ def _run_trials(task: RowSearch, say: Say) -> list[Record]:
         assert run.record is not None, "a trial that ends has a record"
         records.append(run.record)
         if is_new:
-            say(f"{task.title}: trial {position + 1} of {search.trials}, {_text(run.record, task)}")
+            log(f"{task.title}: trial {position + 1} of {search.trials}, {_text(run.record, task)}")
     return records
 
 
@@ -409,8 +409,8 @@ class _Run:
             state = "diverged"
         except Exception as error:  # the other trials can still run
             state, reason = "failed", one_line(error)
-        kept = [criterion.kept(lines) for lines in lines_of_runs]
-        measured = [one for one in kept if one is not None]
+        values = [criterion.kept(lines) for lines in lines_of_runs]
+        measured = [one for one in values if one is not None]
         if state == "complete" and len(measured) < len(task.seeds):
             state, reason = "failed", f"no round has a {criterion.name} figure"
         record = {
@@ -494,7 +494,7 @@ def _remove_models(directory: Path) -> None:
     for path in directory.glob("*.safetensors"):
         path.unlink()
     (directory / "split.npz").unlink(missing_ok=True)
-    RunDirectory(directory).forget_clients()
+    RunDirectory(directory).remove_clients()
     shutil.rmtree(directory / "plots", ignore_errors=True)
 
 

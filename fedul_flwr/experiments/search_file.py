@@ -21,7 +21,7 @@ from fedul_flwr.experiments.result_file import (
 from fedul_flwr.experiments.search import RowSearch, best_of, ended_searches
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
-from fedul_flwr.experiments.trial import Say, Trial, changes_text, digest
+from fedul_flwr.experiments.trial import Log, Trial, changes_text, digest
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
 from fedul_flwr.experiments.user_content import changed_content
 
@@ -53,7 +53,7 @@ def run_searches(
     file: Path,
     name: str,
     jobs: int,
-    say: Say,
+    log: Log,
     command: Callable[[RowSearch], str],
 ) -> int:
     """Run the searches, and store the search of each row as soon as it ends.
@@ -70,7 +70,7 @@ def run_searches(
     Number of trials that failed.
     """
     failed = 0
-    for task, records in ended_searches(tasks, jobs, say):
+    for task, records in ended_searches(tasks, jobs, log):
         stored = read_searches(file)
         key = task.row, task.column
         search = make_search(task, records, stored.get(key), command(task))
@@ -78,10 +78,10 @@ def run_searches(
         failed += sum(record["state"] == "failed" for record in records)
         chosen = search["chosen"]
         if chosen is None:
-            say(f"{task.title}: no trial was complete, so no settings are chosen.")
+            log(f"{task.title}: no trial was complete, so no settings are chosen.")
         else:
             text = task.criterion.text(chosen["value"])
-            say(f"{task.title}: trial {chosen['trial'] + 1} is chosen, {text}.")
+            log(f"{task.title}: trial {chosen['trial'] + 1} is chosen, {text}.")
     return failed
 
 
@@ -105,7 +105,7 @@ def make_search(
     trials = [{k: v for k, v in record.items() if k != "environment"} for record in records]
     best = best_of(records)
     settings = dict(sorted(task.settings.items()))
-    found = {
+    content = {
         "row": task.row,
         "column": task.column,
         "criterion": task.criterion.name,
@@ -122,7 +122,7 @@ def make_search(
         "command": command,
         **origin,
     }
-    return found | {"outcome-hash": outcome_hash(found)}
+    return content | {"outcome-hash": outcome_hash(content)}
 
 
 def outcome_hash(search: StoredSearch) -> str:
@@ -133,8 +133,8 @@ def outcome_hash(search: StoredSearch) -> str:
 def _chosen(best: Mapping[str, Any], task: RowSearch) -> dict[str, Any]:
     """The best trial, and its settings; a run with them chooses its round as the trials did."""
     chooses = task.criterion.selection
-    own = task.criterion.name == "validation" or chooses != task.criterion.name
-    also = {} if own or task.given["selection"] == chooses else {"selection": chooses}
+    is_validated = task.criterion.name == "validation" or chooses != task.criterion.name
+    also = {} if is_validated or task.given["selection"] == chooses else {"selection": chooses}
     return {
         "trial": best["trial"],
         "value": best["value"],
@@ -151,15 +151,15 @@ def read_searches(file: Path) -> dict[RowKey, StoredSearch]:
     UserError
         Naming the file, and the key that is missing or the search that was edited.
     """
-    found = read_records(file, "searches", "searches", "search", _PARTS)
-    for one in found:
+    searches = read_records(file, "searches", "searches", "search", _PARTS)
+    for one in searches:
         if one["outcome-hash"] != outcome_hash(one) or one["hash"] != digest(one["settings"]):
             raise UserError(
                 f"{file}: the search of row {one['row']!r}, column {one['column']!r} does not have "
                 f"its hashes, so it was edited: search it again with {one.get('command')}",
                 "result-edited",
             )
-    return {(one["row"], one["column"]): one for one in found}
+    return {(one["row"], one["column"]): one for one in searches}
 
 
 def write_searches(file: Path, table: str, searches: Iterable[StoredSearch]) -> None:
@@ -196,8 +196,8 @@ def tuned_rows(
     plan = plan_column(table, column, file.size, (0,), Device())
     now = {trial.row: trial for trial in plan.trials}
     return {
-        row: _chosen_settings(file.searches, searches, (row, column), now[row], own, again)
-        for row, own in seeds.items()
+        row: _chosen_settings(file.searches, searches, (row, column), now[row], of_seed, again)
+        for row, of_seed in seeds.items()
     }
 
 
@@ -225,9 +225,9 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
     again = "search it with fedul-flwr tune --runs"
     return {
         row: {
-            **own, **_chosen_settings(file, searches, (row, ""), now[row], plan.seeds, again)
+            **of_row, **_chosen_settings(file, searches, (row, ""), now[row], plan.seeds, again)
         }
-        for row, own in plan.rows.items()
+        for row, of_row in plan.rows.items()
     }  # fmt: skip
 
 

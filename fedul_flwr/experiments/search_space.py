@@ -72,7 +72,7 @@ class Criterion:
         return None if best is None or value is None else (int(best["round"]), value)
 
 
-def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
+def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criterion:
     """Make the criterion ``name`` for a row.
 
     A run that keeps its last round is measured in its last round. With ``heldout`` other runs
@@ -91,10 +91,10 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
     """
     from fedul_flwr.run.resolve_settings import choose_selection
 
-    method = find_method(own.method)
+    method = find_method(settings.method)
     if not method.trains:
         raise UserError(
-            f"Method {own.method!r} does not train, so it has no settings to search.",
+            f"Method {settings.method!r} does not train, so it has no settings to search.",
             "nothing-to-search",
         )
     can_hold_out = load_reference(method.strategy, "method").can_hold_out
@@ -106,10 +106,11 @@ def make_criterion(name: Name, own: RunConfig, trial: RunConfig) -> Criterion:
         )
     if name == "heldout" and not can_hold_out:
         raise UserError(
-            f"Method {own.method!r} has no held-out loss: search it with --criterion validation.",
+            f"Method {settings.method!r} has no held-out loss: search it with --criterion "
+            "validation.",
             "method-mismatch",
         )
-    chosen = choose_selection(own, can_hold_out, has_validation=_validates(own))
+    chosen = choose_selection(settings, can_hold_out, has_validation=_validates(settings))
     by_validation = name == "balanced" and chosen == "validation"
     replaced = by_validation or (name == "heldout" and chosen != "last")
     return Criterion(name, name if replaced else chosen)
@@ -212,16 +213,17 @@ def search_files(experiments: Path, table: str) -> list[Path]:
     UserError
         If there is no file.
     """
-    own = table_file(experiments, table)
-    folders = [folder for folder in own.parents if folder.is_relative_to(experiments)]
-    found = [folder / FILE for folder in reversed(folders) if (folder / FILE).is_file()]
-    if own.is_file() and _content(own):
-        found.append(own)
-    if not found:
+    file = table_file(experiments, table)
+    folders = [folder for folder in file.parents if folder.is_relative_to(experiments)]
+    files = [folder / FILE for folder in reversed(folders) if (folder / FILE).is_file()]
+    if file.is_file() and _content(file):
+        files.append(file)
+    if not files:
         raise UserError(
-            f"{own} has no search and no {FILE} above it: name one with --search.", "search-missing"
+            f"{file} has no search and no {FILE} above it: name one with --search.",
+            "search-missing",
         )
-    return found
+    return files
 
 
 def _content(file: Path) -> dict[str, Any]:
@@ -247,22 +249,22 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
         content: dict[str, Any] = {}
         for file in files:
             content |= _content(file)
-        found = SearchSettings.parse(content | ({} if trials is None else {"trials": trials}))
+        parsed = SearchSettings.parse(content | ({} if trials is None else {"trials": trials}))
         space = {
             name: [_option(name, option) for option in options]
-            for name, options in found.space.items()
+            for name, options in parsed.space.items()
         }
         for name, options in space.items():
             if len(options) < 2 or len({*map(label, options)}) < len(options):
                 raise UserError(
                     f"Key space.{name} needs two or more different options.", "table-file-wrong"
                 )
-        for point in found.first:
+        for point in parsed.first:
             for name, at in point.items():
                 if name not in space:
-                    known = [f"first.{dimension}" for dimension in space]
+                    keys = [f"first.{dimension}" for dimension in space]
                     raise unknown_key(
-                        f"first.{name}", known, SearchSettings.noun, SearchSettings.page
+                        f"first.{name}", keys, SearchSettings.noun, SearchSettings.page
                     )
                 if not 0 <= at < len(space[name]):
                     raise UserError(
@@ -270,14 +272,14 @@ def read_search(files: Sequence[Path], trials: int | None = None) -> SearchSetti
                         f"{len(space[name]) - 1}, that of an option of space.{name}.",
                         "table-file-wrong",
                     )
-        settings = flatten(found.settings)
+        settings = flatten(parsed.settings)
         _check_keys("settings", settings, {"seed": _FIXED["seed"], "output": _FIXED["output"]})
     except UserError as error:
         text, file = str(error), files[-1]
         raise UserError(
             text if text.startswith(str(file)) else f"{file}: {text}", error.code, **error.values
         ) from None
-    return found.model_copy(update={"settings": settings, "space": space})
+    return parsed.model_copy(update={"settings": settings, "space": space})
 
 
 def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
@@ -291,12 +293,12 @@ def _option(name: str, option: dict[str, Any]) -> dict[str, Scalar]:
     return flat
 
 
-def _check_keys(place: str, flat: Overrides, refused: Mapping[str, str]) -> None:
+def _check_keys(where: str, flat: Overrides, refused: Mapping[str, str]) -> None:
     defaults = default_flat()
     for key in flat:
         if key in refused:
             raise UserError(
-                f"Key {place}: {key} cannot be searched or set here: {refused[key]}.",
+                f"Key {where}: {key} cannot be searched or set here: {refused[key]}.",
                 "table-file-wrong",
             )
         if key not in defaults:
@@ -333,7 +335,7 @@ def points(search: SearchSettings, seed: int) -> Iterator[Point]:
 def candidates(
     search: SearchSettings,
     seed: int,
-    given: Overrides,
+    current: Overrides,
     resolved: Callable[[Overrides], Overrides],
 ) -> Iterator[Candidate]:
     """The settings to try for a row: the experiment's, the search's first points, then drawn ones.
@@ -350,21 +352,21 @@ def candidates(
     refusals: dict[tuple[str, int], str] = {}
     for name, options in search.space.items():
         for position, option in enumerate(options):
-            changed = {**given, **changes(given, option)}
+            changed = {**current, **changes(current, option)}
             if reason := _refusal(resolved, changed) or _unused(resolved(changed), option):
                 refusals[name, position] = reason
     yield Candidate({}, {}, {})
-    tried = [dict(resolved(given))]
+    tried = [dict(resolved(current))]
     first = [{**dict.fromkeys(search.space, 0), **point} for point in search.first]
     for point in chain(first, islice(points(search, seed), _DRAWN * search.trials)):
         used = {name: at for name, at in point.items() if (name, at) not in refusals}
         drawn: dict[str, Scalar] = {}
         for name, at in used.items():
             drawn |= search.space[name][at]
-        changed = changes(given, drawn)
-        if _refusal(resolved, {**given, **changed}):
+        changed = changes(current, drawn)
+        if _refusal(resolved, {**current, **changed}):
             continue
-        settings = dict(resolved({**given, **changed}))
+        settings = dict(resolved({**current, **changed}))
         if settings in tried:
             continue
         tried.append(settings)
@@ -391,8 +393,8 @@ def _unused(settings: Overrides, option: Overrides) -> str:
     return f"no effect on this row: {', '.join(keys)}" if keys else ""
 
 
-def changes(given: Overrides, option: Overrides) -> dict[str, Scalar]:
-    """The settings that ``option`` changes in ``given``.
+def changes(current: Overrides, option: Overrides) -> dict[str, Scalar]:
+    """The settings that ``option`` changes in ``current``.
 
     Settings of a replaced optimizer or schedule get their defaults, such as the momentum of SGD. A
     share of the rounds scales the rounds, stages and schedules.
@@ -401,13 +403,13 @@ def changes(given: Overrides, option: Overrides) -> dict[str, Scalar]:
     share = float(option.get(ROUNDS, 1.0))
     wanted = {key: value for key, value in option.items() if key != ROUNDS}
     for key in _SCALED if share != 1 else ():
-        if key in given and given[key] and key not in wanted:
-            wanted[key] = max(1, round(int(given[key]) * share))
-    result = {**given, **wanted}
+        if key in current and current[key] and key not in wanted:
+            wanted[key] = max(1, round(int(current[key]) * share))
+    result = {**current, **wanted}
     gone = [
         name.replace("_", "-")
         for name, rules in SharedSettings.rules().items()
         if any(rule.key in option and not rule.holds(result[rule.key]) for rule in rules)
     ]
     result |= {key: defaults[key] for key in gone if key not in option}
-    return {key: value for key, value in result.items() if given.get(key) != value}
+    return {key: value for key, value in result.items() if current.get(key) != value}

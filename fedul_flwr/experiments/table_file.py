@@ -100,10 +100,10 @@ def _column(
     values: frozenset[Value],
     rows: Mapping[str, Overrides],
 ) -> Column:
-    settings, own, clients = {}, {}, {}
+    settings, of_rows, clients = {}, {}, {}
     for size in SIZES:
         shared = _shared(overrides, values, size, rows)
-        own[size] = {
+        of_rows[size] = {
             row: {**rows[row], **_merged(overrides, values, size, row)} for row in shared.pop(ONLY)
         }
         number = clients[size] = shared.pop(CLIENTS, None)
@@ -118,7 +118,7 @@ def _column(
                 f"Key clients = {number!r} of column {label!r} must be a number above 0.",
                 "table-file-wrong",
             )
-    return Column(settings, own, clients)
+    return Column(settings, of_rows, clients)
 
 
 def _overrides(
@@ -136,95 +136,99 @@ def _overrides(
         "settings", frozenset(), _settings("settings", content["settings"] | shared, rows)
     )
     for number, (axis, of_axis) in enumerate(content["matrix"].items()):
-        for value, own in of_axis.items():
-            place = f"matrix.{axis}.{value!r}"
-            yield Override(place, frozenset({(number, value)}), _settings(place, own, rows))
-    for text, own in content["when"].items():
-        place = f"when.{text!r}"
-        values, row = _parse_values(text, axes, list(rows), place)
-        settings = _settings(place, own, rows)
+        for value, overrides in of_axis.items():
+            where = f"matrix.{axis}.{value!r}"
+            yield Override(where, frozenset({(number, value)}), _settings(where, overrides, rows))
+    for text, overrides in content["when"].items():
+        where = f"when.{text!r}"
+        values, row = _parse_values(text, axes, list(rows), where)
+        settings = _settings(where, overrides, rows)
         for key in {CLIENTS, ONLY} & settings.keys() if row else ():
-            raise UserError(f"Key {place}.{key}: columns have it, rows do not.", "table-file-wrong")
-        yield Override(place, values, settings, row)
+            raise UserError(f"Key {where}.{key}: columns have it, rows do not.", "table-file-wrong")
+        yield Override(where, values, settings, row)
     quick = {key: value for key, value in content["quick"].items() if key not in ("when", "start")}
     settings = flat_settings("quick", quick, CLIENTS)
     yield Override("quick", frozenset(), settings, quick=True)
-    for text, own in part(content["quick"], "quick.when").items():
-        place = f"quick.when.{text!r}"
-        values, row = _parse_values(text, axes, list(rows), place)
-        settings = flat_settings(place, own, *(() if row else (CLIENTS,)))
-        yield Override(place, values, settings, row, quick=True)
+    for text, overrides in part(content["quick"], "quick.when").items():
+        where = f"quick.when.{text!r}"
+        values, row = _parse_values(text, axes, list(rows), where)
+        settings = flat_settings(where, overrides, *(() if row else (CLIENTS,)))
+        yield Override(where, values, settings, row, quick=True)
 
 
-def _settings(place: str, own: Mapping[str, Any], rows: Mapping[str, Overrides]) -> dict[str, Any]:
+def _settings(
+    where: str, content: Mapping[str, Any], rows: Mapping[str, Overrides]
+) -> dict[str, Any]:
     """Flat settings of an override, which may have :data:`CLIENTS` and :data:`ONLY`."""
-    found: dict[str, Any] = {
-        **flat_settings(place, {k: v for k, v in own.items() if k != ONLY}, CLIENTS)
+    settings: dict[str, Any] = {
+        **flat_settings(where, {k: v for k, v in content.items() if k != ONLY}, CLIENTS)
     }
-    if ONLY in own:
-        if not isinstance(own[ONLY], list):
+    if ONLY in content:
+        if not isinstance(content[ONLY], list):
             raise UserError(
-                f"Key {place}.only = {own[ONLY]!r} must be a list of rows.", "table-file-wrong"
+                f"Key {where}.only = {content[ONLY]!r} must be a list of rows.", "table-file-wrong"
             )
-        for row in own[ONLY]:
+        for row in content[ONLY]:
             if row not in rows:
-                raise UserError(f"Key {place}.only: there is no row {row!r}.", "unknown-name")
-        found[ONLY] = own[ONLY]
-    return found
+                raise UserError(f"Key {where}.only: there is no row {row!r}.", "unknown-name")
+        settings[ONLY] = content[ONLY]
+    return settings
 
 
-def part(content: Mapping[str, Any], place: str) -> Mapping[str, Any]:
-    """The table at ``place`` in ``content``, empty if there is none.
+def part(content: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """The table at ``where`` in ``content``, empty if there is none.
 
     Raises
     ------
     UserError
         If it is not a table.
     """
-    found = content.get(place.rpartition(".")[2], {})
-    if not isinstance(found, dict):
-        raise UserError(f"Key {place} = {found!r} must be a table.", "table-file-wrong")
-    return found
+    table = content.get(where.rpartition(".")[2], {})
+    if not isinstance(table, dict):
+        raise UserError(f"Key {where} = {table!r} must be a table.", "table-file-wrong")
+    return table
 
 
-def flat_settings(place: str, own: Any, *others: str) -> dict[str, Scalar]:
-    """Flatten the settings at ``place`` of the file; the keys ``others`` are allowed, too.
+def flat_settings(where: str, content: Any, *others: str) -> dict[str, Scalar]:
+    """Flatten the settings at ``where`` of the file; the keys ``others`` are allowed, too.
 
     Raises
     ------
     UserError
         Naming the place and the setting that is unknown.
     """
-    if not isinstance(own, dict):
-        raise UserError(f"Key {place} = {own!r} must be a table of settings.", "table-file-wrong")
-    known = {*default_flat(), *others}
+    if not isinstance(content, dict):
+        raise UserError(
+            f"Key {where} = {content!r} must be a table of settings.", "table-file-wrong"
+        )
+    names = {*default_flat(), *others}
     try:
-        flat = flatten(own)
+        flat = flatten(content)
         for key in flat:
-            if key not in known:
-                raise unknown_key(key, known)
+            if key not in names:
+                raise unknown_key(key, names)
     except UserError as error:
-        raise UserError(f"Key {place}: {error}", error.code, **error.values) from None
+        raise UserError(f"Key {where}: {error}", error.code, **error.values) from None
     return flat
 
 
 def _parse_values(
-    text: str, axes: Sequence[Sequence[str]], rows: Sequence[str], place: str
+    text: str, axes: Sequence[Sequence[str]], rows: Sequence[str], where: str
 ) -> tuple[frozenset[Value], str | None]:
     """The values and the row that ``MNIST M=10 FedUL`` names, in the order of the axes."""
-    known = [*axes, rows]
-    found = list(_readings(text, known))
-    if not found:
-        values = "; ".join(", ".join(values) for values in known)
+    names = [*axes, rows]
+    readings = list(_readings(text, names))
+    if not readings:
+        values = "; ".join(", ".join(values) for values in names)
         raise UserError(
-            f"Key {place} names no values of the matrix and no row: {values}.", "unknown-name"
+            f"Key {where} names no values of the matrix and no row: {values}.", "unknown-name"
         )
-    if len(found) > 1:
+    if len(readings) > 1:
         raise UserError(
-            f"Key {place} can be read in {len(found)} ways: rename a value.", "table-file-wrong"
+            f"Key {where} can be read in {len(readings)} ways: rename a value.", "table-file-wrong"
         )
-    row = next((name for number, name in found[0] if number == len(axes)), None)
-    return frozenset(value for value in found[0] if value[0] < len(axes)), row
+    row = next((name for number, name in readings[0] if number == len(axes)), None)
+    return frozenset(value for value in readings[0] if value[0] < len(axes)), row
 
 
 def _readings(
@@ -269,13 +273,13 @@ def _refuse_ineffective(
     """Refuse a setting that every column would have without its override, too."""
 
     def effect(
-        known: Sequence[Override], values: frozenset[Value], size: Size, row: str | None
+        others: Sequence[Override], values: frozenset[Value], size: Size, row: str | None
     ) -> Any:
-        shared = _shared(known, values, size, rows)
+        shared = _shared(others, values, size, rows)
         if row is None:
             return shared
-        own = {**rows[row], **_merged(known, values, size, row)}
-        return {**shared, **own} if row in shared[ONLY] else None
+        settings = {**rows[row], **_merged(others, values, size, row)}
+        return {**shared, **settings} if row in shared[ONLY] else None
 
     for position, one in enumerate(overrides):
         for key in one.settings:
@@ -379,19 +383,19 @@ class Table:
 
         ``{KEY}`` in ``start-from`` is replaced by the number that the setting KEY has.
         """
-        found = dict(self.columns[column].settings[size])
-        if START_FROM in found:
-            found[START_FROM] = _VALUE.sub(
-                lambda match: _number(found, match[1]), str(found[START_FROM])
+        settings = dict(self.columns[column].settings[size])
+        if START_FROM in settings:
+            settings[START_FROM] = _VALUE.sub(
+                lambda match: _number(settings, match[1]), str(settings[START_FROM])
             )
-        return found
+        return settings
 
     def start_of(self, size: Size) -> dict[str, Scalar]:
         """Own settings of the runs whose models the columns start from."""
-        own = flat_settings("start", self.settings.start)
+        settings = flat_settings("start", self.settings.start)
         if size == "quick":
-            own |= flat_settings("quick.start", part(self.settings.quick, "quick.start"))
-        return own
+            settings |= flat_settings("quick.start", part(self.settings.quick, "quick.start"))
+        return settings
 
     def num_clients(self, column: str, size: Size) -> int:
         """Number of clients of a column."""
@@ -411,13 +415,13 @@ def table_names(experiments: Path) -> list[str]:
         If there is no table.
     """
     files = sorted(experiments.rglob("*.toml"))
-    found = [file for file in files if _is_table(read_toml(file))]
-    if not found:
+    tables = [file for file in files if _is_table(read_toml(file))]
+    if not tables:
         raise UserError(
             f"{experiments} holds no tables: name their folder with --experiments.",
             "folder-missing",
         )
-    return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in found)
+    return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in tables)
 
 
 def _number(settings: Overrides, key: str) -> str:
@@ -449,10 +453,10 @@ def read_table(experiments: Path, name: str) -> Table:
     file = table_file(experiments, name)
     content = read_toml(file) if file.is_file() else {}
     if not _is_table(content):
-        known = table_names(experiments)
-        hint = nearest(name, known) or "."
+        names = table_names(experiments)
+        hint = nearest(name, names) or "."
         raise UserError(
-            f"Unknown table {name!r}; there are {', '.join(known)}{hint}", "unknown-name"
+            f"Unknown table {name!r}; there are {', '.join(names)}{hint}", "unknown-name"
         )
     try:
         settings = TableSettings.parse(content)
@@ -482,54 +486,56 @@ def _columns(file: Path, settings: TableSettings) -> dict[str, Column]:
     if isinstance(settings.rows, str):
         rows: Mapping[str, Overrides] = read_runs(file.parent / settings.rows)
     else:
-        rows = {row: flat_settings(f"rows.{row!r}", own) for row, own in settings.rows.items()}
+        rows = {
+            row: flat_settings(f"rows.{row!r}", content) for row, content in settings.rows.items()
+        }
     return expand(settings.model_dump(by_alias=True), rows)
 
 
 def _measured(settings: TableSettings) -> dict[str, Column]:
     """The columns and rows that the paper has figures for."""
-    found: dict[str, dict[str, Overrides]] = {}
+    measured: dict[str, dict[str, Overrides]] = {}
     for columns in settings.paper.values():
         for column, figures in columns.items():
-            found.setdefault(column, {}).update({row: {} for row in figures})
+            measured.setdefault(column, {}).update({row: {} for row in figures})
     return {
         column: Column({}, dict.fromkeys(SIZES, rows), dict.fromkeys(SIZES, 0))
-        for column, rows in found.items()
+        for column, rows in measured.items()
     }
 
 
-def pick(wanted: str | None, known: Sequence[str], noun: str) -> list[str]:
-    """Names of a list such as ``FedUL,FedPL`` in the order of ``known``; None: all names.
+def pick(wanted: str | None, available: Sequence[str], noun: str) -> list[str]:
+    """Names of a list such as ``FedUL,FedPL`` in the order of ``available``; None: all names.
 
     Raises
     ------
     UserError
-        Naming the ``noun``, such as a row, that is not ``known``.
+        Naming the ``noun``, such as a row, that is not ``available``.
     """
     if wanted is None:
-        return list(known)
+        return list(available)
     names = [part.strip() for part in wanted.split(",") if part.strip()]
     for name in names or [wanted]:
-        if name not in known:
-            hint = nearest(name, known) or "."
+        if name not in available:
+            hint = nearest(name, available) or "."
             raise UserError(
-                f"Unknown {noun} {name!r}; there are {', '.join(known)}{hint}", "unknown-name"
+                f"Unknown {noun} {name!r}; there are {', '.join(available)}{hint}", "unknown-name"
             )
-    return [name for name in known if name in names]
+    return [name for name in available if name in names]
 
 
 def _check_start(table: Table) -> None:
-    own = f"runs/{table.name}/"
-    given = table.settings.start
+    prefix = f"runs/{table.name}/"
+    settings = table.settings.start
     for size in SIZES if not table.settings.benchmark else ():
         columns = [table.settings_of(label, size) for label in table.columns]
-        started = [one for one in columns if str(one.get(START_FROM, "")).startswith(own)]
-        if not started and (given or part(table.settings.quick, "quick.start")):
+        started = [one for one in columns if str(one.get(START_FROM, "")).startswith(prefix)]
+        if not started and (settings or part(table.settings.quick, "quick.start")):
             raise UserError(
-                f"Key start has no effect: no column has a start-from below {own}.",
+                f"Key start has no effect: no column has a start-from below {prefix}.",
                 "key-without-effect",
             )
-        if started and not given:
+        if started and not settings:
             raise UserError(
                 "Key start is missing: columns start from a run of this table.", "table-file-wrong"
             )
@@ -569,17 +575,17 @@ def _check(table: Table) -> None:
             raise UserError(
                 f"Columns {other!r} and {label!r} would share a directory.", "name-twice"
             )
-    if found := next((row for row in table.rows() if "," in row), None):
+    if comma := next((row for row in table.rows() if "," in row), None):
         raise UserError(
-            f"Row {found!r}: a comma separates rows on the command line.", "table-file-wrong"
+            f"Row {comma!r}: a comma separates rows on the command line.", "table-file-wrong"
         )
     for metric, columns in settings.paper.items():
         if metric not in settings.measures:
             raise UserError(f"Key paper.{metric}: measures does not have it.", "unknown-name")
         for label, figures in columns.items():
-            place = f"Key paper.{metric}.{label!r}"
+            where = f"Key paper.{metric}.{label!r}"
             if label not in table.columns:
-                raise UserError(f"{place}: there is no such column.", "unknown-name")
+                raise UserError(f"{where}: there is no such column.", "unknown-name")
             rows = table.rows_of(label, "full")
             if unknown := next((row for row in figures if row not in rows), None):
-                raise UserError(f"{place}.{unknown}: there is no such row.", "unknown-name")
+                raise UserError(f"{where}.{unknown}: there is no such row.", "unknown-name")

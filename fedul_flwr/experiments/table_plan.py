@@ -39,9 +39,9 @@ class Device:
 
     def overrides(self, settings: Overrides) -> dict[str, Scalar]:
         """Settings of a table with this device and its local copy of the data set."""
-        found = {**settings, "device": self.name}
-        local = self.datasets.get(str(found.get("dataset")))
-        return found if local is None else found | {"dataset": str(local)}
+        overrides = {**settings, "device": self.name}
+        local = self.datasets.get(str(overrides.get("dataset")))
+        return overrides if local is None else overrides | {"dataset": str(local)}
 
 
 def plan_column(
@@ -79,9 +79,9 @@ def plan_column(
     source = str(shared.get(START_FROM, ""))
     if not is_run(source):
         return plan
-    given = start_settings(source, table.experiments)
+    settings = start_settings(source, table.experiments)
     output = RUNS / START / Path(source).relative_to("runs")
-    start = _plan({START: {}}, given, seeds, plan.num_clients, output, device)
+    start = _plan({START: {}}, settings, seeds, plan.num_clients, output, device)
     first = {trial.seed: trial for trial in start.trials}
     return replace(
         plan, start=start, trials=tuple(_starting(one, first[one.seed]) for one in plan.trials)
@@ -112,11 +112,11 @@ def plan_columns(
         for column in columns
         if tuned is None or tuned[column]
     ]
-    known = sorted({str(trial.settings["dataset"]) for plan in plans for trial in plan.trials})
+    datasets = sorted({str(trial.settings["dataset"]) for plan in plans for trial in plan.trials})
     for name in device.datasets:
-        if name not in known:
+        if name not in datasets:
             raise UserError(
-                f"--dataset {name}: the runs use {', '.join(known)}.",
+                f"--dataset {name}: the runs use {', '.join(datasets)}.",
                 "unknown-name",
                 option="--dataset",
             )
@@ -134,7 +134,7 @@ def _plan(
 ) -> Plan:
     """Plan runs on this device; the settings of the trials keep the experiment's names of paths."""
     plan = make_plan(rows, device.overrides(shared), seeds, clients, output, column)
-    names = {row: {**default_flat(), **shared, **own} for row, own in rows.items()}
+    names = {row: {**default_flat(), **shared, **of_row} for row, of_row in rows.items()}
     trials = [
         replace(
             trial,

@@ -10,14 +10,14 @@ from tempfile import TemporaryDirectory
 
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.data.run_files.run_lock import refuse_held
+from fedul_flwr.data.run_files.run_lock import require_unlocked
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
 from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
 from fedul_flwr.experiments.trial import (
+    Log,
     Save,
-    Say,
     Trial,
     TrialResult,
     identity,
@@ -49,17 +49,17 @@ class Reproduction:
     file: ResultFile
     device: Device
     run: Callable[[RunConfig, int, str], None]
-    say: Say
+    say: Log
 
     def missing(self, plan: Plan, rows: Sequence[str]) -> list[Trial]:
         """Trials of ``rows`` without a stored result of the same settings."""
-        known = self.file.read()
+        stored = self.file.read()
         return [
             trial
             for trial in plan.trials
             if trial.row in rows
             and (
-                (result := known.get(trial.key)) is None
+                (result := stored.get(trial.key)) is None
                 or edited(result)
                 or differences(result["settings"], trial.settings)
                 or any(changed_content(result.get("content", {}), trial.content))
@@ -135,18 +135,18 @@ class Reproduction:
         """Run trials, and return those that finished."""
         for trial in trials:
             self._prepare(trial)
-        found = run_trials(
+        results = run_trials(
             trials, lambda config, title: self.run(config, plan.num_clients, title), self.say, save
         )
-        return [result for result in found if result.status == "finished"]
+        return [result for result in results if result.status == "finished"]
 
-    def _store(self, found: Sequence[TrialResult]) -> None:
-        if finished := [result for result in found if result.status == "finished"]:
+    def _store(self, results: Sequence[TrialResult]) -> None:
+        if finished := [result for result in results if result.status == "finished"]:
             self.file.add(finished, self.device.datasets)
 
     def _prepare(self, trial: Trial) -> None:
         """Empty the directory if it has other settings; let a run that resumes use this device."""
-        refuse_held(trial.directory)
+        require_unlocked(trial.directory)
         if prepare_directory(trial.directory, SETTINGS, identity(trial)):
             text = "an earlier run had other settings or files; it starts again."
             self.say(f"{trial.title}: {text}")

@@ -69,12 +69,14 @@ class TableResults:
     @classmethod
     def read(cls, table: Table, folder: Path) -> TableResults:
         """Read and check the results of a table."""
-        found: dict[bool, dict[Size, Results]] = {False: {}, True: {}}
-        for tuned, size in product(found, SIZES):
+        by_choice: dict[bool, dict[Size, Results]] = {False: {}, True: {}}
+        for tuned, size in product(by_choice, SIZES):
             file = ResultFile(folder, table.name, size, tuned)
-            results = found[tuned][size] = file.read()
+            results = by_choice[tuned][size] = file.read()
             check_results(table, file, results)
-        return cls(table, folder, found[False], {s: of for s, of in found[True].items() if of})
+        return cls(
+            table, folder, by_choice[False], {s: of for s, of in by_choice[True].items() if of}
+        )
 
     def has_run(self) -> bool:
         """Whether there is any result."""
@@ -83,17 +85,17 @@ class TableResults:
     def plotted(self) -> _Plotted | None:
         """The runs for the plot: tuned ones first, then full before quick; None without any."""
         column = self.table.settings.picture
-        for searched, found in ((True, self.tuned), (False, self.results)):
+        for searched, results in ((True, self.tuned), (False, self.results)):
             for size in SIZES:
-                if column and mean_curves(self.table, column, found.get(size, {})):
-                    return size, searched, found[size]
+                if column and mean_curves(self.table, column, results.get(size, {})):
+                    return size, searched, results[size]
         return None
 
     def plot_file(self) -> Path:
         """File of the plot, relative to the page."""
         return Path("pictures", f"{self.table.name.replace('/', '-')}.svg")
 
-    def draw(self, place: Path) -> None:
+    def draw(self, folder: Path) -> None:
         """Write the plot, if there is one, below the folder of the page."""
         plotted = self.plotted()
         if plotted is None:
@@ -104,7 +106,7 @@ class TableResults:
         size, tuned, results = plotted
         column = self.table.settings.picture
         figure = column_figure(self.table, column, size, results, tuned=tuned)
-        target = place / self.plot_file()
+        target = folder / self.plot_file()
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, draw_svg(figure))
 
@@ -119,8 +121,8 @@ class TableResults:
             if self.plotted():
                 head += ["", f"![{settings.title}]({self.plot_file()})"]
             searches = [line for size in self.tuned for line in self._searches(size)]
-            found = result_lines(table, shown, list(self.tuned))
-            return "\n".join([*head, "", *found, *not_run_lines(table, shown), *searches, ""])
+            table_lines = result_lines(table, shown, list(self.tuned))
+            return "\n".join([*head, "", *table_lines, *not_run_lines(table, shown), *searches, ""])
         if settings.benchmark:
             head.append(f"A benchmark measures it: `{settings.benchmark}`.")
         else:
@@ -137,7 +139,7 @@ class TableResults:
             f"test set, on seeds that it never saw. `{file.as_posix()}` has all trials."
         )
         yield ""
-        found = []
+        lines = []
         tried: dict[str, list[str]] = {}
         for (row, column), search in read_searches(file).items():
             tried.setdefault(_tried(search), []).append(f"{column}, {row}")
@@ -146,9 +148,9 @@ class TableResults:
             settings = ", ".join(f"{key} = {value}" for key, value in chosen["settings"].items())
             texts = [column, row, f"{_CRITERIA[search['criterion']]}: {value}"]
             texts += [trial_counts(search), settings or "the row's own"]
-            found.append(map(markdown_text, texts))
+            lines.append(map(markdown_text, texts))
         yield from markdown_table(
-            ["column", "row", "chosen by", "trials", "chosen settings"], found
+            ["column", "row", "chosen by", "trials", "chosen settings"], lines
         )
         yield ""
         for text, rows in tried.items():
@@ -170,7 +172,7 @@ def _tried(search: Mapping[str, Any]) -> str:
 def markdown(tables: Sequence[TableResults]) -> str:
     """All tables as Markdown, tables with results first."""
     return "\n".join(
-        found.section() for found in sorted(tables, key=lambda found: not found.has_run())
+        table.section() for table in sorted(tables, key=lambda table: not table.has_run())
     )
 
 
@@ -203,8 +205,8 @@ def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
     tables = read_all(experiments, folder)
     page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, f"{before}{BEGIN}\n\n{markdown(tables)}\n{END}{after}")
-    for found in tables:
-        found.draw(page.parent)
+    for table in tables:
+        table.draw(page.parent)
 
 
 def result_lines(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> list[str]:
@@ -213,16 +215,16 @@ def result_lines(table: Table, shown: Sequence[Line], tuned: Sequence[Size]) -> 
     sizes = [size for size in SIZES if any(line.ours[size].count for line in shown)]
     numbers = ["paper", *(text for size in sizes for text in (size, "difference"))]
     numbers += [f"{size}, tuned" for size in tuned]
-    found = []
+    lines = []
     for line in shown:
         if line.has_run:
             texts = [line.column, line.row, *([line.heading] if several else [])]
             texts += [line.text(line.paper), *(text for size in sizes for text in line.texts(size))]
             texts += [line.text(line.tuned.get(size)) for size in tuned]
-            found.append(map(markdown_text, texts))
+            lines.append(map(markdown_text, texts))
     names = ["column", "row", *(["measure"] if several else [])]
     above = [] if several else [f"In {METRICS[table.settings.measures[0]].heading}.", ""]
-    return above + markdown_table([*names, *numbers], found, numbers=len(numbers))
+    return above + markdown_table([*names, *numbers], lines, numbers=len(numbers))
 
 
 def not_run_lines(table: Table, shown: Sequence[Line]) -> list[str]:

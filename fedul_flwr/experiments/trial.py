@@ -12,13 +12,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from fedul_flwr.config.auto_settings import SUITED
+from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.renamed import REMOVED_KEYS, old_keys
 from fedul_flwr.config.run_config import (
     LAST_MODEL,
-    PLACE_SETTINGS,
+    LOCATION_SETTINGS,
     RESOLVED_SETTINGS,
     RunConfig,
     default_flat,
@@ -27,7 +27,7 @@ from fedul_flwr.config.run_config import (
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.run_files.records import Run, number, read_config, read_run
-from fedul_flwr.data.run_files.run_lock import HeldError, refuse_held
+from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
 from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
@@ -101,7 +101,7 @@ def metrics_of(run: Run) -> dict[str, float]:
     summary = run.summary or {}
     _, errors = run.series("test_error")
     _, labeled = run.series("labeled_error")
-    found = {
+    metrics = {
         "test_error": summary.get("test_error"),
         "chosen_round": summary.get("best_round"),
         "last_test_error": summary.get("final_test_error"),
@@ -110,8 +110,8 @@ def metrics_of(run: Run) -> dict[str, float]:
         **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN)},
     }
     for source, score in ((run.labels or {}).get("sources") or {}).items():
-        found[_balanced(source)] = score.get("balanced_accuracy")
-    return {key: value for key, given in found.items() if (value := number(given)) is not None}
+        metrics[_balanced(source)] = score.get("balanced_accuracy")
+    return {key: value for key, raw in metrics.items() if (value := number(raw)) is not None}
 
 
 Status = Literal["finished", "failed", "interrupted", "to do"]
@@ -257,8 +257,8 @@ def write_reason(trial: Trial, error: Exception) -> str:
 
 def read_content(trial: Trial) -> Mapping[str, str]:
     """Digests of the user's files with which the trial's directory ran; empty if unknown."""
-    found = read_object(trial.directory / FILE) or {}
-    return {key: str(value) for key, value in found.items()}
+    content = read_object(trial.directory / FILE) or {}
+    return {key: str(value) for key, value in content.items()}
 
 
 def write_content(trial: Trial) -> None:
@@ -293,7 +293,7 @@ def prepare_directory(directory: Path, file: str, identity: str) -> bool:
     mark = directory / file
     outdated = directory.exists() and not (mark.exists() and mark.read_text() == identity)
     if outdated:
-        refuse_held(directory)
+        require_unlocked(directory)
         shutil.rmtree(directory)
     directory.mkdir(parents=True, exist_ok=True)
     write_atomically(mark, identity)
@@ -349,10 +349,10 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
     """Differences between the settings in the directory and the trial's that change a result."""
     saved, _ = read_config(trial.directory)
     for key, then, now in changed_settings(saved, trial.config.to_flat()):
-        if key in PLACE_SETTINGS:
+        if key in LOCATION_SETTINGS:
             continue
         # The run writes what it took.
-        if now == AUTO and key in (*RESOLVED_SETTINGS, *SUITED):
+        if now == AUTO and key in (*RESOLVED_SETTINGS, *AUTO_KEYS):
             continue
         if key == "num-rounds" and not trial.trains:
             continue
@@ -369,14 +369,14 @@ def _changes_on_disk(trial: Trial) -> Iterator[Change]:
 
 Simulate = Callable[[RunConfig, str], None]
 """Runs a configuration under a title, and raises an error if the run fails."""
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 """Prints a line."""
 Save = Callable[[Sequence[TrialResult]], None]
 """Saves the state of all trials."""
 
 
 def run_trials(
-    trials: Sequence[Trial], simulate: Simulate, say: Say, save: Save
+    trials: Sequence[Trial], simulate: Simulate, log: Log, save: Save
 ) -> list[TrialResult]:
     """Run the trials that are not finished, whatever settings the finished ones were run with.
 
@@ -393,7 +393,7 @@ def run_trials(
     results = {trial.key: read_trial(trial) for trial in trials}
     done = {key: result for key, result in results.items() if result.status == "finished"}
     if done:
-        say(f"{len(done)} of {len(trials)} trials are finished already.")
+        log(f"{len(done)} of {len(trials)} trials are finished already.")
     seconds = {key: s for key, result in done.items() if (s := result.metric("seconds_total"))}
     save(list(results.values()))
     todo = [trial for trial in trials if trial.key not in done]
@@ -401,7 +401,7 @@ def run_trials(
         title = f"trial {list(results).index(trial.key) + 1} of {len(results)}: {trial.title}"
         began = time.monotonic()
         try:
-            refuse_held(trial.directory)
+            require_unlocked(trial.directory)
             remove_reason(trial)
             write_content(trial)
             simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
@@ -410,14 +410,14 @@ def run_trials(
             clock = time.monotonic() - began
             seconds[trial.key] = result.metric("seconds_total") or clock
             measured = "test error" if trial.trains else "error of labels"
-            say(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
-        except (KeyboardInterrupt, HeldError):
+            log(f"{trial.title}: {measured} {percent(result.metric('test_error'))}")
+        except (KeyboardInterrupt, DirectoryLockedError):
             results[trial.key] = read_trial(trial)
             save(list(results.values()))
             raise
         except Exception as error:  # the other trials can still run
             results[trial.key] = TrialResult(trial, "failed", reason=write_reason(trial, error))
-            say(f"{trial.title} failed: {results[trial.key].reason}")
+            log(f"{trial.title} failed: {results[trial.key].reason}")
         save(list(results.values()))
     return list(results.values())
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from fedul_flwr.config.base import Scalar, unknown_key
 from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.run_config import (
-    PLACE_SETTINGS,
+    LOCATION_SETTINGS,
     RunConfig,
     default_flat,
     keys_in_use,
@@ -145,7 +145,7 @@ def make_plan(
         Naming the run and the setting that is refused.
     """
     _check_names(rows)
-    owners = {"--run-config": shared} | {f"run {name!r}": own for name, own in rows.items()}
+    owners = {"--run-config": shared} | {f"run {name!r}": of_row for name, of_row in rows.items()}
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(
@@ -182,12 +182,12 @@ def _check_names(runs: Iterable[str]) -> None:
             )
 
 
-def apply(shared: Overrides, own: Overrides) -> dict[str, Scalar]:
+def apply(shared: Overrides, settings: Overrides) -> dict[str, Scalar]:
     """Own settings on top of the shared settings that the method, base and partition use."""
     defaults = default_flat()
-    known = {key: value for key, value in {**shared, **own}.items() if key in defaults}
-    in_use = keys_in_use(known)
-    return {**{key: shared[key] for key in shared if key in in_use}, **own}
+    merged = {key: value for key, value in {**shared, **settings}.items() if key in defaults}
+    in_use = keys_in_use(merged)
+    return {**{key: shared[key] for key in shared if key in in_use}, **settings}
 
 
 def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
@@ -198,9 +198,9 @@ def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict
             raise unknown_key(key, defaults)
     applied = {}
     used: set[str] = set()
-    for name, own in runs.items():
+    for name, settings in runs.items():
         try:
-            applied[name] = apply(shared, own)
+            applied[name] = apply(shared, settings)
         except UserError as error:
             raise _of_run(name, error) from None
         used |= applied[name].keys()
@@ -222,7 +222,7 @@ def _trial(
         config = resolve({**settings, "seed": seed}, Path.cwd())
     except UserError as error:
         raise _of_run(row, error) from None
-    flat = {key: value for key, value in config.to_flat().items() if key not in PLACE_SETTINGS}
+    flat = {key: value for key, value in config.to_flat().items() if key not in LOCATION_SETTINGS}
     config = config.model_copy(update={"output": str(directory)})
     content = user_content(config)
     return Trial(row, seed, directory, config, flat | {CLIENTS: num_clients}, column, content)

@@ -24,9 +24,9 @@ from fedul_flwr.results.figure_style import (
     GRAY,
     MARKERS,
     legend_below,
+    mark_empty,
     new_figure,
     one_line,
-    say_nothing_recorded,
     scale_errors,
     set_title,
     style,
@@ -89,7 +89,7 @@ def _draw_rounds(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xlabel("round")
     axes.set_ylabel("mean test error (%)")
     if not shown:
-        say_nothing_recorded(axes)
+        mark_empty(axes)
         return
     for position, (rounds, values) in enumerate(curves):
         if not rounds:
@@ -141,7 +141,7 @@ def _draw_ends(axes: Axes, rows: Sequence[Row]) -> None:
         axes.set_xlabel("test error in the best round of each seed (%)")
     axes.set_ylim(len(rows) - 0.4, -0.6)  # the first run on top, as in the table
     if not values:
-        say_nothing_recorded(axes)
+        mark_empty(axes)
         return
     scale_errors(axes, "x", values)
     names = [one_line(row.name, _NAME_LENGTH) for row in rows]
@@ -172,7 +172,9 @@ def column_figure(
     scale_errors(axes, "y", [error for _, errors in curves.values() for error in errors])
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.margins(x=0.02)
-    labels = {row: _in_words(row, own) for row, own in table.rows_of(column, size).items()}
+    labels = {
+        row: _in_words(row, settings) for row, settings in table.rows_of(column, size).items()
+    }
     ends = {row: errors[-1] for row, (_, errors) in curves.items()}
     _label_ends(figure, axes, ends, colors, labels)
     set_title(figure, table.settings.title, column)
@@ -185,11 +187,11 @@ def column_figure(
     return figure
 
 
-def _in_words(row: str, own: Overrides) -> str:
+def _in_words(row: str, settings: Overrides) -> str:
     """A row's name; for training with labels, which of them there are."""
-    if own.get("method") != "supervised":
+    if settings.get("method") != "supervised":
         return row
-    fraction = float(own.get("supervised.label-fraction", 1.0))
+    fraction = float(settings.get("supervised.label-fraction", 1.0))
     return "all labels" if fraction == 1 else f"{100 * fraction:g} % of labels"
 
 
@@ -219,7 +221,9 @@ def _label_ends(
 
 def _spread(heights: NDArray[np.float64]) -> list[float]:
     """Move falling ``heights`` apart by the minimum distance, from the lowest upwards."""
-    placed: list[float] = []
+    positions: list[float] = []
     for height in heights[::-1]:
-        placed.append(max(height, placed[-1] + _LABEL_DISTANCE) if placed else max(height, 0.0))
-    return placed[::-1]
+        positions.append(
+            max(height, positions[-1] + _LABEL_DISTANCE) if positions else max(height, 0.0)
+        )
+    return positions[::-1]

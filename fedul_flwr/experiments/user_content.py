@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fedul_flwr.config.methods import METHODS, find_method
-from fedul_flwr.config.run_config import PLACE_SETTINGS, RunConfig
+from fedul_flwr.config.run_config import LOCATION_SETTINGS, RunConfig
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.data.cache import cache_key
 
@@ -36,22 +36,22 @@ def user_content(config: RunConfig) -> dict[str, str]:
     counts with the user's own modules that it imports. Names of data sets, models and modules that
     are installed do not count, nor does what does not exist.
     """
-    found: dict[str, str] = {}
+    content: dict[str, str] = {}
     flat = config.to_flat()
     for key, value in flat.items():
-        if key in PLACE_SETTINGS or not isinstance(value, str) or not value:
+        if key in LOCATION_SETTINGS or not isinstance(value, str) or not value:
             continue
         modules = _modules(key, value)
         path = Path(value)
         if modules:
-            files = sorted(set(_own_files(modules)))
+            files = sorted(set(_user_files(modules)))
         elif path.is_absolute() and path.exists():
             files = sorted(_files(path, _MODELS if key == START else "*"))
         else:
             continue
         if files:
-            found[key] = _digest(files, path if path.is_dir() else None)
-    return found
+            content[key] = _digest(files, path if path.is_dir() else None)
+    return content
 
 
 def changed_content(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
@@ -99,7 +99,7 @@ def _modules(key: str, value: str) -> list[str]:
     return [name for name in dict.fromkeys(modules) if name.partition(".")[0] != _OURS]
 
 
-def _own_files(modules: Iterable[str]) -> Iterator[Path]:
+def _user_files(modules: Iterable[str]) -> Iterator[Path]:
     """Source files of modules that are not installed, and of those that they import."""
     seen: set[str] = set()
     waiting = list(modules)

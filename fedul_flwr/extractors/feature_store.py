@@ -65,8 +65,8 @@ def feature_array(points: Inputs, extractor: Extractor, cache: Path | None = Non
     def build(directory: Path) -> None:
         _write(directory / "inputs.npy", points, extractor)
 
-    place = _finish(build_once(root / "owned" / key, build, private=True))
-    return open_array(place / "inputs.npy")
+    folder = _finish(build_once(root / "owned" / key, build, private=True))
+    return open_array(folder / "inputs.npy")
 
 
 def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
@@ -74,9 +74,9 @@ def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
 
     These lie beside the folder of ``file``, which is new for every attempt, until :func:`_finish`.
     """
-    kept = file.parent.with_suffix(_BATCHES)
-    kept.mkdir(mode=0o700, exist_ok=True)
-    part = kept / file.name
+    part_file = file.parent.with_suffix(_BATCHES)
+    part_file.mkdir(mode=0o700, exist_ok=True)
+    part = part_file / file.name
     with _all_processors():
         done = _complete_rows(part, len(points))
         for block in _blocks(points, done, extractor):
@@ -129,7 +129,7 @@ def _blocks(points: Inputs, done: int, extractor: Extractor) -> Iterator[NDArray
         f"Computing features of {len(points)} points{after} by {extractor.name}, once: "
         "they are kept."
     )
-    began = said = time.monotonic()
+    began = last_log = time.monotonic()
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         shown = progress.add_task("features", total=len(points), completed=done)
         for start in range(done, len(points), BATCH):
@@ -137,12 +137,12 @@ def _blocks(points: Inputs, done: int, extractor: Extractor) -> Iterator[NDArray
             yield block
             progress.advance(shown, len(block))
             now, ready = time.monotonic(), start + len(block)
-            if not console.is_terminal and now - said >= LINE_SECONDS and ready < len(points):
+            if not console.is_terminal and now - last_log >= LINE_SECONDS and ready < len(points):
                 left = (now - began) / (ready - done) * (len(points) - ready)
                 console.print(
                     f"features: {ready} of {len(points)} points, about {left / 60:.1f} min left"
                 )
-                said = now
+                last_log = now
 
 
 @contextmanager

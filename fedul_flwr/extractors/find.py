@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import shown
-from fedul_flwr.config.data_settings import is_own_function, split_side
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.data_settings import is_reference, split_side
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.pretrained import NetworkFeatures, NetworkSource, OpenRun
@@ -62,16 +62,16 @@ def find_extractor(
     UserError
         If its weights or the package that it needs are not here.
     """
-    if is_own_function(name):
+    if is_reference(name):
         return _own(name)
     plain, side = split_side(name)
-    place = choose_device(device)
+    chosen = choose_device(device)
     source = NetworkSource.named(plain, shown(name), open_run)
-    known = source.facts()
-    side = side or known.side
-    dtype = str(dtype_of_size(precision, known.num_weights, place))
-    identity = (plain, known.digest, str(side), dtype)
-    features = NetworkFeatures(lambda: source.found[0], side, place, precision)
+    facts = source.facts()
+    side = side or facts.side
+    dtype = str(dtype_of_size(precision, facts.num_weights, chosen))
+    identity = (plain, facts.digest, str(side), dtype)
+    features = NetworkFeatures(lambda: source.found[0], side, chosen, precision)
     return Extractor(name, identity, features)
 
 
@@ -85,21 +85,21 @@ def _own(name: str) -> Extractor:
     version = sha256(module.read_bytes()).hexdigest() if module.is_file() else ""
 
     def compute(points: Inputs) -> NDArray[np.float32]:
-        with own_code(what):
+        with user_code(what):
             taken = np.asarray(points)
             if taken.dtype.kind == "S":
                 taken = np.char.decode(taken, "utf-8")
-            found = np.asarray(function(taken), dtype=np.float32)
-        if found.ndim != 2 or len(found) != len(points) or not found.shape[1]:
+            features = np.asarray(function(taken), dtype=np.float32)
+        if features.ndim != 2 or len(features) != len(points) or not features.shape[1]:
             raise UserError(
-                f"{what} returned an array of shape {found.shape} for {len(points)} points; "
+                f"{what} returned an array of shape {features.shape} for {len(points)} points; "
                 f"({len(points)}, number of features) is needed.",
                 "own-code-result",
             )
-        if not np.isfinite(found).all():
+        if not np.isfinite(features).all():
             raise UserError(
                 f"{what} returned a value that is not a finite number.", "own-code-result"
             )
-        return found
+        return features
 
     return Extractor(name, (name, version), compute)

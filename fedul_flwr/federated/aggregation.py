@@ -44,11 +44,11 @@ def average_buffers(
     records: Sequence[ArrayRecord],
     weights: NDArray[np.float64],
     names: Iterable[str],
-    kept: ArrayRecord,
+    previous: ArrayRecord,
     *,
     robust: bool = False,
 ) -> dict[str, Array]:
-    """Weighted mean of the arrays ``names``, or their median; integer ones stay as in ``kept``.
+    """Weighted mean of the arrays ``names``, or their median; integer ones stay as in ``previous``.
 
     Integer arrays are counters (batch norm's), for which a mean makes no sense.
 
@@ -69,8 +69,8 @@ def average_buffers(
     share = weights / weights.sum()
     result: dict[str, Array] = {}
     for name in names:
-        if np.issubdtype(np.dtype(kept[name].dtype), np.integer):
-            result[name] = kept[name]
+        if np.issubdtype(np.dtype(previous[name].dtype), np.integer):
+            result[name] = previous[name]
         else:
             layers = np.stack([record[name].numpy() for record in records])
             wide = layers.astype(np.float64)
@@ -185,11 +185,11 @@ def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]
 def strip(reply: Message, weight: float, names: Iterable[str]) -> None:
     """Reduce a reply to the base's form: weights in the model's order, metrics, its own records."""
     sent = cast(ArrayRecord, reply.content[ARRAYS])
-    own = {name: record for name, record in reply.content.items() if name not in OURS}
+    content = {name: record for name, record in reply.content.items() if name not in OURS}
     metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
     metrics[WEIGHT] = weight
     arrays = array_record({name: sent[name] for name in names})
-    reply.content = RecordDict({ARRAYS: arrays, METRICS: metrics, **own})
+    reply.content = RecordDict({ARRAYS: arrays, METRICS: metrics, **content})
 
 
 ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
@@ -199,26 +199,26 @@ SCAFFOLD's variate and the clients in it, and the ledger of differential privacy
 
 def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
     """Moments and momentum of ``base`` as flat named arrays; empty if it has none."""
-    found: dict[str, NDArray[Any]] = {}
+    state: dict[str, NDArray[Any]] = {}
     for attribute in ATTRIBUTES:
         value = getattr(base, attribute, None)
         if isinstance(value, dict):
-            found |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
+            state |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
         elif isinstance(value, list):
-            found |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
-    return found
+            state |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
+    return state
 
 
 def load_base_state(base: Strategy, arrays: Mapping[str, NDArray[Any]]) -> None:
     """Restore the state that :func:`dump_base_state` returned."""
-    found: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for name in sorted(arrays):
         attribute, kind, key = name.split("/", 2)
         if kind == "dict":
-            found.setdefault(attribute, {})[key] = arrays[name]
+            state.setdefault(attribute, {})[key] = arrays[name]
         else:
-            found.setdefault(attribute, []).append(arrays[name])
-    for attribute, value in found.items():
+            state.setdefault(attribute, []).append(arrays[name])
+    for attribute, value in state.items():
         setattr(base, attribute, value)
 
 

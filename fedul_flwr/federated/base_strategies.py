@@ -95,10 +95,10 @@ ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"}
 
 
 @runtime_checkable
-class KnowsClients(Protocol):
+class UsesClientList(Protocol):
     """A base that must know all clients of the run, not only those of a round."""
 
-    def know_clients(self, clients: Sequence[ClientRef]) -> None:
+    def set_clients(self, clients: Sequence[ClientRef]) -> None:
         """Receive the full list of clients; called whenever one was added."""
 
     def check_client(self, client: int, answer: Content) -> None:

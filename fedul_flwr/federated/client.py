@@ -33,14 +33,14 @@ from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.columns import (
     answer_column_sum,
-    forget_column_sum,
+    drop_column_sum,
     plain_moments,
     received_scaling,
 )
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
 from fedul_flwr.learning.schedules import training_stage
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, kept_rounds
+from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 
 if TYPE_CHECKING:
     from torch import nn
@@ -125,14 +125,14 @@ class MethodClient(NumPyClient, Generic[D]):
                 return Content(values=partition)
             case messages.SETUP:
                 self._set_up(dict(content.values))
-                found = {**self._kept_variates(), **self.register()}
+                found = {**self._stored_variates(), **self.register()}
                 return Content(
                     values={**partition, **found, **plain_moments(self.settings, self.data)}
                 )
             case messages.COLUMN_SUM:
                 return answer_column_sum(self.settings, self.node, self.state, self.data, content)
             case messages.COLUMNS:
-                forget_column_sum(self.state)
+                drop_column_sum(self.state)
                 scaling = received_scaling(content, self.setup)
                 self.state.set_values(messages.SETUP, {**self.setup, **scaling})
                 return Content()
@@ -252,17 +252,17 @@ class MethodClient(NumPyClient, Generic[D]):
         received : arrays that it sent beside the model, by name of their record.
         """
         from fedul_flwr.federated.client_training import train_task
-        from fedul_flwr.learning.device import keep_freed_memory, release_freed_memory
+        from fedul_flwr.learning.device import release_freed_memory, retain_freed_memory
         from fedul_flwr.learning.local import dump_arrays, load_arrays
 
-        keep_freed_memory()
+        retain_freed_memory()
         round, model = self.round(config, received), self.model
-        own = (
+        server_scaling = (
             self.state.load(messages.OWN_MODEL, round.number)
             if config.get(messages.OWN_MODEL)
             else {}
         )
-        load_arrays(model, own or arrays)
+        load_arrays(model, server_scaling or arrays)
         arrays.clear()
         task = self.task(round)
         if task.num_examples == 0:  # the unchanged model, with weight 0
@@ -283,10 +283,10 @@ class MethodClient(NumPyClient, Generic[D]):
         stage = training_stage(self.settings, number)
         factor = float(config.get(messages.RATE_FACTOR, 1.0))
         if self.settings.learning_rate_schedule == "client-plateau":
-            from fedul_flwr.federated.client_training import own_rate_factor
+            from fedul_flwr.federated.client_training import client_lr_factor
 
             first = number - stage[0] + 1
-            factor = own_rate_factor(self.settings, self.state, config, number, first)
+            factor = client_lr_factor(self.settings, self.state, config, number, first)
         plan = local_plan(self.settings, float(config.get("proximal-mu", 0.0)), stage, factor)
         plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
         return Round(number, config, plan, received or {})
@@ -294,7 +294,7 @@ class MethodClient(NumPyClient, Generic[D]):
     def _set_up(self, told: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
         known = self.state.values(messages.SETUP)
-        forget_column_sum(self.state)  # a client that starts again leaves a sum under way
+        drop_column_sum(self.state)  # a client that starts again leaves a sum under way
         if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
             told[messages.FORGETFUL] = True
         # The server has resolved settings that depend on the data, such as `standardize`.
@@ -306,11 +306,11 @@ class MethodClient(NumPyClient, Generic[D]):
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(told, self.node))
 
-    def _kept_variates(self) -> dict[str, Value]:
+    def _stored_variates(self) -> dict[str, Value]:
         """With SCAFFOLD: the rounds whose variates this client has."""
         if self.settings.base != "scaffold":
             return {}
-        return {KEPT_ROUNDS: kept_rounds(self.state.load(CONTROL, sys.maxsize))}
+        return {VARIATE_ROUNDS: variate_rounds(self.state.load(CONTROL, sys.maxsize))}
 
 
 def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:

@@ -15,7 +15,7 @@ from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.content import Value
-from fedul_flwr.data.label_split import open_partly_labeled_points, who_has_labels
+from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.set_check import SetCheck, check_sets
 from fedul_flwr.data.set_split import open_unlabeled_sets
@@ -97,9 +97,9 @@ class ClientData:
         """Rules for the client's tables of features."""
         described = self.setup.get("columns")
         columns = parse_columns(described) if described else None
-        known = self.settings
+        options = self.settings
         return TableOptions(
-            known.missing, known.label_column, columns, known.text_column, known.image_bits
+            options.missing, options.label_column, columns, options.text_column, options.image_bits
         )
 
     def standardized(self, inputs: Inputs, points: Ints) -> Inputs:
@@ -109,8 +109,8 @@ class ClientData:
             return inputs
         columns = None if self.settings.features else self.table.columns
         if kind == "owner":
-            own = scaling_by(moments(inputs, points), columns)
-            return ScaledInputs(inputs, lambda: own)
+            scaling = scaling_by(moments(inputs, points), columns)
+            return ScaledInputs(inputs, lambda: scaling)
         if kind == "constants":
             constants = constant_scaling(columns)
             return ScaledInputs(inputs, lambda: constants)
@@ -155,7 +155,7 @@ class ClientData:
         from fedul_flwr.data.local_data import load_partly_labeled
 
         self.node.expect_format(self.settings.method, POINT_FORMATS)
-        found = load_partly_labeled(
+        points = load_partly_labeled(
             folder,
             self.class_names,
             self.input_shape,
@@ -163,7 +163,7 @@ class ClientData:
             known_labels=self.node.known_labels,
             table=self.table,
         )
-        return replace(found, inputs=self.featured(found.inputs))
+        return replace(points, inputs=self.featured(points.inputs))
 
     def featured(self, points: Inputs) -> Inputs:
         """The features of own points, computed once, if the run has some; else the points."""
@@ -188,8 +188,8 @@ class UnlabeledSetData(ClientData):
     @cached_property
     def sets(self) -> UnlabeledSets:
         """The sets."""
-        found = self._open_sets()
-        return replace(found, inputs=self.standardized(found.inputs, found.points))
+        sets = self._open_sets()
+        return replace(sets, inputs=self.standardized(sets.inputs, sets.points))
 
     def _open_sets(self) -> UnlabeledSets:
         folder = self.folder
@@ -198,10 +198,10 @@ class UnlabeledSetData(ClientData):
         self.node.expect_format(self.settings.method, SET_FORMATS)
         from fedul_flwr.data.local_data import load_unlabeled_sets
 
-        found = load_unlabeled_sets(
+        sets = load_unlabeled_sets(
             folder, self.class_names, self.num_classes, self.input_shape, table=self.table
         )
-        return replace(found, inputs=self.featured(found.inputs))
+        return replace(sets, inputs=self.featured(sets.inputs))
 
     @property
     def own_rows(self) -> tuple[Inputs, Ints]:
@@ -242,16 +242,16 @@ class UnlabeledSetData(ClientData):
 
     def register(self) -> dict[str, Value]:
         """The result of the check; priors only with ``fedul.share-priors``."""
-        found = self.set_check
+        check = self.set_check
         # Of simulated sets the server says the same.
-        reason = found.reason if self.folder is not None else ""
-        for line in filter(None, (*self.sets.notes, reason, *found.warnings)):
+        reason = check.reason if self.folder is not None else ""
+        for line in filter(None, (*self.sets.notes, reason, *check.warnings)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
-            "reason": found.told,
-            "num-sets": found.num_sets,
-            "num-points": found.num_points,
-            "condition-number": found.condition_number,
+            "reason": check.told,
+            "num-sets": check.num_sets,
+            "num-points": check.num_points,
+            "condition-number": check.condition_number,
         }
         if self.settings[AdmissionSettings].share_priors:
             values["priors"] = self.sets.priors.ravel().tolist()
@@ -260,22 +260,22 @@ class UnlabeledSetData(ClientData):
 
     def describe(self) -> Iterator[str]:
         """Sets, rank and condition number of their priors, and warnings."""
-        sets, found = self.sets, self.set_check
-        yield f"{found.num_points} points in {found.num_sets} sets, {self.num_classes} classes"
+        sets, check = self.sets, self.set_check
+        yield f"{check.num_points} points in {check.num_sets} sets, {self.num_classes} classes"
         for name, size in zip(sets.names, sets.set_sizes, strict=True):
             yield f"set {name}: {size} points"
-        if found.rank:
-            condition = found.condition_number
-            yield f"class priors: rank {found.rank}, condition number {condition:.3g}"
+        if check.rank:
+            condition = check.condition_number
+            yield f"class priors: rank {check.rank}, condition number {condition:.3g}"
         yield from sets.notes
-        yield from (f"warning: {warning}" for warning in found.warnings)
+        yield from (f"warning: {warning}" for warning in check.warnings)
 
     def check(self) -> None:
         """Raise an error if the check of the sets refuses them."""
-        found = self.set_check
-        if not found.accepted:
-            text = f"Client {self.node.partition_id} cannot take part: {found.reason}."
-            raise OwnDataError(text, found.code)
+        check = self.set_check
+        if not check.accepted:
+            text = f"Client {self.node.partition_id} cannot take part: {check.reason}."
+            raise OwnDataError(text, check.code)
 
 
 class AnySetsData(UnlabeledSetData):
@@ -295,11 +295,11 @@ class PartlyLabeledData(ClientData):
         """The points; without labels if only the server has some (``scenario.labels-at``)."""
         folder = self.folder
         if folder is None:
-            found = open_partly_labeled_points(self.setup, self.node.partition_id)
+            points = open_partly_labeled_points(self.setup, self.node.partition_id)
         else:
-            found = self.load_points(folder)
-        found = replace(found, inputs=self.standardized(found.inputs, found.points))
-        return found.without_labels() if who_has_labels(self.settings) == "server" else found
+            points = self.load_points(folder)
+        points = replace(points, inputs=self.standardized(points.inputs, points.points))
+        return points.without_labels() if label_scenario(self.settings) == "server" else points
 
     @cached_property
     def _aside(self) -> Ints:

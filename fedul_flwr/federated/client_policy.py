@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     FedULSettings,
-    LabelPlaceSettings,
+    LabelSourceSettings,
     StageSettings,
     fewer_sets,
 )
@@ -25,7 +25,7 @@ from fedul_flwr.data.set_check import (
     stacked_rank,
 )
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import called, own_words
+from fedul_flwr.federated.client_text import client_label, quote_client_text
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 
 LABELED_SHARE = 0.6
@@ -83,7 +83,7 @@ class SetAdmission(ClientPolicy):
                 "the result of the check of its sets is missing", "message-incomplete"
             )
         report.condition_number = condition if np.isfinite(condition) else None
-        report.reason = own_words(reason) if reason else ""
+        report.reason = quote_client_text(reason) if reason else ""
         if self.options.share_priors:
             report.priors = self._priors(answer).tolist()
             report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
@@ -92,7 +92,8 @@ class SetAdmission(ClientPolicy):
                     "the sizes of its sets are not those of its points", "message-contradicts"
                 )
         if report.reason:
-            text = f"{called('Client', report.id, report.name)} cannot take part: {report.reason}."
+            label = client_label("Client", report.id, report.name)
+            text = f"{label} cannot take part: {report.reason}."
             if self.settings.on_client_failure == "stop":
                 raise UserError(f"{text} {self._way_out(answer)}", "client-refused")
             log(WARNING, text)
@@ -129,16 +130,16 @@ class SetAdmission(ClientPolicy):
             log(WARNING if few else INFO, text + more * few)
             return
         priors = [self._priors(answer) for answer in answers.values()]
-        rank = stacked_rank([own.T @ own for own in priors])
+        rank = stacked_rank([prior_matrix.T @ prior_matrix for prior_matrix in priors])
         if rank < self.num_classes:
             raise UserError(
                 f"The class priors of all clients together have rank {rank}, below "
                 f"{self.num_classes} classes: no method can tell the classes apart.",
                 "priors-rank",
             )
-        if few and (found := identifiable_directions(priors)) < self.num_classes - 1:
+        if few and (directions := identifiable_directions(priors)) < self.num_classes - 1:
             raise UserError(
-                f"The sets of all clients together determine {found} of the "
+                f"The sets of all clients together determine {directions} of the "
                 f"{self.num_classes - 1} ratios between the classes' posteriors: with "
                 "fedul.fewer-sets a client of M sets determines at most M - 1 of them.",
                 "priors-rank",
@@ -180,9 +181,9 @@ class LabeledClients(ClientPolicy):
         UserError
             If nobody has, nor the server.
         """
-        having = {part for part, told in answers.items() if number(told, "num-labeled") > 0}
-        place = self.settings[LabelPlaceSettings].labels_at
-        if not having and place == "clients":
+        having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
+        side = self.settings[LabelSourceSettings].labels_at
+        if not having and side == "clients":
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
             raise UserError(
@@ -193,7 +194,7 @@ class LabeledClients(ClientPolicy):
         self.unlabeled = [client for client in clients if client.partition_id not in having]
 
 
-class GivenLabelClients(LabeledClients):
+class AssignedLabelClients(LabeledClients):
     """Samples from the clients that have labels alone."""
 
     def sample(self, round_number: int) -> list[ClientRef]:

@@ -11,7 +11,7 @@ import re
 
 from flwr.app import Error, Message
 
-LONGEST = 300
+MAX_CHARS = 300
 """Most characters of a text from a client; the rest is cut off."""
 
 _SENDER = re.compile(r"\s*(?:(?:client|node)\s*#?\d+\s*(?:\([^)]*\)\s*)?:\s*)+", re.IGNORECASE)
@@ -24,7 +24,7 @@ class UnreadableReplyError(Error):
     """The server's own error about a reply that it could not read; its text is no client's."""
 
 
-def printable(text: str, longest: int = LONGEST) -> str:
+def printable(text: str, longest: int = MAX_CHARS) -> str:
     """``text`` on one line: control characters escaped, and cut after ``longest`` characters."""
     # Cut first: a text of a gigabyte is not escaped whole.
     shown = "".join(
@@ -34,9 +34,9 @@ def printable(text: str, longest: int = LONGEST) -> str:
     return shown if len(shown) <= longest else f"{shown[: longest - 1]}…"
 
 
-def own_words(text: str) -> str:
+def quote_client_text(text: str) -> str:
     """A client's words as a quote, without a sender's name at their beginning."""
-    text = text[: 10 * LONGEST]
+    text = text[: 10 * MAX_CHARS]
     sender = _SENDER.match(text)
     bare = (text[sender.end() :] if sender else text).strip().removesuffix(".")
     return f'it says "{printable(bare).replace(chr(34), chr(39))}"'
@@ -51,18 +51,18 @@ def failure_reason(reply: Message, node: int) -> str:
     text = (lines[-1] if lines else "unknown error").replace(_FLOWER, "").removesuffix("'>")
     if isinstance(reply.error, UnreadableReplyError) or reply.metadata.src_node_id != node:
         return printable(text)
-    return own_words(text)
+    return quote_client_text(text)
 
 
-def called(kind: str, number: int, name: str = "") -> str:
+def client_label(kind: str, number: int, name: str = "") -> str:
     """``Client 3``, or ``Client 3 (st-mary)`` for an owner with a name."""
     return f"{kind} {number} ({printable(name, 64)})" if name else f"{kind} {number}"
 
 
-def about(who: str, reason: str) -> str:
-    """A sentence about ``who``; a reason that begins with its number is not told twice."""
-    number = who.partition(" (")[0]
+def prefix_sender(sender: str, reason: str) -> str:
+    """A sentence about ``sender``; a reason that begins with its number is not told twice."""
+    number = sender.partition(" (")[0]
     for end in (":", " "):
         if reason.startswith(number + end):
-            return who + reason[len(number) :]
-    return f"{who}: {reason}"
+            return sender + reason[len(number) :]
+    return f"{sender}: {reason}"

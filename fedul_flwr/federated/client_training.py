@@ -59,7 +59,7 @@ def train_task(
     records: Records = {}
     if CONTROL in round.received:
         result, records = _corrected(model, task, round, state, rng)
-    elif task.keeps_momentum:
+    elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
         batches, objective = task.batches, task.objective
         result = train_local(model, batches, objective, round.plan, rng, velocity=velocity)
@@ -82,7 +82,7 @@ def _corrected(
     rng: np.random.Generator,
 ) -> tuple[LocalResult, Records]:
     used = int(round.config[USED_ROUND])
-    own = confirmed(state.load(CONTROL, round.number), used)
+    variate = confirmed(state.load(CONTROL, round.number), used)
     result, renewed, change = train_with_variates(
         model,
         task.batches,
@@ -90,21 +90,21 @@ def _corrected(
         round.plan,
         rng,
         server=round.received[CONTROL],
-        own=own,
+        variate=variate,
         option=str(round.config["scaffold-option"]),
     )
-    state.save(CONTROL, round.number, proposal(own, used, renewed, round.number))
+    state.save(CONTROL, round.number, proposal(variate, used, renewed, round.number))
     return result, {CONTROL: change}
 
 
-COUNTED = "validation-losses"
+LOSS_HISTORY = "validation-losses"
 """Name under which a client stores the losses that it has counted, and their rounds."""
 
 
-def own_rate_factor(
+def client_lr_factor(
     settings: RunConfig,
     state: ClientState,
-    told: Mapping[str, Any],
+    setup: Mapping[str, Any],
     server_round: int,
     stage_start: int,
 ) -> float:
@@ -121,13 +121,13 @@ def own_rate_factor(
     server_round : the current round, from 1.
     stage_start : first round whose loss counts; each training stage starts a new count.
     """
-    kept = state.load(COUNTED, server_round)
-    rounds = kept.get("rounds", np.zeros(0, np.int64))
-    losses = kept.get("losses", np.zeros(0))
-    if kept and VALIDATED_ROUND in told and told[VALIDATED_ROUND] not in rounds:
-        rounds = np.append(rounds, np.int64(told[VALIDATED_ROUND]))
-        losses = np.append(losses, told[VALIDATION_LOSS])
-    state.save(COUNTED, server_round, {"rounds": rounds, "losses": losses})
+    history = state.load(LOSS_HISTORY, server_round)
+    rounds = history.get("rounds", np.zeros(0, np.int64))
+    losses = history.get("losses", np.zeros(0))
+    if history and VALIDATED_ROUND in setup and setup[VALIDATED_ROUND] not in rounds:
+        rounds = np.append(rounds, np.int64(setup[VALIDATED_ROUND]))
+        losses = np.append(losses, setup[VALIDATION_LOSS])
+    state.save(LOSS_HISTORY, server_round, {"rounds": rounds, "losses": losses})
     counted = losses[rounds >= stage_start].tolist()
     return plateau(counted, settings.learning_rate_patience)
 
@@ -156,16 +156,16 @@ def staged_points(
     """The points to train on in a round; a simulation's client writes their pseudo labels."""
     stages, examples = data.settings[StageSettings], data.examples
     first_stage = round.number <= stages.labels_only_rounds
-    found = PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
+    labels = PseudoLabels.none(len(data.unlabeled)) if first_stage else label()
     unlabeled = examples.points[data.unlabeled]
-    written = {"points": unlabeled, "labels": found.labels, "confidence": found.confidence}
+    written = {"points": unlabeled, "labels": labels.labels, "confidence": labels.confidence}
     state.publish(PSEUDO_LABELS, round.number, written)
     return weighted_points(
         examples.inputs,
         examples.points[data.labeled],
         examples.labels[data.labeled],
         unlabeled,
-        found,
+        labels,
         stages,
     )
 

@@ -301,7 +301,7 @@ class PartsCodec(UpdateCodec):
         """The parts that clients have returned in this round, by client."""
         return {client: parts for client, (_, parts) in self._decoded.items()}
 
-    def forget_silent(self) -> None:
+    def drop_unanswered(self) -> None:
         """Drop cached parts of clients without a valid reply: they may or may not have new ones."""
         for client in self._sent:
             self.cache.forget(client)

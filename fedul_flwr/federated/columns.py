@@ -57,8 +57,8 @@ def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
     """Mean and variance of every column as values for the server, if it pools them in plaintext."""
     if settings.standardize_sum != "plaintext":
         return {}
-    found = moments(*_own_rows(data))
-    return {MEANS: found.means.tolist(), VARIANCES: found.variances.tolist()}
+    column_moments = moments(*_own_rows(data))
+    return {MEANS: column_moments.means.tolist(), VARIANCES: column_moments.variances.tolist()}
 
 
 def answer_column_sum(
@@ -112,16 +112,16 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
         If they are not one finite mean and one positive scale for each column.
     """
     shape = cast(list[int], setup["model-shape"])
-    found = {key: numbers(content, key) for key in (MEANS, SCALES)}
-    if any(len(values) != shape[0] for values in found.values()) or (found[SCALES] <= 0).any():
+    scaling = {key: numbers(content, key) for key in (MEANS, SCALES)}
+    if any(len(values) != shape[0] for values in scaling.values()) or (scaling[SCALES] <= 0).any():
         raise BadMessageError(
             f"Phase 'columns' came without a mean and a positive scale for {shape[0]} columns.",
             "message-form",
         )
-    return {key: cast(list[float], values.tolist()) for key, values in found.items()}
+    return {key: cast(list[float], values.tolist()) for key, values in scaling.items()}
 
 
-def forget_column_sum(state: ClientState) -> None:
+def drop_column_sum(state: ClientState) -> None:
     """Delete the client's keys for a sum of columns."""
     state.set_ephemeral(STORED, {})
 
@@ -219,18 +219,18 @@ class ColumnPooling:
         if not self._registry.clients:
             self._registration.register_all(grid)
         if self._settings.standardize_sum == "masked":
-            found = self._masked_sum(grid)
+            pooled = self._masked_sum(grid)
         else:
             codes = self._settings.find(XCLPSettings)
             if codes and codes.secure != "plaintext":
                 log(WARNING, UNPROTECTED)
-            found = pool_columns(self._registry.answers)
-        scaling = scaling_by(found, self._columns)
+            pooled = pool_columns(self._registry.answers)
+        scaling = scaling_by(pooled, self._columns)
         values = scaling_values(scaling)
         self._setup.values |= values
         contents = {client: Content(values=values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
-        self.on_scaling(scaling, found)
+        self.on_scaling(scaling, pooled)
 
     def _masked_sum(self, grid: Grid) -> Moments:
         """Moments of all points together, of which no client shows its part.
@@ -253,13 +253,13 @@ class ColumnPooling:
     def _asked(self, grid: Grid, server: MomentServer, members: Mapping[int, ClientRef]) -> Moments:
         """One attempt at the sum."""
         while messages := server.ask():
-            found = self._registry.query(
+            content = self._registry.query(
                 grid,
                 COLUMN_SUM,
                 {members[client]: Content(dict(arrays)) for client, arrays in messages.items()},
                 lambda client, answer: server.check(client.partition_id, answer.arrays),
             )
-            server.take({client.partition_id: answer.arrays for client, answer in found.items()})
+            server.take({client.partition_id: answer.arrays for client, answer in content.items()})
         return server.moments()
 
     @property
@@ -270,5 +270,5 @@ class ColumnPooling:
     def _columns(self) -> Columns | None:
         """Columns of the vectors that models take; features of an extractor have none."""
         described = self._setup.values.get("columns")
-        known = described and not self._settings.features
-        return parse_columns(str(described)) if known else None
+        has_columns = described and not self._settings.features
+        return parse_columns(str(described)) if has_columns else None

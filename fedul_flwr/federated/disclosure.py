@@ -26,7 +26,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     SETUP,
 )
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS
+from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.column_sums import PART
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
@@ -78,8 +78,8 @@ class Sent:
 
     def covers(self, phase: str, record: str, name: str) -> bool:
         """Whether this entry declares the given value or array of an answer."""
-        known = any(fnmatchcase(name, pattern) for pattern in self.names)
-        return known and (phase, record) == (self.phase, self.record)
+        is_named = any(fnmatchcase(name, pattern) for pattern in self.names)
+        return is_named and (phase, record) == (self.phase, self.record)
 
 
 def disclosures(settings: RunConfig) -> list[Sent]:
@@ -134,7 +134,7 @@ REGISTRATION = (
     Sent(SETUP, _WHO, "which client it is"),
     Sent(
         SETUP,
-        (KEPT_ROUNDS,),
+        (VARIATE_ROUNDS,),
         "in which rounds it had a variate it has",
         when=_with_scaffold,
     ),

@@ -51,12 +51,14 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     app = ClientApp(mods=[packing_mod, *mods])
 
     @app.train(mods=list(train_mods))
-    @_discreetly
+    @_hide_private_errors
     def train(message: Message, context: Context) -> Message:
         client = build(context)
         arrays, config = _unpack(message, client)
         others = message.content.array_records.items()
-        received = {name: to_arrays(found) for name, found in others if name != ARRAYS}
+        received = {
+            name: to_arrays(content_arrays) for name, content_arrays in others if name != ARRAYS
+        }
         message.content = RecordDict()  # frees a second copy of the model
         shares = received.pop(SHARES, {})
         summed = client.settings.secure_sum == "on"
@@ -70,7 +72,10 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
             {
                 ARRAYS: to_record(update.arrays),
                 METRICS: MetricRecord(metrics),
-                **{name: to_record(found) for name, found in update.records.items()},
+                **{
+                    name: to_record(content_arrays)
+                    for name, content_arrays in update.records.items()
+                },
                 # A record of its own: base strategies average all metrics.
                 DIAGNOSTICS: MetricRecord(
                     {
@@ -83,7 +88,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         return Message(reply, reply_to=message)
 
     @app.evaluate()
-    @_discreetly
+    @_hide_private_errors
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
         if client.settings.secure_sum == "on":
@@ -97,7 +102,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         return Message(RecordDict({METRICS: record}), reply_to=message)
 
     @app.query("phase")
-    @_discreetly
+    @_hide_private_errors
     def phase(message: Message, context: Context) -> Message:
         content = from_records(message.content)
         name = str(content.values.pop("phase"))
@@ -107,7 +112,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     return app
 
 
-def _discreetly(answer: Answer) -> Answer:
+def _hide_private_errors(answer: Answer) -> Answer:
     """``answer`` with errors that reveal nothing about the owner's data or machine."""
 
     @wraps(answer)
@@ -119,10 +124,10 @@ def _discreetly(answer: Answer) -> Answer:
             if harmless or context.node_config.keys() <= SIMULATION_KEYS:
                 raise
             number = context.node_config.get("partition-id", 0)
-            who = f"Client {number}" if isinstance(number, int) else "A client"
-            print(f"{who}: {error}", file=sys.stderr, flush=True)
-            known = isinstance(error, OwnDataError)
-            problem = "cannot use its data or node config" if known else "failed"
+            sender = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{sender}: {error}", file=sys.stderr, flush=True)
+            is_private = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if is_private else "failed"
             # Flower sends only this text, and logs the whole chain of errors on the device. The
             # server says which client it comes from.
             raise UserError(

@@ -74,14 +74,14 @@ class PrivateMean(Strategy):
         return {RELEASES: np.array(self.releases), MU_SQUARED: np.array(self.mu_squared)}
 
     @ledger.setter
-    def ledger(self, kept: Mapping[str, NDArray[Any]]) -> None:
-        if RELEASES not in kept or MU_SQUARED not in kept:
+    def ledger(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        if RELEASES not in arrays or MU_SQUARED not in arrays:
             raise UserError(
                 "What this run has spent of its privacy was written by another version: it cannot "
                 "resume.",
                 "run-file-wrong",
             )
-        self.releases, self.mu_squared = int(kept[RELEASES]), float(kept[MU_SQUARED])
+        self.releases, self.mu_squared = int(arrays[RELEASES]), float(arrays[MU_SQUARED])
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

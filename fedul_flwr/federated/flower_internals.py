@@ -1,6 +1,6 @@
 """Everything of Flower that is not public and that we use, but for its SuperLink's parts.
 
-``engine/own_connections.py`` imports these, and no other module imports any.
+``engine/superlink_guard.py`` imports these, and no other module imports any.
 ``tests/test_house.py`` lists Flower's public modules and allows five names in each.
 """
 

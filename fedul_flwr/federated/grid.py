@@ -91,9 +91,9 @@ class PromptGrid(GridProxy):
         start = time.monotonic()
         replies: list[Message] = []
         while waiting:
-            found = list(self.pull_messages(waiting))
-            replies += found
-            waiting -= {reply.metadata.reply_to_message_id for reply in found}
+            received = list(self.pull_messages(waiting))
+            replies += received
+            waiting -= {reply.metadata.reply_to_message_id for reply in received}
             waited = time.monotonic() - start
             if timeout is not None and waited >= timeout:
                 break
@@ -187,14 +187,14 @@ def replies_to(
     A reply to an earlier message is left out, and one from another node than was asked: no node can
     answer for another. Errors about a node may come from the SuperLink.
     """
-    asked = {metadata.message_id: metadata.dst_node_id for metadata in sent}
-    numbered = len(asked) == len(sent)
+    node_of = {metadata.message_id: metadata.dst_node_id for metadata in sent}
+    numbered = len(node_of) == len(sent)
     nodes = {metadata.dst_node_id for metadata in sent}
     for reply in replies:
         number, source = reply.metadata.reply_to_message_id, reply.metadata.src_node_id
-        if number not in asked:
+        if number not in node_of:
             continue
-        node = asked[number] if numbered else source
+        node = node_of[number] if numbered else source
         if node in nodes and (source == node or reply.has_error()):
             yield node, reply
 

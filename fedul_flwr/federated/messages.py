@@ -85,8 +85,8 @@ def phase_messages(name: str, contents: Mapping[int, Content]) -> list[Message]:
             for array in content.arrays.values():
                 if id(array) not in encoded:
                     encoded[id(array)] = PlainArray.of(array)
-            found = {key: encoded[id(array)] for key, array in content.arrays.items()}
-            records[ARRAYS] = array_record(found)
+            array_names = {key: encoded[id(array)] for key, array in content.arrays.items()}
+            records[ARRAYS] = array_record(array_names)
         messages.append(Message(records, node, PHASE))
     return messages
 
@@ -114,8 +114,8 @@ def from_records(records: RecordDict) -> Content:
         If there are other records; and see :func:`to_arrays`.
     """
     arrays, values = records.array_records.get(ARRAYS), records.config_records.get(CONFIG)
-    known = {ARRAYS: arrays is not None, CONFIG: values is not None}
-    if odd := sorted(name for name in records if not known.get(name)):
+    present = {ARRAYS: arrays is not None, CONFIG: values is not None}
+    if odd := sorted(name for name in records if not present.get(name)):
         raise BadMessageError(
             f"its answer has {odd[0]!r}, which is not what was asked for", "message-unasked"
         )

@@ -21,7 +21,7 @@ from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import about, called, printable
+from fedul_flwr.federated.client_text import client_label, prefix_sender, printable
 from fedul_flwr.federated.grid import NO_ANSWER, owner_names, run_phase
 from fedul_flwr.federated.messages import DESCRIBE, SETTINGS, SETUP, SETUP_BEFORE, phase_messages
 from fedul_flwr.federated.round_record import RoundLog
@@ -40,7 +40,7 @@ class ClientRef:
 
     def __str__(self) -> str:
         """``Client 3``, or ``Client 3 (st-mary)``."""
-        return called("Client", self.partition_id, self.name)
+        return client_label("Client", self.partition_id, self.name)
 
 
 @dataclass
@@ -106,8 +106,8 @@ class ClientRegistry:
 
     # Who takes part in the run
 
-    def register_all(self, found: Mapping[ClientRef, Content]) -> list[ClientRef]:
-        """Register those of ``found`` that the method accepts; returns the others.
+    def register_all(self, contents: Mapping[ClientRef, Content]) -> list[ClientRef]:
+        """Register those of ``contents`` that the method accepts; returns the others.
 
         Raises
         ------
@@ -115,13 +115,13 @@ class ClientRegistry:
             If no client is left, or the method cannot begin with one of them.
         """
         refused = []
-        for client, answer in sorted(found.items()):
+        for client, answer in sorted(contents.items()):
             report = ClientReport(client.partition_id, printable(client.name, 64))
             try:
                 self._accept(report, answer)
             except BadMessageError as error:
                 reason = printable(str(error))
-                report.reason = about(str(client), reason)
+                report.reason = prefix_sender(str(client), reason)
                 self._rounds.fail({str(client): reason})
             self._note(report)
             if report.reason:
@@ -154,7 +154,7 @@ class ClientRegistry:
             self._tell()
         self._note(report)
         if not report.reason:
-            self.failed -= {known for known in clients if known not in others}
+            self.failed -= {previous for previous in clients if previous not in others}
         return report.reason
 
     def leave_out_failed(self) -> None:
@@ -223,19 +223,19 @@ class ClientRegistry:
         Clients without an answer, or with one that ``check`` refuses, are counted as failures, or
         stop the run.
         """
-        asked = {client.node_id: client for client in self.present(contents)}
+        by_node = {client.node_id: client for client in self.present(contents)}
         phase = run_phase(
             grid,
-            {node: contents[client] for node, client in asked.items()},
+            {node: contents[client] for node, client in by_node.items()},
             name,
             self._settings.round_timeout,
-            check and (lambda node, answer: check(asked[node], answer)),
+            check and (lambda node, answer: check(by_node[node], answer)),
         )
         record = self._rounds.record
         record.down["phases"] += phase.bytes_down
         record.up["phases"] += phase.bytes_up
-        self.failed.update(asked[node] for node in phase.failures)
-        self._rounds.fail_phase(phase, {node: str(client) for node, client in asked.items()})
+        self.failed.update(by_node[node] for node in phase.failures)
+        self._rounds.fail_phase(phase, {node: str(client) for node, client in by_node.items()})
         return {
             client: phase.answers[client.node_id]
             for client in sorted(contents)
@@ -256,7 +256,7 @@ class ClientRegistry:
 
 QUIET = 5.0
 """Seconds of waiting after which the log says what is waited for."""
-MOST_ASKED = 11
+MAX_QUERIED = 11
 """Most nodes that are asked, before the setup, how many there are: a majority of them is enough."""
 NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 """Values of a node's answer that must be the same for all."""
@@ -337,7 +337,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     A simulation is still registering nodes when the server app starts, so the nodes that are there
     are asked for their number. On a device it comes from ``num-partitions`` of the node config;
     without that all connected nodes take part. No single node decides: most of up to
-    :data:`MOST_ASKED` do, and :func:`refuse_odd` finds those who say something else.
+    :data:`MAX_QUERIED` do, and :func:`refuse_odd` finds those who say something else.
 
     Raises
     ------
@@ -351,16 +351,16 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     if not nodes:
         raise UserError(_too_few(0, 1, settings), "too-few-clients")
     claims: dict[int, Content] = {}
-    asked: set[int] = set()
-    while others := [node for node in nodes if node not in asked][: MOST_ASKED - len(claims)]:
+    queried: set[int] = set()
+    while others := [node for node in nodes if node not in queried][: MAX_QUERIED - len(claims)]:
         answers, lost = _claims(grid, others, settings, deadline)
         claims |= answers
-        asked |= {*others} - lost
+        queried |= {*others} - lost
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
         if time.monotonic() > deadline and not lost:
             break
     if not claims:  # nodes of a busy machine may need longer than the first half of the time
-        claims, _ = _claims(grid, nodes[:MOST_ASKED], settings, deadline)
+        claims, _ = _claims(grid, nodes[:MAX_QUERIED], settings, deadline)
         nodes = _wait_for_nodes(grid, _expected(claims), deadline)
     if not claims:
         raise UserError(
@@ -374,9 +374,9 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
         if settings.on_client_failure == "stop" or not nodes:
             raise UserError(text, "too-few-clients")
         log(WARNING, "%s The run starts with them; others may join later.", text)
-    told = {node: number(answer, "partition-id") for node, answer in claims.items()}
-    times = Counter(told.values())
-    clear = {node: client for node, client in told.items() if times[client] == 1}
+    partitions = {node: number(answer, "partition-id") for node, answer in claims.items()}
+    times = Counter(partitions.values())
+    clear = {node: client for node, client in partitions.items() if times[client] == 1}
     return {node: clear.get(node) for node in nodes}, bool(_common(OWN_DATA, claims))
 
 
@@ -396,10 +396,10 @@ def _claims(
     for node, reason in {**phase.failures, **phase.refusals}.items():
         if waits and node in phase.unavailable:
             continue
-        who = called("Node", node, names.get(node, ""))
+        sender = client_label("Node", node, names.get(node, ""))
         if stop:
-            raise UserError(about(who, reason), "client-failed")
-        log(WARNING, "%s does not say who it is: %s", who, reason)
+            raise UserError(prefix_sender(sender, reason), "client-failed")
+        log(WARNING, "%s does not say who it is: %s", sender, reason)
     lost = phase.unavailable if waits else set()
     if lost:
         log(INFO, "Waiting for %s nodes that the SuperLink has lost.", len(lost))
@@ -417,9 +417,9 @@ def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
 
     A ``num-partitions`` of 0 leaves the number open and does not count where others name one.
     """
-    found = [answer.values[key] for answer in answers.values()]
-    known = [value for value in found if value] if key == NUM_PARTITIONS else found
-    votes = Counter(cast(list[int], known or found))
+    values = [answer.values[key] for answer in answers.values()]
+    nonzero = [value for value in values if value] if key == NUM_PARTITIONS else values
+    votes = Counter(cast(list[int], nonzero or values))
     return min(votes, key=lambda value: (-votes[value], value))
 
 
@@ -506,10 +506,10 @@ def check_claim(answer: Content) -> None:
 
 def _wait_for_nodes(grid: Grid, count: int, deadline: float) -> list[int]:
     """The nodes, once ``count`` are connected, or those connected at the deadline."""
-    say = time.monotonic() + QUIET
+    next_notice = time.monotonic() + QUIET
     while len(nodes := sorted(grid.get_node_ids())) < count and time.monotonic() < deadline:
-        if time.monotonic() > say:
-            say, left = deadline, deadline - time.monotonic()
+        if time.monotonic() > next_notice:
+            next_notice, left = deadline, deadline - time.monotonic()
             text = "Waiting for %s of %s nodes to connect, for another %.0f s."
             log(INFO, text, count - len(nodes), count, left)
         time.sleep(0.1)
@@ -572,7 +572,7 @@ class Registration:
         self._named = owner_names(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, _check_registration)
-        self._rounds.fail_phase(phase, {node: self._first_called(node) for node in self.nodes})
+        self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
         answers = self._agreeing(phase.answers)
         nodes = self._by_partition(answers)
         refused = self._registry.register_all(
@@ -585,7 +585,7 @@ class Registration:
         """Answers without those that contradict most others about the run (``num-partitions``)."""
         odd = refuse_odd(answers, len(self.nodes)) if answers else {}
         if odd:
-            self._rounds.fail({self._first_called(node): odd[node] for node in sorted(odd)})
+            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
             self._refused |= odd.keys()
             self.nodes = [node for node in self.nodes if node not in odd]
         return {node: answer for node, answer in answers.items() if node not in odd}
@@ -628,15 +628,15 @@ class Registration:
                 if self._settings.on_client_failure == "stop":
                     self._rounds.fail({str(client): text})
                 log(WARNING, "%s: %s", client, text)
-        known = {client.node_id for client in registry.clients}
+        nodes = {client.node_id for client in registry.clients}
         candidates = connected - self._refused - self._holders.keys()
-        found = {
+        clients = {
             client.node_id: client for client in registry.failed if client.node_id in candidates
         }
-        if unknown := sorted(candidates - known):
-            found |= self._newcomers(grid, unknown, connected)
-        if found:
-            self._register_later(grid, found)
+        if unknown := sorted(candidates - nodes):
+            clients |= self._newcomers(grid, unknown, connected)
+        if clients:
+            self._register_later(grid, clients)
         registry.leave_out_failed()
 
     def _newcomers(
@@ -658,7 +658,7 @@ class Registration:
         odd = refuse_odd({**registered, **answers}, len(self.nodes)) if is_simulated else {}
         node_of = {client.partition_id: client.node_id for client in self._registry.clients}
         taken = {partition: node for partition, node in node_of.items() if node in connected}
-        found = {}
+        clients = {}
         for node in sorted(answers):
             partition = number(answers[node], "partition-id")
             if reason := odd.get(node) or self._false_claim(node, partition):
@@ -675,13 +675,13 @@ class Registration:
                     text = "%s says that it is client %s, which was node %s."
                     log(WARNING, text, self._called(node), partition, node_of[partition])
                 taken[partition] = node
-                found[node] = self._client(partition, node)
-        return found
+                clients[node] = self._client(partition, node)
+        return clients
 
     def _false_claim(self, node: int, partition: int) -> str:
         """Why a node cannot be client ``partition`` by the list of owners; empty if it can."""
         name = self._named.get(node, "")
-        owner = next((owner for owner, own in self._owners.items() if own == partition), name)
+        owner = next((owner for owner, number in self._owners.items() if number == partition), name)
         if name == owner and self._owners.get(name, partition) == partition:
             return ""
         reason = f"its node config has partition-id {partition}"
@@ -694,16 +694,16 @@ class Registration:
         log(WARNING, text, self._called(node), self._called(holder), partition)
         self._holders[node] = holder
 
-    def _register_later(self, grid: Grid, found: Mapping[int, ClientRef]) -> None:
+    def _register_later(self, grid: Grid, clients: Mapping[int, ClientRef]) -> None:
         """Send the setup to new clients, and register those that are accepted."""
         contents = {}
-        for node, client in found.items():
+        for node, client in clients.items():
             before = {SETUP_BEFORE: client.partition_id in self._registry.answers}
             contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
         answers = self._query(grid, SETUP, contents)
         joined = [
             client.partition_id
-            for client in sorted(found.values())
+            for client in sorted(clients.values())
             if client.node_id in answers and self._register(client, answers[client.node_id])
         ]
         self._rounds.record.joined = joined
@@ -741,14 +741,14 @@ class Registration:
         return ClientRef(partition, node, self._named.get(node, ""))
 
     def _called(self, node: int) -> str:
-        return called("Node", node, self._named.get(node, ""))
+        return client_label("Node", node, self._named.get(node, ""))
 
-    def _first_called(self, node: int) -> str:
+    def _first_queried(self, node: int) -> str:
         """A node's name before it is registered: that of its client, if no other one claims it."""
         client = self._claimed.get(node)
         if client is None:
             return self._called(node)
-        return called("Client", client, self._named.get(node, ""))
+        return client_label("Client", client, self._named.get(node, ""))
 
 
 def _check_registration(node: int, answer: Content) -> None:

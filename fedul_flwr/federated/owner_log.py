@@ -25,7 +25,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
 from fedul_flwr.data.csv_files import write_cell
-from fedul_flwr.data.safe_files import refuse_strange
+from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import settings_from
 from fedul_flwr.federated.client_state import ClientState
@@ -66,9 +66,9 @@ def settings_digest(flat: Mapping[str, Any]) -> str:
 def refuse_unwritable(path: Path) -> None:
     """Raise an OwnDataError if the log cannot be written; it is not created."""
     try:
-        refuse_strange(path)
-        place = path if path.exists() else path.parent
-        if not os.access(place, os.W_OK):
+        require_regular_file(path)
+        target = path if path.exists() else path.parent
+        if not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -104,8 +104,8 @@ def _asked(message: Message, context: Context) -> tuple[dict[str, object], dict[
     """
     config = dict(message.content.config_records.get(CONFIG) or {})
     kind = phase_of(message) or message.metadata.message_type
-    told = ClientState(context.state).values(SETUP).get(SETTINGS)
-    text = config.get(SETTINGS) if kind == SETUP else told
+    settings = ClientState(context.state).values(SETUP).get(SETTINGS)
+    text = config.get(SETTINGS) if kind == SETUP else settings
     flat: dict[str, Any] = {} if text else dict(context.run_config)
     with contextlib.suppress(ValueError, TypeError):  # the client refuses what cannot be read
         flat = flat or dict(json.loads(str(text)))
@@ -141,7 +141,7 @@ def _add(path: Path, line: Mapping[str, object]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     try:
-        refuse_strange(path)
+        require_regular_file(path)
         path.touch(mode=0o600)
         with path.open("ab") as file:
             if not os.fstat(file.fileno()).st_size:

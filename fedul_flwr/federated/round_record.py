@@ -10,7 +10,7 @@ from logging import WARNING
 from flwr.common import log
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_text import about
+from fedul_flwr.federated.client_text import prefix_sender
 from fedul_flwr.federated.grid import Phase
 
 _MOST_NAMED = 20
@@ -93,8 +93,8 @@ class RoundRecord:
 
     def incidents(self) -> dict[str, list[str]]:
         """The keys of a metrics line about clients that failed or were away; none without any."""
-        found = {"failed": list(self.failed), "away": self.away}
-        return {key: names for key, names in found.items() if names}
+        by_kind = {"failed": list(self.failed), "away": self.away}
+        return {key: names for key, names in by_kind.items() if names}
 
     def _percent(self, amount: int, dense: int) -> float:
         return 100 * amount / (self.asked * dense) if self.asked else 0.0
@@ -142,22 +142,22 @@ class RoundLog:
         self.record.failures += len(failures)
         self.record.failed |= failures
         alike: dict[str, list[str]] = {}
-        for who, reason in failures.items():
-            alike.setdefault(reason.removesuffix("."), []).append(who)
+        for sender, reason in failures.items():
+            alike.setdefault(reason.removesuffix("."), []).append(sender)
         for reason, those in alike.items():
-            told = f"{len(those)} client(s) failed in round {self.record.round}: "
-            text = told + about(_enumerated(those), reason)
+            message = f"{len(those)} client(s) failed in round {self.record.round}: "
+            text = message + prefix_sender(_enumerated(those), reason)
             if self._stop:
                 raise UserError(
                     f"{text} (on-client-failure = 'continue' goes on without).", "client-failed"
                 )
             log(WARNING, text)
 
-    def fail_phase(self, phase: Phase, called: Mapping[int, str]) -> None:
-        """Count the clients that failed in an extra phase; ``called`` has their names by node."""
+    def fail_phase(self, phase: Phase, names: Mapping[int, str]) -> None:
+        """Count the clients that failed in an extra phase; ``names`` has their names by node."""
         reasons = {**phase.failures, **phase.refusals}
-        if found := {called[node]: reasons[node] for node in called if node in reasons}:
-            self.fail(found)
+        if failures := {names[node]: reasons[node] for node in names if node in reasons}:
+            self.fail(failures)
 
 
 def _enumerated(names: Sequence[str]) -> str:

@@ -48,11 +48,11 @@ class ServerTrainer:
             options=settings.model_options,
         )
 
-    def plan(self, server_round: int, told_factor: float = 1.0) -> LocalPlan:
-        """Plan of a round's training; ``told_factor`` multiplies the step size (`plateau`)."""
+    def plan(self, server_round: int, server_lr_factor: float = 1.0) -> LocalPlan:
+        """Plan of a round's training; ``server_lr_factor`` multiplies the step size (`plateau`)."""
         options = self._settings[ServerTrainingSettings]
         factor = rate_factor(self._settings, server_round, self._settings.num_rounds)
-        rate = (options.learning_rate or self._settings.learning_rate) * factor * told_factor
+        rate = (options.learning_rate or self._settings.learning_rate) * factor * server_lr_factor
         plan = local_plan(self._settings)
         frozen = server_round <= self._settings.frozen_rounds
         return replace(plan, local_epochs=options.epochs, learning_rate=rate, heads_only=frozen)
@@ -69,7 +69,7 @@ class ServerTrainer:
         self,
         arrays: ArrayRecord,
         server_round: int,
-        told_factor: float = 1.0,
+        server_lr_factor: float = 1.0,
         objective: Objective = CROSS_ENTROPY,
         change: Callable[[LocalPlan], LocalPlan] = lambda plan: plan,
         velocity: Arrays | None = None,
@@ -82,7 +82,7 @@ class ServerTrainer:
         velocity : momentum with which training begins, replaced by that at its end.
         """
         load_arrays(self.model, to_arrays(arrays))
-        plan, rng = change(self.plan(server_round, told_factor)), self.rng(server_round)
+        plan, rng = change(self.plan(server_round, server_lr_factor)), self.rng(server_round)
         batches = self.batches(plan)
         result = train_local(self.model, batches, objective, plan, rng, velocity=velocity)
         # Copies: the next round trains the same tensors in place.

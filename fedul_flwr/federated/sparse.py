@@ -41,9 +41,9 @@ class Update(NamedTuple):
 
 
 def encode(
-    new: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]], threshold: float
+    new: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]], threshold: float
 ) -> Update:
-    """Encode ``new`` for a receiver that has ``held``.
+    """Encode ``new`` for a receiver that has ``base``.
 
     A value is sent where its bits differ and abs(new − held) >= ``threshold``. Elsewhere the sender
     adopts the receiver's value (``kept``). With ``threshold`` 0 nothing is lost, not even the sign
@@ -74,23 +74,23 @@ def encode(
     for name in new:
         if name.endswith(PARTS):
             raise ValueError(f"Array {name!r} is named like a part of an array.")
-    if not held:
+    if not base:
         whole = {name: np.array(array) for name, array in new.items()}
         return Update(dict(whole), whole, sum(array.size for array in whole.values()))
-    if odd := sorted(new.keys() ^ held.keys()):
+    if odd := sorted(new.keys() ^ base.keys()):
         raise ValueError(f"Array {odd[0]!r} is not on both sides of an update.")
     update, changed = Update({}, {}, 0), 0
     for name, array in new.items():
-        _expect(name, array, held[name].dtype, held[name].shape)
-        positions = np.flatnonzero(_differ(array, held[name], threshold))
-        kept = _replaced(held[name], positions, np.ravel(array)[positions])
-        update.kept[name] = kept
-        update.record.update(_smallest(name, kept, positions))
+        _expect(name, array, base[name].dtype, base[name].shape)
+        positions = np.flatnonzero(_differ(array, base[name], threshold))
+        sent = _replaced(base[name], positions, np.ravel(array)[positions])
+        update.kept[name] = sent
+        update.record.update(_smallest(name, sent, positions))
         changed += len(positions)
     return update._replace(changed=changed)
 
 
-def decode(record: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]]) -> Arrays:
+def decode(record: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]]) -> Arrays:
     """Apply an update: new arrays, equal to the sender's ``kept`` bit for bit.
 
     Parameters
@@ -102,7 +102,7 @@ def decode(record: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]])
     Raises
     ------
     ValueError
-        If the record does not fit ``held``; the message names the array.
+        If the record does not fit ``base``; the message names the array.
 
     Examples
     --------
@@ -111,71 +111,71 @@ def decode(record: Mapping[str, NDArray[Any]], held: Mapping[str, NDArray[Any]])
     >>> decode(update.record, held)["weight"][-2:].tolist()
     [0.0, 1.0]
     """
-    if not held:
+    if not base:
         if odd := sorted(key for key in record if key.endswith(PARTS)):
             raise ValueError(f"The update's {odd[0]!r} changes an array that is not held.")
         return {name: np.array(array) for name, array in record.items()}
-    known = {name + part for name in held for part in ("", *PARTS)}
-    if odd := sorted(record.keys() - known):
+    names = {name + part for name in base for part in ("", *PARTS)}
+    if odd := sorted(record.keys() - names):
         raise ValueError(f"The update's {odd[0]!r} belongs to no array that is held.")
-    return {name: _decode_array(name, record, array) for name, array in held.items()}
+    return {name: _decode_array(name, record, array) for name, array in base.items()}
 
 
-def _differ(new: NDArray[Any], held: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
+def _differ(new: NDArray[Any], base: NDArray[Any], threshold: float) -> NDArray[np.bool_]:
     """Mask of the values to send."""
     bits = f"u{new.itemsize}"
-    differ = np.asarray(new.view(bits) != held.view(bits))
+    differ = np.asarray(new.view(bits) != base.view(bits))
     if threshold > 0 and np.issubdtype(new.dtype, np.floating):
         with np.errstate(over="ignore", invalid="ignore"):
-            differ &= ~(np.abs(new - held) < threshold)  # not >=, which is false for NaN
+            differ &= ~(np.abs(new - base) < threshold)  # not >=, which is false for NaN
     return differ
 
 
-def _replaced(held: NDArray[Any], positions: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
-    after = np.array(held, order="C")
+def _replaced(base: NDArray[Any], positions: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    after = np.array(base, order="C")
     after.reshape(-1)[positions] = values
     return after
 
 
-def _smallest(name: str, kept: NDArray[Any], positions: NDArray[np.intp]) -> Arrays:
+def _smallest(name: str, sent: NDArray[Any], positions: NDArray[np.intp]) -> Arrays:
     """The form of an array with the fewest bytes; the simplest one on ties."""
     if len(positions) == 0:
         return {}
-    indices, mask = 4 * len(positions), -(-kept.size // 8)
+    indices, mask = 4 * len(positions), -(-sent.size // 8)
     # A whole array has one header, parts have two.
-    if kept.nbytes <= HEADER + min(indices, mask) + len(positions) * kept.itemsize:
-        return {name: kept}
-    values = kept.reshape(-1)[positions]
+    if sent.nbytes <= HEADER + min(indices, mask) + len(positions) * sent.itemsize:
+        return {name: sent}
+    values = sent.reshape(-1)[positions]
     if indices <= mask:
         return {name + INDICES: positions.astype(np.uint32), name + VALUES: values}
-    changed = np.zeros(kept.size, np.bool_)
+    changed = np.zeros(sent.size, np.bool_)
     changed[positions] = True
     return {name + MASK: np.packbits(changed), name + VALUES: values}
 
 
 def _decode_array(
-    name: str, record: Mapping[str, NDArray[Any]], held: NDArray[Any]
+    name: str, record: Mapping[str, NDArray[Any]], base: NDArray[Any]
 ) -> NDArray[Any]:
     form = tuple(part for part in ("", *PARTS) if name + part in record)
     if form == ():
-        return np.array(held)
+        return np.array(base)
     if form == ("",):
-        _expect(name, record[name], held.dtype, held.shape)
+        _expect(name, record[name], base.dtype, base.shape)
         return np.array(record[name])
     if form == (INDICES, VALUES):
-        positions = _checked_indices(name + INDICES, record[name + INDICES], held.size)
+        positions = _checked_indices(name + INDICES, record[name + INDICES], base.size)
     elif form == (MASK, VALUES):
         mask = record[name + MASK]
-        _expect(name + MASK, mask, np.dtype(np.uint8), (-(-held.size // 8),))
-        positions = np.flatnonzero(np.unpackbits(mask, count=held.size).view(np.bool_))
+        _expect(name + MASK, mask, np.dtype(np.uint8), (-(-base.size // 8),))
+        positions = np.flatnonzero(np.unpackbits(mask, count=base.size).view(np.bool_))
     else:
-        found = ", ".join(repr(name + part) for part in form)
+        names = ", ".join(repr(name + part) for part in form)
         raise ValueError(
             f"Array {name!r} must be whole, indices with values or a mask with values; "
-            f"the update has {found}."
+            f"the update has {names}."
         )
-    _expect(name + VALUES, record[name + VALUES], held.dtype, positions.shape)
-    return _replaced(held, positions, record[name + VALUES])
+    _expect(name + VALUES, record[name + VALUES], base.dtype, positions.shape)
+    return _replaced(base, positions, record[name + VALUES])
 
 
 def _checked_indices(name: str, indices: NDArray[Any], size: int) -> NDArray[Any]:
@@ -187,5 +187,5 @@ def _checked_indices(name: str, indices: NDArray[Any], size: int) -> NDArray[Any
 
 def _expect(name: str, array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
     if array.dtype != dtype or array.shape != shape:
-        found = f"{array.dtype} of shape {array.shape}"
-        raise ValueError(f"The update's {name!r} is {found}, not {dtype} of shape {shape}.")
+        form = f"{array.dtype} of shape {array.shape}"
+        raise ValueError(f"The update's {name!r} is {form}, not {dtype} of shape {shape}.")

@@ -35,7 +35,7 @@ from fedul_flwr.federated.aggregation import (
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.federated.base_strategies import ROBUST, KnowsClients, SampledGrid, refuse_too_few
+from fedul_flwr.federated.base_strategies import ROBUST, SampledGrid, UsesClientList, refuse_too_few
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.columns import ColumnPooling
@@ -441,12 +441,12 @@ class MethodStrategy(Strategy):
         report.num_points = count(answer, NUM_POINTS)
         self.columns.check(answer)
         self.accept_client(report, answer)
-        if isinstance(self.base, KnowsClients) and not report.reason:
+        if isinstance(self.base, UsesClientList) and not report.reason:
             self.base.check_client(report.id, answer)
 
     def _clients_changed(self, answers: Mapping[int, Content]) -> None:
-        if isinstance(self.base, KnowsClients):  # a base sees only those of a round
-            self.base.know_clients(self.registry.clients)
+        if isinstance(self.base, UsesClientList):  # a base sees only those of a round
+            self.base.set_clients(self.registry.clients)
         self.on_clients_changed(answers)
 
     def _config(self, config: ConfigRecord) -> ConfigRecord:

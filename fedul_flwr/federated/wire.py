@@ -185,14 +185,19 @@ def check_bytes(name: str, array: Array) -> None:
 
 def _checked(name: str, array: Array, data: bytes) -> _Form:
     shape = tuple(array.shape)
-    told = f"array {name!r} is announced as {array.dtype} {shape}"
+    announced = f"array {name!r} is announced as {array.dtype} {shape}"
     form = _form(name, array.stype, data)
-    dtype, found = form.dtype, form.shape
-    if str(dtype) != array.dtype or found != shape or dtype.hasobject or min(shape, default=0) < 0:
-        raise BadMessageError(f"its {told} and begins as {dtype} {found}", "message-form")
+    dtype, shape_seen = form.dtype, form.shape
+    if (
+        str(dtype) != array.dtype
+        or shape_seen != shape
+        or dtype.hasobject
+        or min(shape, default=0) < 0
+    ):
+        raise BadMessageError(f"its {announced} and begins as {dtype} {shape_seen}", "message-form")
     rest, needed = len(data) - form.length, math.prod(shape) * dtype.itemsize
     if rest != needed:
-        raise BadMessageError(f"its {told} and has {rest} bytes, not {needed}", "message-form")
+        raise BadMessageError(f"its {announced} and has {rest} bytes, not {needed}", "message-form")
     return form
 
 
@@ -248,12 +253,12 @@ _TABLE: TypeAdapter[_Table] = TypeAdapter(_Table, config=ConfigDict(strict=True)
 
 def pack(records: RecordDict) -> RecordDict:
     """Content of a message with all its arrays in one; ``records`` stay as they are."""
-    found = records.array_records
-    others = {name: record for name, record in records.items() if name not in found}
-    if not found:
+    arrays = records.array_records
+    others = {name: record for name, record in records.items() if name not in arrays}
+    if not arrays:
         return RecordDict({**others, PACKED: ArrayRecord()})
-    table = json.dumps([[name, _forms(found.get(name))] for name in records]).encode()
-    parts = [array.data for record in found.values() for array in record.values()]
+    table = json.dumps([[name, _forms(arrays.get(name))] for name in records]).encode()
+    parts = [array.data for record in arrays.values() for array in record.values()]
     data = b"".join([*parts, table, len(table).to_bytes(_TAIL, "little")])
     whole = Array("uint8", (len(data),), _FORMAT, data)
     return RecordDict({**others, PACKED: ArrayRecord({PACKED: whole})})

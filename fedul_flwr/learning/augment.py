@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.plan import LocalPlan
 
@@ -94,7 +94,7 @@ def augment_batch(inputs: Tensor, name: str, rng: np.random.Generator) -> Tensor
             return inputs
 
 
-def own_augmented(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
+def augment_by_reference(inputs: Tensor, reference: str, rng: np.random.Generator) -> Tensor:
     """A batch as a function of the user's own augments it: ``function(inputs, rng)``.
 
     Parameters
@@ -110,19 +110,19 @@ def own_augmented(inputs: Tensor, reference: str, rng: np.random.Generator) -> T
     what = f"Setting augment = {reference!r}"
     function = load_reference(reference, "augment")
     shape, kind = tuple(inputs.shape), inputs.dtype
-    with own_code(what):
-        found = function(inputs, rng)
-    if not isinstance(found, Tensor):
+    with user_code(what):
+        outputs = function(inputs, rng)
+    if not isinstance(outputs, Tensor):
         raise UserError(
-            f"{what} returned {type(found).__name__}; needed is a tensor.", "own-code-result"
+            f"{what} returned {type(outputs).__name__}; needed is a tensor.", "own-code-result"
         )
-    if (tuple(found.shape), found.dtype) != (shape, kind):
+    if (tuple(outputs.shape), outputs.dtype) != (shape, kind):
         raise UserError(
-            f"{what} returned {tuple(found.shape)} of {found.dtype} for a batch of {shape} of "
+            f"{what} returned {tuple(outputs.shape)} of {outputs.dtype} for a batch of {shape} of "
             f"{kind}: shape and type must stay.",
             "own-code-result",
         )
-    return found
+    return outputs
 
 
 def _rotate_randomly(inputs: Tensor, most: float, rng: np.random.Generator) -> Tensor:
@@ -196,8 +196,8 @@ def augment_vectors(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -
         drawn = torch.from_numpy(rng.standard_normal(tuple(inputs.shape)))
         return inputs + plan.noise * drawn.to(inputs.dtype)
     if plan.augment == "dropout":
-        kept = torch.from_numpy(rng.random(tuple(inputs.shape)) >= plan.feature_dropout)
-        return inputs * kept
+        is_used = torch.from_numpy(rng.random(tuple(inputs.shape)) >= plan.feature_dropout)
+        return inputs * is_used
     if plan.augment == "mixup":
         shares = plan.mixup * torch.from_numpy(rng.random(len(inputs)))
         return mixed(inputs, torch.from_numpy(rng.permutation(len(inputs))), shares)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.learning.augment import augment_batch, augment_vectors, own_augmented
+from fedul_flwr.learning.augment import augment_batch, augment_by_reference, augment_vectors
 from fedul_flwr.learning.plan import LocalPlan
 
 Batches = Callable[[np.random.Generator], Iterator[tuple[Tensor, Tensor]]]
@@ -82,7 +82,7 @@ def epoch_order(
 def augmented(inputs: Tensor, plan: LocalPlan, rng: np.random.Generator) -> Tensor:
     """A view of each of ``inputs``, ``(n, c, h, w)`` or ``(n, d)``, as ``plan.augment`` says."""
     if ":" in plan.augment:
-        return own_augmented(inputs, plan.augment, rng)
+        return augment_by_reference(inputs, plan.augment, rng)
     if inputs.dim() == 4:
         return augment_batch(inputs, plan.augment, rng)
     return augment_vectors(inputs, plan, rng)
@@ -303,12 +303,12 @@ def matching_batches(
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
         if len(labeled):
-            known = epoch_order(len(labeled), plan.batch_size, rng)
-            unknown = _beside(len(others), len(known), unlabeled_size, rng)
+            of_labeled = epoch_order(len(labeled), plan.batch_size, rng)
+            unknown = _beside(len(others), len(of_labeled), unlabeled_size, rng)
         else:
             unknown = epoch_order(len(others), unlabeled_size or plan.batch_size, rng)
-            known = [labeled] * len(unknown)
-        for seen, unseen in zip(known, unknown, strict=True):
+            of_labeled = [labeled] * len(unknown)
+        for seen, unseen in zip(of_labeled, unknown, strict=True):
             chosen = np.concatenate([labeled[seen], others[unseen]])
             inputs = to_input(gather(stored, points[chosen]))
             if len(seen):

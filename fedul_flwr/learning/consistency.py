@@ -68,10 +68,10 @@ def adversarial_offset(
     step = (xi * start).requires_grad_()
     value = divergence(log_p, network(inputs + step))
     (gradient,) = torch.autograd.grad(value, step)
-    found = unit(gradient)
+    direction = unit(gradient)
     # If the predictions do not change at all, keep the random direction.
     moved = gradient.flatten(1).any(dim=1).view(-1, *[1] * (inputs.dim() - 1))
-    return radius * torch.where(moved, found, start)
+    return radius * torch.where(moved, direction, start)
 
 
 def virtual_adversarial_loss(
@@ -158,8 +158,8 @@ class MeanTeacherObjective:
         """Update the teacher after a step of the student; the caller does so after the last one."""
         self._steps += 1
         decay = min(1 - 1 / (self._steps + 1), self._decay)
-        for own, now in zip(self.teacher.parameters(), student.parameters(), strict=True):
-            own.lerp_(now, 1 - decay)
+        for weight, now in zip(self.teacher.parameters(), student.parameters(), strict=True):
+            weight.lerp_(now, 1 - decay)
 
 
 def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
@@ -243,8 +243,8 @@ def uda_loss(
 
 
 def _masked_mean(values: Tensor, log_top: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
-    kept = (log_top.exp() >= threshold).to(values.dtype)
-    return (values * kept).mean(), 1 - kept.mean()
+    mask = (log_top.exp() >= threshold).to(values.dtype)
+    return (values * mask).mean(), 1 - mask.mean()
 
 
 @dataclass

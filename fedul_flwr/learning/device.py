@@ -33,7 +33,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 @cache
-def keep_freed_memory() -> bool:
+def retain_freed_memory() -> bool:
     """Tell glibc to keep freed memory between the steps of a round; returns whether it worked.
 
     A training step frees and allocates tens of megabytes. If they were returned to the system each
@@ -55,7 +55,7 @@ def reuse_all_memory() -> Iterator[None]:
     """Context of steps that free and allocate the same sizes, in which no block is too large to
     be kept.
 
-    :func:`keep_freed_memory` leaves blocks above 32 MiB with pages of their own: messages, and in
+    :func:`retain_freed_memory` leaves blocks above 32 MiB with pages of their own: messages, and in
     steps the gradient of a large layer. Its pages would be new in every step, which takes longer
     than to compute it.
     """
@@ -144,8 +144,8 @@ def dtype_of_size(precision: str, size: int, device: torch.device) -> torch.dtyp
     if precision == "auto":
         large = size >= LARGE_MODEL
         return torch.bfloat16 if large and fast_bfloat16(device) else torch.float32
-    found: torch.dtype = getattr(torch, precision)
-    return found
+    dtype: torch.dtype = getattr(torch, precision)
+    return dtype
 
 
 def autocast(
@@ -253,9 +253,9 @@ def idle_taps(size: int, taps: int, stride: int, padding: int, dilation: int) ->
     size : pixels of the image, >= 1.
     taps, stride, padding, dilation : of the kernel, as ``torch.nn.Conv2d`` means them.
     """
-    places = (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
+    outputs = (size + 2 * padding - dilation * (taps - 1) - 1) // stride + 1
     return tuple(
         tap
         for tap in range(taps)
-        if not any(0 <= at * stride + tap * dilation - padding < size for at in range(places))
+        if not any(0 <= at * stride + tap * dilation - padding < size for at in range(outputs))
     )

@@ -112,7 +112,9 @@ def flatten(parts: Parts) -> Arrays:
     >>> sorted(flatten({"sigma": {"weight": np.zeros(2)}, "psi": {"weight": np.zeros(2)}}))
     ['psi/weight', 'sigma/weight']
     """
-    return {f"{part}/{name}": array for part, own in parts.items() for name, array in own.items()}
+    return {
+        f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()
+    }
 
 
 def unflatten(arrays: Mapping[str, NDArray[Any]]) -> Parts:
@@ -264,8 +266,8 @@ class _Learner:
             loss.backward()  # type: ignore[no-untyped-call]
             self._total += loss.detach()
         self.steps += 1
-        for weight, own in zip(self._whole.weights, self._own, strict=True):
-            own.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
+        for weight, part_weight in zip(self._whole.weights, self._own, strict=True):
+            part_weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
             weight.grad = None
         if self._sigma:
             self._penalize()
@@ -322,13 +324,13 @@ def train_disjoint(
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and the consistency loss
     for _ in range(plan.local_epochs):
         for inputs, labels in batches(rng):
-            known = labels >= 0
-            placed = network.place(inputs)
-            if known.any():
-                logits = network(placed[known])
-                on_labels.step(supervised(logits, labels[known].to(plan.device)))
-            if not known.all():
-                on_rest.step(consistency(network, placed[~known]))
+            is_labeled = labels >= 0
+            points = network.place(inputs)
+            if is_labeled.any():
+                logits = network(points[is_labeled])
+                on_labels.step(supervised(logits, labels[is_labeled].to(plan.device)))
+            if not is_labeled.all():
+                on_rest.step(consistency(network, points[~is_labeled]))
     steps = on_labels.steps + on_rest.steps
     result = DisjointResult(on_labels.mean_loss, on_rest.mean_loss, steps)
     if not np.isfinite([result.supervised, result.consistency]).all():

@@ -56,5 +56,5 @@ def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.floa
     inputs = to_input(gather(stored, points))
     if inputs.dim() == 4:
         inputs = inputs.permute(0, 2, 3, 1)
-    found: NDArray[np.float32] = inputs.flatten(1).numpy()
-    return found
+    features: NDArray[np.float32] = inputs.flatten(1).numpy()
+    return features

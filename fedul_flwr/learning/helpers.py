@@ -63,8 +63,8 @@ def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -
     clients = sorted(embeddings)
     tree = KDTree(np.stack([embeddings[other] for other in clients]))
     # Ask for one more: the client is its own nearest neighbor (or ties with others).
-    _, found = tree.query(embeddings[client], k=min(count + 1, len(clients)))
-    return [clients[index] for index in found if clients[index] != client][:count]
+    _, indices = tree.query(embeddings[client], k=min(count + 1, len(clients)))
+    return [clients[index] for index in indices if clients[index] != client][:count]
 
 
 class HelperChoice:
@@ -105,8 +105,10 @@ class HelperChoice:
 
     def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
         """The nearest other clients of those in ``among``, at most ``count``."""
-        known = {other: self._embeddings[other] for other in self._embeddings if other in among}
-        return nearest_clients(known, client, count)
+        embeddings = {
+            other: self._embeddings[other] for other in self._embeddings if other in among
+        }
+        return nearest_clients(embeddings, client, count)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """State of a resumed run: ``(n,)`` clients and their ``(n, K)`` embeddings."""
@@ -130,7 +132,7 @@ Ties = Literal["own", "lowest"]
 
 
 def agreed_labels(
-    own: Tensor, helpers: Sequence[Tensor], num_classes: int, ties: Ties = "own"
+    local: Tensor, helpers: Sequence[Tensor], num_classes: int, ties: Ties = "own"
 ) -> Tensor:
     """The class with most votes by a client's model and its helpers (eq. 3).
 
@@ -152,7 +154,7 @@ def agreed_labels(
     >>> agreed_labels(own, helpers, num_classes=3).tolist()
     [1, 0]
     """
-    votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(own, num_classes)
+    votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(local, num_classes)
     for vote in helpers:
         votes = votes + functional.one_hot(vote, num_classes)
     return votes.argmax(dim=1)

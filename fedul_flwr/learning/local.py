@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.training_settings import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
@@ -46,10 +46,10 @@ class LocalOptimizer:
     @torch.no_grad()
     def step(self) -> None:
         """One step of all weights."""
-        held = [index for index, weight in enumerate(self.weights) if weight.grad is not None]
-        self._step(held, [grad for w in self.weights if (grad := w.grad) is not None])
+        indices = [index for index, weight in enumerate(self.weights) if weight.grad is not None]
+        self._step(indices, [grad for w in self.weights if (grad := w.grad) is not None])
 
-    def _step(self, held: list[int], gradients: list[Tensor]) -> None:
+    def _step(self, indices: list[int], gradients: list[Tensor]) -> None:
         raise NotImplementedError
 
 
@@ -66,14 +66,14 @@ class Adam(LocalOptimizer):
         # On the device of its weight, where fused kernels count steps.
         self._steps = [torch.zeros((), device=weight.device) for weight in self.weights]
 
-    def _step(self, held: list[int], gradients: list[Tensor]) -> None:
+    def _step(self, indices: list[int], gradients: list[Tensor]) -> None:
         adam(
-            [self.weights[index] for index in held],
+            [self.weights[index] for index in indices],
             gradients,
-            [self._means[index] for index in held],
-            [self._squares[index] for index in held],
+            [self._means[index] for index in indices],
+            [self._squares[index] for index in indices],
             [],
-            [self._steps[index] for index in held],
+            [self._steps[index] for index in indices],
             fused=True,
             amsgrad=False,
             beta1=0.9,
@@ -108,11 +108,11 @@ class SGD(LocalOptimizer):
         # Zeros are the right start, as nothing is dampened: 0 * momentum + gradient.
         self.velocity = [torch.zeros_like(weight) for weight in self.weights] if momentum else []
 
-    def _step(self, held: list[int], gradients: list[Tensor]) -> None:
+    def _step(self, indices: list[int], gradients: list[Tensor]) -> None:
         sgd(
-            [self.weights[index] for index in held],
+            [self.weights[index] for index in indices],
             gradients,
-            [self.velocity[index] if self.velocity else None for index in held],
+            [self.velocity[index] if self.velocity else None for index in indices],
             fused=True,
             weight_decay=self._decay,
             momentum=self._momentum,
@@ -297,13 +297,13 @@ def mean_gradient(
         for inputs, targets in batches(rng):
             _backward(objective, network, inputs, targets, plan)
             count += 1
-    found = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
-    for weight, gradient in zip(weights, found, strict=True):
+    means = [w.grad / count if w.grad is not None else torch.zeros_like(w) for w in weights]
+    for weight, gradient in zip(weights, means, strict=True):
         weight.grad = gradient
     correct_gradients(weights, plan)
     for weight in weights:
         weight.grad = None
-    return found
+    return means
 
 
 def _begin(model: nn.Module, plan: LocalPlan, rng: np.random.Generator) -> Network:
@@ -339,7 +339,7 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
         If a function of the user's own fails, or returns no optimizer.
     """
     if plan.optimizer not in OPTIMIZERS:
-        return _own_optimizer(weights, plan)
+        return _optimizer_by_reference(weights, plan)
     if plan.optimizer == "adam":
         return Adam(weights, learning_rate=plan.learning_rate, weight_decay=plan.weight_decay)
     return SGD(
@@ -351,16 +351,16 @@ def build_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOp
     )
 
 
-def _own_optimizer(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
+def _optimizer_by_reference(weights: Sequence[nn.Parameter], plan: LocalPlan) -> LocalOptimizer:
     what = f"Setting optimizer = {plan.optimizer!r}"
     build = load_reference(plan.optimizer, "optimizer")
-    with own_code(what):
-        found: LocalOptimizer = build(list(weights), plan.learning_rate)
-    if not all(callable(getattr(found, name, None)) for name in ("step", "zero_grad")):
+    with user_code(what):
+        optimizer: LocalOptimizer = build(list(weights), plan.learning_rate)
+    if not all(callable(getattr(optimizer, name, None)) for name in ("step", "zero_grad")):
         raise UserError(
             f"{what} returned no optimizer: it needs step() and zero_grad().", "own-code-result"
         )
-    return found
+    return optimizer
 
 
 def predict_logits(

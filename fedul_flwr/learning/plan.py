@@ -45,7 +45,7 @@ def local_plan(
     settings: RunConfig,
     proximal_mu: float = 0.0,
     stage: tuple[int, int] = (1, 1),
-    told_factor: float = 1.0,
+    server_lr_factor: float = 1.0,
 ) -> LocalPlan:
     """The plan that ``settings`` describe, on this machine.
 
@@ -54,7 +54,7 @@ def local_plan(
     proximal_mu : weight of the proximal term, as the base strategy sends it.
     stage : number of the round within its training stage, from 1, and the stage's length; by
         default the plan has the step size of the settings.
-    told_factor : factor of the step size sent by the server (`plateau`).
+    server_lr_factor : factor of the step size sent by the server (`plateau`).
 
     Examples
     --------
@@ -68,7 +68,7 @@ def local_plan(
         local_epochs=settings.local_epochs,
         batch_size=settings.batch_size,
         optimizer=settings.optimizer,
-        learning_rate=settings.learning_rate * rate_factor(settings, *stage) * told_factor,
+        learning_rate=settings.learning_rate * rate_factor(settings, *stage) * server_lr_factor,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         l1=settings.l1,

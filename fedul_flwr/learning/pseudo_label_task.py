@@ -71,9 +71,9 @@ class PseudoLabels:
     divisor: float = 1.0
 
     @classmethod
-    def of(cls, found: Propagated) -> PseudoLabels:
-        """``found``, with the largest of its confidences as divisor."""
-        return cls(*found, divisor=float(found.confidence.max(initial=0.0)))
+    def of(cls, propagated: Propagated) -> PseudoLabels:
+        """``propagated``, with the largest of its confidences as divisor."""
+        return cls(*propagated, divisor=float(propagated.confidence.max(initial=0.0)))
 
     @classmethod
     def none(cls, size: int) -> PseudoLabels:
@@ -106,7 +106,7 @@ def weighted_points(
     labeled: Ints,
     labels: Ints,
     unlabeled: Ints,
-    found: PseudoLabels,
+    pseudo: PseudoLabels,
     settings: StageSettings,
 ) -> WeightedPoints:
     """The points to train on: labeled ones, and those with a pseudo label of any confidence.
@@ -115,14 +115,14 @@ def weighted_points(
     ----------
     inputs : the data, images or vectors.
     labeled, labels : ``(l,)``, rows of ``inputs`` with given labels, and these.
-    unlabeled : ``(u,)``, rows of ``inputs`` that ``found`` is about.
+    unlabeled : ``(u,)``, rows of ``inputs`` that ``pseudo`` is about.
     """
-    usable = (found.labels != UNLABELED) & (found.confidence > 0)
-    classes = np.concatenate([labels, found.labels[usable]])
-    confidence = found.confidence[usable]
+    usable = (pseudo.labels != UNLABELED) & (pseudo.confidence > 0)
+    classes = np.concatenate([labels, pseudo.labels[usable]])
+    confidence = pseudo.confidence[usable]
     if isinstance(settings, PseudoLabelSettings):
         if len(confidence):
-            confidence = confidence / found.divisor
+            confidence = confidence / pseudo.divisor
         weights = np.concatenate([np.ones(len(labeled)), confidence])
     else:
         weights = np.ones(len(classes))
@@ -155,8 +155,8 @@ def pseudo_label_task(
             inputs = inputs.clone()
             inputs[pseudo] = randaugment(inputs[pseudo], operations)
         logits = network(inputs)
-        given = classes[at].to(device), weights[at].to(device)
-        return weighted_cross_entropy(logits, *given, focal_gamma=options.focal_gamma)
+        targets = classes[at].to(device), weights[at].to(device)
+        return weighted_cross_entropy(logits, *targets, focal_gamma=options.focal_gamma)
 
     batches = paired_batches(
         data.inputs, data.points, data.num_labeled, plan, steps=options.epoch_steps

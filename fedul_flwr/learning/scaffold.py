@@ -30,7 +30,7 @@ def train_with_variates(
     rng: np.random.Generator,
     *,
     server: Variate,
-    own: Variate,
+    variate: Variate,
     option: str,
 ) -> tuple[LocalResult, dict[str, NDArray[np.generic]], dict[str, NDArray[np.generic]]]:
     """Train ``model`` in place by y ← y − eta·(g − c_i + c) and update the client's variate.
@@ -52,7 +52,7 @@ def train_with_variates(
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     c = [_tensor(server[name], weight) for name, weight in named.items()]
     c_i = [
-        _tensor(own[name], weight) if own else torch.zeros_like(weight)
+        _tensor(variate[name], weight) if variate else torch.zeros_like(weight)
         for name, weight in named.items()
     ]
     shift = [a - b for a, b in zip(c, c_i, strict=True)]

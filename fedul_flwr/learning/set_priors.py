@@ -41,7 +41,7 @@ def set_likelihoods(posterior: Floats, test_prior: Floats | None) -> Floats:
     return posterior if test_prior is None else np.asarray(posterior / test_prior)
 
 
-def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichlet) -> Floats:
+def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, stated: Dirichlet) -> Floats:
     """One step of expectation maximization for every set's class priors.
 
     With r_k(x) ∝ Pi_mk p(x | k), the share of a point that belongs to class k, and s_m, t_m the
@@ -74,19 +74,19 @@ def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichle
     >>> learn_priors(likelihoods, np.array([0, 0, 0, 0]), half, told).tolist()
     [[0.75, 0.25]]
     """
-    exact = np.isinf(told.concentrations)
+    exact = np.isinf(stated.concentrations)
     shares = priors[sets] * likelihoods
     totals = shares.sum(axis=1, keepdims=True)
     # A point that its set's classes cannot explain belongs to none of them in particular.
     shares = np.where(totals > 0, shares / np.where(totals > 0, totals, 1), priors[sets])
     cells = sets[:, None] * priors.shape[1] + np.arange(priors.shape[1])
-    found = np.bincount(cells.ravel(), shares.ravel(), priors.size)
-    counts = np.asarray(found, dtype=np.float64).reshape(priors.shape)
-    counts = counts + told.finite_concentrations[:, None] * told.means
+    sums = np.bincount(cells.ravel(), shares.ravel(), priors.size)
+    counts = np.asarray(sums, dtype=np.float64).reshape(priors.shape)
+    counts = counts + stated.finite_concentrations[:, None] * stated.means
     # A set without points and without a told row keeps its priors.
     counts = np.where(counts.sum(axis=1, keepdims=True) > 0, counts, priors)
     learned = counts / counts.sum(axis=1, keepdims=True)
-    return np.where(exact[:, None], told.means, learned)
+    return np.where(exact[:, None], stated.means, learned)
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class PriorFit:
     inflation: float
 
 
-def check_fit(likelihoods: Floats, sets: Ints, told: Dirichlet) -> PriorFit:
+def check_fit(likelihoods: Floats, sets: Ints, stated: Dirichlet) -> PriorFit:
     """Likelihood-ratio tests of what is told of each set's class priors.
 
     The statistic is twice the difference between the largest log-likelihood of the set's points and
@@ -135,14 +135,14 @@ def check_fit(likelihoods: Floats, sets: Ints, told: Dirichlet) -> PriorFit:
     """
     from scipy.special import chdtrc, chdtri  # scipy.stats takes a client a second to load
 
-    num_sets, num_classes = told.means.shape
-    free = Dirichlet(told.means, np.zeros(num_sets))
-    start = np.full(told.means.shape, 1 / num_classes)
+    num_sets, num_classes = stated.means.shape
+    free = Dirichlet(stated.means, np.zeros(num_sets))
+    start = np.full(stated.means.shape, 1 / num_classes)
     shares = _converged(likelihoods, sets, start, free)
-    bound = _converged(likelihoods, sets, (told.means + start) / 2, told)
+    bound = _converged(likelihoods, sets, (stated.means + start) / 2, stated)
     with np.errstate(divide="ignore", invalid="ignore"):
-        divergence = np.where(told.means > 0, told.means * np.log(told.means / bound), 0)
-    penalty = told.finite_concentrations * divergence.sum(axis=1)
+        divergence = np.where(stated.means > 0, stated.means * np.log(stated.means / bound), 0)
+    penalty = stated.finite_concentrations * divergence.sum(axis=1)
     gains = log_likelihoods(likelihoods, sets, shares) - log_likelihoods(likelihoods, sets, bound)
     statistics = np.maximum(2 * (gains + penalty), 0)
     freedom = num_classes - 1
@@ -152,7 +152,7 @@ def check_fit(likelihoods: Floats, sets: Ints, told: Dirichlet) -> PriorFit:
 
 
 def misfits_in_words(
-    fit: PriorFit, told: Dirichlet, set_names: Sequence[str], class_names: Sequence[str]
+    fit: PriorFit, stated: Dirichlet, set_names: Sequence[str], class_names: Sequence[str]
 ) -> Iterator[str]:
     """Lines for the owner: every set that misfits, with the class that differs most; or that most
     sets fit badly, so that none can stand out."""
@@ -163,11 +163,11 @@ def misfits_in_words(
             "the priors are wrong, or the model is"
         )
     for m in map(int, np.flatnonzero(fit.misfits)):
-        worst = int(np.abs(fit.shares[m] - told.means[m]).argmax())
+        worst = int(np.abs(fit.shares[m] - stated.means[m]).argmax())
         yield (
             f"warning: the class priors of set {set_names[m]!r} do not fit the model's predictions "
             f"(p = {fit.p_values[m]:.1g}): of class {class_names[worst]!r} it finds "
-            f"{fit.shares[m, worst]:.3f}, told was {told.means[m, worst]:.3f}"
+            f"{fit.shares[m, worst]:.3f}, told was {stated.means[m, worst]:.3f}"
         )
 
 
@@ -187,16 +187,16 @@ def log_likelihoods(likelihoods: Floats, sets: Ints, priors: Floats) -> Floats:
     return np.asarray(sums, dtype=np.float64)
 
 
-def _converged(likelihoods: Floats, sets: Ints, priors: Floats, told: Dirichlet) -> Floats:
+def _converged(likelihoods: Floats, sets: Ints, priors: Floats, stated: Dirichlet) -> Floats:
     """Repeat :func:`learn_priors` until no row can gain more than :data:`_GAIN`.
 
     The penalized log-likelihood of a row is concave, so its largest value is at most
     max_k g_k − Σ_k Pi_mk g_k above that of Pi_m, where g is its gradient (the gap of Frank & Wolfe
     1956). A step multiplies Pi_mk by g_k / (n_m + s_m), so that the gap is seen from the step.
     """
-    worth = np.bincount(sets, minlength=len(priors)) + told.finite_concentrations
+    worth = np.bincount(sets, minlength=len(priors)) + stated.finite_concentrations
     for _ in range(_MAX_STEPS):
-        before, priors = priors, learn_priors(likelihoods, sets, priors, told)
+        before, priors = priors, learn_priors(likelihoods, sets, priors, stated)
         growth = np.divide(priors, before, out=np.zeros_like(priors), where=before > 0)
         if (worth * (growth.max(axis=1) - 1) < _GAIN).all():
             break

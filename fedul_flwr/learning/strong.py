@@ -161,7 +161,11 @@ def _outside_cutout(inputs: Tensor) -> Tensor:
     """``(n, 1, h, w)``: 0 inside a square around a random position, 1 elsewhere."""
     height, width = inputs.shape[2:]
     half = _uniform(inputs, 0, CUTOUT).view(-1, 1, 1) * (min(height, width) / 2)
-    place = torch.arange(max(height, width), device=inputs.device).to(inputs.dtype) + 0.5
-    rows = (place[None, :height, None] - _uniform(inputs, 0, height).view(-1, 1, 1)).abs() < half
-    columns = (place[None, None, :width] - _uniform(inputs, 0, width).view(-1, 1, 1)).abs() < half
+    coordinates = torch.arange(max(height, width), device=inputs.device).to(inputs.dtype) + 0.5
+    rows = (
+        coordinates[None, :height, None] - _uniform(inputs, 0, height).view(-1, 1, 1)
+    ).abs() < half
+    columns = (
+        coordinates[None, None, :width] - _uniform(inputs, 0, width).view(-1, 1, 1)
+    ).abs() < half
     return (~(rows & columns)).to(inputs.dtype)[:, None]

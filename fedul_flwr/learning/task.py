@@ -55,7 +55,7 @@ class LocalTask:
     objective : mean loss of a batch.
     metrics : called after training: metrics beside loss and steps, or in place of them.
     records : called after training with the model: arrays to send beside it.
-    keeps_momentum : whether SGD's momentum goes on from the client's last round.
+    stores_momentum : whether SGD's momentum goes on from the client's last round.
     """
 
     num_examples: int
@@ -63,4 +63,4 @@ class LocalTask:
     objective: Objective
     metrics: Callable[[], Mapping[str, float]] = _no_metrics
     records: Callable[[nn.Module], Records] = _no_records
-    keeps_momentum: bool = False
+    stores_momentum: bool = False

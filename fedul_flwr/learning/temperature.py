@@ -48,5 +48,5 @@ def fit_temperature(logits: Floats, labels: Ints) -> float:
 
     # The loss is convex in 1 / T, so it has one minimum in log T.
     span = (-math.log(LIMIT), math.log(LIMIT))
-    found = minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-6})
-    return float(math.exp(found.x))
+    minimum = minimize_scalar(loss, bounds=span, method="bounded", options={"xatol": 1e-6})
+    return float(math.exp(minimum.x))

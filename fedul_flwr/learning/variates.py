@@ -21,8 +21,8 @@ Also the name under which a client stores its own."""
 
 USED_ROUND = "variate-round"
 """Value for a client: the round in which the server last used its update; 0 for none."""
-KEPT_ROUNDS = "variate-rounds"
-"""Value for the server: the rounds whose variates a client has; see :func:`kept_rounds`."""
+VARIATE_ROUNDS = "variate-rounds"
+"""Value for the server: the rounds whose variates a client has; see :func:`variate_rounds`."""
 
 CONFIRMED, PROPOSED = "confirmed", "proposed"
 """A client's two stored variates: from the start of its last round, and proposed in that round,
@@ -32,18 +32,18 @@ Variate = Mapping[str, NDArray[np.generic]]
 """An array for every trainable weight, by its name."""
 
 
-def kept_rounds(kept: Variate) -> list[int]:
-    """Rounds of the variates in ``kept``, which :func:`proposal` returned; [] if it is empty.
+def variate_rounds(stored: Variate) -> list[int]:
+    """Rounds of the variates in ``stored``, which :func:`proposal` returned; [] if it is empty.
 
     Examples
     --------
-    >>> kept_rounds(proposal({}, 0, {"weight": np.array([0.5])}, server_round=1))
+    >>> variate_rounds(proposal({}, 0, {"weight": np.array([0.5])}, server_round=1))
     [1]
     """
-    return [int(kept[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in kept]
+    return [int(stored[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in stored]
 
 
-def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
+def confirmed(stored: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
     """c_i as it is part of the server's c; empty where it is zero.
 
     Parameters
@@ -65,17 +65,17 @@ def confirmed(kept: Variate, used_round: int) -> dict[str, NDArray[np.generic]]:
     if used_round == 0:
         return {}
     for kind in (PROPOSED, CONFIRMED):
-        if _round(kind) in kept and int(kept[_round(kind)]) == used_round:
-            return below(f"{kind}/", kept)
+        if _round(kind) in stored and int(stored[_round(kind)]) == used_round:
+            return below(f"{kind}/", stored)
     raise UserError(
         f"A client has no SCAFFOLD variate of round {used_round} any more.", "not-sent-yet"
     )
 
 
 def proposal(
-    own: Variate, used_round: int, renewed: Variate, server_round: int
+    variate: Variate, used_round: int, renewed: Variate, server_round: int
 ) -> dict[str, NDArray[np.generic]]:
-    """Arrays to store after a round: ``renewed``, and ``own`` in case the server misses that.
+    """Arrays to store after a round: ``renewed``, and ``variate`` in case the server misses that.
 
     Parameters
     ----------
@@ -83,8 +83,8 @@ def proposal(
         if it is zero.
     renewed : the new c_i, of round ``server_round``.
     """
-    kept = _kept(PROPOSED, renewed, server_round)
-    return kept | _kept(CONFIRMED, own, used_round) if own else kept
+    arrays = _kept(PROPOSED, renewed, server_round)
+    return arrays | _kept(CONFIRMED, variate, used_round) if variate else arrays
 
 
 def _kept(kind: str, variate: Variate, number: int) -> dict[str, NDArray[np.generic]]:

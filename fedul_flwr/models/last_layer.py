@@ -53,8 +53,12 @@ def only_heads(model: nn.Module) -> Iterator[None]:
     Batch norm uses its running statistics there, and leaves them as they are.
     """
     heads = [feature_layer(model), getattr(model, "second", None)]
-    kept = {weight for head in heads if isinstance(head, nn.Module) for weight in head.parameters()}
-    body = [weight for weight in model.parameters() if weight.requires_grad and weight not in kept]
+    weights = {
+        weight for head in heads if isinstance(head, nn.Module) for weight in head.parameters()
+    }
+    body = [
+        weight for weight in model.parameters() if weight.requires_grad and weight not in weights
+    ]
     norms = [layer for layer in model.modules() if isinstance(layer, _BatchNorm)]
     training = [layer.training for layer in norms]
     for weight in body:

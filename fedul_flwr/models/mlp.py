@@ -48,9 +48,9 @@ def _is_for_onednn(input: Tensor, weight: Tensor) -> bool:
 @cache
 def onednn_is_faster() -> bool:
     """Whether oneDNN multiplies float32 matrices faster than MKL on this machine's processor."""
-    known = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    has_mkldnn = torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")
     info = Path("/proc/cpuinfo")
-    return known and info.exists() and "AuthenticAMD" in info.read_text()
+    return has_mkldnn and info.exists() and "AuthenticAMD" in info.read_text()
 
 
 class _Product(torch.autograd.Function):

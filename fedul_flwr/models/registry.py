@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedul_flwr.config.base import nearest, shown
-from fedul_flwr.config.references import load_reference, own_code
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.training_settings import ModelOptions
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
@@ -112,7 +112,7 @@ def build_model(
     with exclusive(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if _is_own(plain):
-            model = _try_own(plain, builder, input_shape, num_classes)
+            model = _try_reference(plain, builder, input_shape, num_classes)
         else:
             model = builder(input_shape, num_classes)
         return model if plain == name else TwoHeads(model, num_classes)
@@ -122,10 +122,12 @@ def _is_own(name: str) -> bool:
     return ":" in name and not name.startswith(PREFIX)
 
 
-def _try_own(name: str, builder: Builder, input_shape: InputShape, num_classes: int) -> nn.Module:
+def _try_reference(
+    name: str, builder: Builder, input_shape: InputShape, num_classes: int
+) -> nn.Module:
     """A user's own model, which has labeled two points of zeros."""
     what = f"Setting model = {name!r}"
-    with own_code(what):
+    with user_code(what):
         model = builder(input_shape, num_classes)
         if not isinstance(model, nn.Module):
             raise UserError(f"{what} returned no torch.nn.Module.", "own-code-result")

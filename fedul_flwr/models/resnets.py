@@ -42,7 +42,7 @@ def _resnet9(name: str, input_shape: InputShape, num_classes: int, *, width: int
     require_size(name, input_shape, 8)
     left = (input_shape[0] // 8, input_shape[1] // 8)  # after three poolings by 2
     last = (min(left[0], 4), min(left[1], 4))
-    places = (left[0] // last[0]) * (left[1] // last[1])
+    positions = (left[0] // last[0]) * (left[1] // last[1])
     return scale_variance(
         nn.Sequential(
             UnitRange(),
@@ -57,7 +57,7 @@ def _resnet9(name: str, input_shape: InputShape, num_classes: int, *, width: int
             Skip(*_convolution(8 * width, 8 * width), *_convolution(8 * width, 8 * width)),
             nn.MaxPool2d(last),
             nn.Flatten(),
-            nn.Linear(8 * width * places, num_classes, bias=False),
+            nn.Linear(8 * width * positions, num_classes, bias=False),
         )
     )
 
@@ -120,8 +120,8 @@ class WideBlock(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """``(n, filters, h/stride, w/stride)``."""
         active = self.first(inputs).relu()
-        found: Tensor = self.keep(self.second(self.shrink(active)).relu())
-        return found + (inputs if self.short is None else self.short(active))
+        outputs: Tensor = self.keep(self.second(self.shrink(active)).relu())
+        return outputs + (inputs if self.short is None else self.short(active))
 
 
 def wrn28_2(input_shape: InputShape, num_classes: int) -> nn.Module:

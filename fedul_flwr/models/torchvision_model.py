@@ -95,15 +95,15 @@ def pretrained_arrays(
 def _check_name(name: str) -> None:
     from torchvision import models
 
-    known = [model for model in models.list_models(module=models) if model not in _RETURN_MORE]
-    if name in known:
+    names = [model for model in models.list_models(module=models) if model not in _RETURN_MORE]
+    if name in names:
         return
     setting = f"Setting model = {PREFIX + name!r}"
     if name in _RETURN_MORE:
         raise UserError(
             f"{setting}: this model has auxiliary outputs, choose one without.", "model-unfit"
         )
-    close = [repr(model) for model in difflib.get_close_matches(name, known)]
+    close = [repr(model) for model in difflib.get_close_matches(name, names)]
     hint = f"did you mean {' or '.join(close)}?" if close else "'resnet18' is one."
     raise UserError(
         f"{setting}: must be one of torchvision's classification models; {hint}", "unknown-name"

@@ -71,10 +71,10 @@ def label_propagation(
     >>> label_propagation(np.array(points), [0, -1, 1, -1, -1], k=1).labels
     array([ 0,  0,  1,  1, -1])
     """
-    given = checked_labels(labels)
+    checked = checked_labels(labels)
     scores = propagated_scores(
         features,
-        given,
+        checked,
         num_classes=num_classes,
         similarity=similarity,
         k=k,
@@ -85,9 +85,9 @@ def label_propagation(
         seed=seed,
     )
     if reweigh:
-        unlabeled = given == UNLABELED
+        unlabeled = checked == UNLABELED
         scores[unlabeled] = reweigh_by_prior(scores[unlabeled])
-    return labels_from_scores(scores, given)
+    return labels_from_scores(scores, checked)
 
 
 def propagated_scores(
@@ -111,10 +111,10 @@ def propagated_scores(
     >>> propagated_scores(points, [0, -1], similarity="cosine", alpha=0.5).round(4).tolist()
     [[1.3333], [0.6667]]
     """
-    given = checked_labels(labels)
-    if len(given) != len(features):
+    checked = checked_labels(labels)
+    if len(checked) != len(features):
         raise UserError(
-            f"{len(given)} labels do not go with features of {len(features)} points",
+            f"{len(checked)} labels do not go with features of {len(features)} points",
             "points-and-labels-differ",
         )
     if similarity == "codes":
@@ -126,5 +126,5 @@ def propagated_scores(
             f"similarity is {similarity!r}; it must be 'codes' or 'cosine'", "argument-not-allowed"
         )
     graph = normalized_graph(neighbors, power)
-    rows = one_hot(given, int(given.max(initial=0)) + 1 if num_classes is None else num_classes)
+    rows = one_hot(checked, int(checked.max(initial=0)) + 1 if num_classes is None else num_classes)
     return propagate(graph, rows, alpha, class_scaling=class_scaling)

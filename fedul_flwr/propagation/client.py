@@ -82,14 +82,14 @@ class GraphPoints:
         """``(n,)``, their rows of ``examples.inputs``."""
         return self.examples.points[self.positions]
 
-    def of_unlabeled(self, found: Propagated) -> Propagated:
+    def of_unlabeled(self, propagated: Propagated) -> Propagated:
         """Restrict a result for these points to the client's unlabeled training points.
 
         A training point outside of the graph has no label.
         """
         count = len(self.examples.points)
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
-        labels[self.positions], confidence[self.positions] = found
+        labels[self.positions], confidence[self.positions] = propagated
         unlabeled = self.examples.unlabeled
         return Propagated(labels[unlabeled], confidence[unlabeled])
 
@@ -119,7 +119,13 @@ RUN_SEED = "run-seed"
 """Name of the secret seed of the codes, and name under which it is stored until the run ends: were
 the same features coded by a new seed in every round, each would tell the server more of them."""
 
-FEATURES, PRESENT, ASKED, KEPT, BACKEND = "features", "present", "asked", "kept", "backend/"
+FEATURES, PRESENT, MISSING_LABELS, OWN_SHARE, BACKEND = (
+    "features",
+    "present",
+    "asked",
+    "kept",
+    "backend/",
+)
 """Names of a client's stored arrays between phases: features until they are coded, points with
 nonzero features, points whose labels are requested, the part of its share that it keeps; and the
 prefix of the backend's state."""
@@ -203,19 +209,19 @@ class PropagationClient:
             If a participant sent a wrong part of the sum.
         """
         stored = self._stored()
-        if KEPT not in stored or ROWS not in received:
+        if OWN_SHARE not in stored or ROWS not in received:
             raise UserError(
                 f"{self._name} was sent no rows of a sum that it has a part in.",
                 "server-out-of-turn",
             )
-        rows = open_rows(stored[KEPT], received[ROWS])
+        rows = open_rows(stored[OWN_SHARE], received[ROWS])
         check_counts(rows[-1])
         scores = scores_of(rows, class_scaling=self._options.is_scaled)
         if self._options.reweigh:
             scores = reweigh_by_prior(scores)
-        count, asked = len(self._labels), stored[ASKED]
+        count, missing = len(self._labels), stored[MISSING_LABELS]
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
-        labels[asked], confidence[asked] = labels_from_scores(scores)
+        labels[missing], confidence[missing] = labels_from_scores(scores)
         return Propagated(labels, confidence)
 
     def _compare(self, content: Content) -> Content:
@@ -246,9 +252,9 @@ class PropagationClient:
             return encode(stored.pop(FEATURES), seed, self._options.num_bits)
 
         task = self._task(content, stored[PRESENT], codes)
-        own, answer = self._backend.respond(below(BACKEND, stored), message, task)
-        kept = {name: stored[name] for name in (PRESENT, FEATURES) if name in stored}
-        self._store_arrays(kept, own)
+        to_store, answer = self._backend.respond(below(BACKEND, stored), message, task)
+        rest = {name: stored[name] for name in (PRESENT, FEATURES) if name in stored}
+        self._store_arrays(rest, to_store)
         return Content(arrays={**answer, **reply})
 
     def _sum(self, content: Content) -> Content:
@@ -290,10 +296,15 @@ class PropagationClient:
         )
         mask = pair_masks(keys, self._client, part.shape)
         share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
-        asked = stored[PRESENT] & (labels == UNLABELED)
+        is_missing = stored[PRESENT] & (labels == UNLABELED)
         words = check_words(keys, self._num_classes)
-        kept = {PRESENT: stored[PRESENT], ASKED: asked, KEPT: share.kept, CHECKS: words}
-        self._store_arrays(kept, backends)
+        to_store = {
+            PRESENT: stored[PRESENT],
+            MISSING_LABELS: is_missing,
+            OWN_SHARE: share.kept,
+            CHECKS: words,
+        }
+        self._store_arrays(to_store, backends)
         row = check_row(words, self._client, keys)
         return Content(arrays={SENT: np.concatenate([row, share.sent])})
 
@@ -339,17 +350,17 @@ class PropagationClient:
             )
         return stored
 
-    def _store_arrays(self, own: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
+    def _store_arrays(self, arrays: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
         of_backend = {BACKEND + name: array for name, array in backend.items()}
-        self._store.set_ephemeral(STORED, own | of_backend)
+        self._store.set_ephemeral(STORED, arrays | of_backend)
 
 
 def _counts(content: Content, key: str) -> list[int]:
     """Integers that are not negative, one for each participant of a sum."""
-    found = content.values.get(key)
-    if not isinstance(found, list) or not all(isinstance(n, int) and n >= 0 for n in found):
+    counts = content.values.get(key)
+    if not isinstance(counts, list) or not all(isinstance(n, int) and n >= 0 for n in counts):
         raise UserError(f"The server sent no valid {key!r} with the sum of labels.", "message-form")
-    return cast(list[int], found)
+    return cast(list[int], counts)
 
 
 def _no_codes(seed: bytes) -> Bytes:

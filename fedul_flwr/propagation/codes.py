@@ -230,11 +230,11 @@ def hamming(codes_a: Bytes, codes_b: Bytes) -> Ints:
             f"codes of {lengths} bits cannot be compared; L must be the same", "array-wrong"
         )
     distances = np.empty((len(codes_a), len(codes_b)), dtype=np.int64)
-    found = np.empty((TILE, TILE), dtype=np.int64)
+    block = np.empty((TILE, TILE), dtype=np.int64)
     right = tiles(codes_b)
     for rows, left in zip(blocks(len(codes_a), TILE), tiles(codes_a), strict=True):
         for columns, other in zip(blocks(len(codes_b), TILE), right, strict=True):
-            tile_distances(left, other, found)
+            tile_distances(left, other, block)
             target = distances[rows, columns]
-            target[:] = found[: target.shape[0], : target.shape[1]]
+            target[:] = block[: target.shape[0], : target.shape[1]]
     return distances

@@ -58,16 +58,16 @@ def tiles(codes: Bytes) -> Words:
 
 
 @_compiled
-def tile_distances(left: Words, right: Words, found: Ints) -> None:
-    """Write Hamming distances ``(TILE, TILE)`` between the codes of two tiles into ``found``."""
-    found[:] = 0
+def tile_distances(left: Words, right: Words, distances: Ints) -> None:
+    """Write Hamming distances ``(TILE, TILE)`` of the codes of two tiles into ``distances``."""
+    distances[:] = 0
     for first in range(0, len(left), _WORDS):
         for i in range(TILE):
             for j in range(TILE):
                 ones = 0
                 for word in range(first, first + _WORDS):
                     ones += _ones(left[word, i] ^ right[word, j])
-                found[i, j] += ones
+                distances[i, j] += ones
 
 
 @_compiled
@@ -89,15 +89,15 @@ def offer(nearest: Ints, distances: Ints, first_row: int, first_column: int) -> 
             if key >= heap[0] or first_row + i == first_column + j:
                 continue
             # Replace the first key; larger ones than the new key move up, level by level.
-            place, child = 0, 1
+            position, child = 0, 1
             while child < k:
                 if child + 1 < k and heap[child + 1] > heap[child]:
                     child += 1
                 if heap[child] <= key:
                     break
-                heap[place] = heap[child]
-                place, child = child, 2 * child + 1
-            heap[place] = key
+                heap[position] = heap[child]
+                position, child = child, 2 * child + 1
+            heap[position] = key
 
 
 @_compiled
@@ -107,11 +107,11 @@ def compare_turn(words: Words, nearest: Ints, turn: int, workers: int, worker: i
     Turn t has the pairs (a, b) with a + b = t modulo the number of tiles. Each tile is in only one
     of them, so workers share no row of ``nearest``; as many turns as tiles cover all pairs.
     """
-    found = np.empty((TILE, TILE), dtype=np.int64)
+    distances = np.empty((TILE, TILE), dtype=np.int64)
     for a in range(worker, len(words), workers):
         b = (turn - a) % len(words)
         if a <= b:
-            tile_distances(words[a], words[b], found)
-            offer(nearest, found, a * TILE, b * TILE)
+            tile_distances(words[a], words[b], distances)
+            offer(nearest, distances, a * TILE, b * TILE)
         if a < b:
-            offer(nearest, found.T, b * TILE, a * TILE)
+            offer(nearest, distances.T, b * TILE, a * TILE)

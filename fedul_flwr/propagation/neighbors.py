@@ -131,8 +131,8 @@ def neighbors_by_distance(distances: Distances, num_bits: int, k: int) -> sparse
         if not np.array_equal(block, distances[:, rows].T):
             raise UserError("Hamming distances must be symmetric", "array-wrong")
         nearest.offer(block, rows.start)
-    points, others, found = nearest.triples()
-    return _csr(points, others, cosine_from_hamming(found, num_bits), size)
+    points, others, values = nearest.triples()
+    return _csr(points, others, cosine_from_hamming(values, num_bits), size)
 
 
 def neighbors_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_array:
@@ -157,8 +157,8 @@ def neighbors_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_ar
     features = checked_features(features)
     present = features.any(axis=1)
     if not present.all():
-        found = neighbors_by_cosine(features[present], k)
-        return _spread(found, np.flatnonzero(present), len(features))
+        graph = neighbors_by_cosine(features[present], k)
+        return _spread(graph, np.flatnonzero(present), len(features))
     units = directions(features)
     units /= np.linalg.norm(units, axis=1, keepdims=True)
     nearest = _Nearest(len(units), k, _COSINE_STEPS - 1)

@@ -85,12 +85,12 @@ def propagation_weights(
     ({0: 0, 1: 1}, [[0.6667]])
     """
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
-    asked = ~labeled & np.isin(joint.owners, participants)
+    is_missing = ~labeled & np.isin(joint.owners, participants)
     used = np.flatnonzero(labeled & np.isin(joint.owners, participants))
-    found = propagation_columns(joint.graph, used, alpha)[asked].astype(np.float32)
+    weights = propagation_columns(joint.graph, used, alpha)[is_missing].astype(np.float32)
     return Influences(
-        unlabeled={c: int((joint.owners[asked] == c).sum()) for c in participants},
-        columns={c: found[:, joint.owners[used] == c] for c in participants},
+        unlabeled={c: int((joint.owners[is_missing] == c).sum()) for c in participants},
+        columns={c: weights[:, joint.owners[used] == c] for c in participants},
     )
 
 
@@ -107,7 +107,7 @@ def own_rows(unlabeled: Sequence[int], position: int) -> slice:
 
 
 def label_part(
-    columns: NDArray[np.floating], given: Floats, counts: Floats, unlabeled: Sequence[int]
+    columns: NDArray[np.floating], values: Floats, counts: Floats, unlabeled: Sequence[int]
 ) -> Floats:
     """One client's summand S_i Y_i, with its label counts in the last row of each client's block.
 
@@ -135,7 +135,7 @@ def label_part(
     >>> label_part(columns, given, counts, unlabeled=[1, 1]).tolist()
     [[0.5, 0.0], [1.0, 0.0], [0.25, 0.0], [1.0, 0.0]]
     """
-    shape = (sum(unlabeled), len(given))
+    shape = (sum(unlabeled), len(values))
     if columns.shape != shape or columns.dtype.kind not in "fiu":
         raise UserError(
             f"Columns of influence came as {columns.dtype} {columns.shape}; "
@@ -143,7 +143,7 @@ def label_part(
             "message-form",
         )
     ends = np.cumsum(unlabeled)
-    scores = np.asarray(columns, dtype=np.float64) @ given
+    scores = np.asarray(columns, dtype=np.float64) @ values
     return np.insert(scores, ends, counts, axis=0)
 
 

@@ -28,6 +28,6 @@ UNOPENED = "rows-unopened"
 """Value with which a client answers its rows: whether they hold no sum, as somebody's part of it
 was wrong."""
 
-OWN_LABELS, LAST = "own-labels", "last"
+PREVIOUS_LABELS, LAST = "own-labels", "last"
 """Values with rows: whether the sum includes this client's own labels, and whether the propagation
 ends with them."""

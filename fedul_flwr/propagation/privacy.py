@@ -227,14 +227,14 @@ def randomized_labels(
         raise UserError(
             f"epsilon is {epsilon}; it must be positive and finite", "argument-not-allowed"
         )
-    given = checked_classes(labels, num_classes)
+    checked = checked_classes(labels, num_classes)
     others = num_classes - 1
     # Rounding to multiples of 2^-53 can only increase the probability of a change, even for
     # large ε.
     change = others / (math.exp(min(epsilon, 700)) + others)
-    chance, which = _raw(2 * len(given), entropy).reshape(2, -1)
-    moved = (given + 1 + (which % max(1, others)).astype(np.int64)) % num_classes
-    return np.where((given != UNLABELED) & (uniforms(chance) < change), moved, given)
+    chance, which = _raw(2 * len(checked), entropy).reshape(2, -1)
+    moved = (checked + 1 + (which % max(1, others)).astype(np.int64)) % num_classes
+    return np.where((checked != UNLABELED) & (uniforms(chance) < change), moved, checked)
 
 
 def _raw(count: int, entropy: Entropy) -> NDArray[np.uint64]:

@@ -39,7 +39,7 @@ from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.propagation.solve import normalized_graph
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.messages import checked_array, exclude
-from fedul_flwr.secure.rowsums import Words, check_holds, sum_shares, wrong_rows
+from fedul_flwr.secure.rowsums import Words, rows_agree, sum_shares, wrong_rows
 from fedul_flwr.secure.similarity import (
     ExcludedClientsError,
     SimilarityServer,
@@ -239,8 +239,8 @@ class LabelPropagation(Generic[ClientT]):
                 )
                 for client, message in messages.items()
             }
-            found = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
-            answers = {member.partition_id: answer.arrays for member, answer in found.items()}
+            compared = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
+            answers = {member.partition_id: answer.arrays for member, answer in compared.items()}
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
@@ -272,35 +272,35 @@ class LabelPropagation(Generic[ClientT]):
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
             clients = [member.partition_id for member in left]
-            found = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
+            influences = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
                 member: Content(
-                    arrays={COLUMNS: found.columns[member.partition_id]},
+                    arrays={COLUMNS: influences.columns[member.partition_id]},
                     values={
                         ROUND: self._round,
                         ATTEMPT: self._attempt,
                         PARTICIPANTS: clients,
-                        UNLABELED_POINTS: list(found.unlabeled.values()),
+                        UNLABELED_POINTS: list(influences.unlabeled.values()),
                         WITHHELD: member.partition_id == withheld,
                     },
                 )
                 for member in left
             }
             self._attempt += 1
-            rows = found.rows()
+            rows = influences.rows()
             answers = self._ask(SUM, contents, partial(self._check_share, rows))
             if len(answers) < len(left):
                 left = [member for member in left if member in answers]
                 continue
             sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
             checks = {client: share[0] for client, share in sent.items()}
-            if check_holds(checks):
+            if rows_agree(checks):
                 sums = sum_shares({client: share[1:] for client, share in sent.items()}, rows)
                 return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
             left = self._audit(left, checks)
         raise TooFewClientsError(
             f"{len(left)} client(s) were left for the sum of labels; it needs "
-            f"{self._backend.fewest} or more{self._of_whom()}.",
+            f"{self._backend.fewest} or more{self._owners_of()}.",
             [member.partition_id for member in left],
         )
 
@@ -340,8 +340,10 @@ class LabelPropagation(Generic[ClientT]):
             raise BadMessageError(
                 f"Client {client} sent more points than it announced.", "message-contradicts"
             )
-        found = answer.arrays.get(LABELED)
-        if first and (found is None or found.dtype != np.bool_ or found.shape != (size,)):
+        is_labeled = answer.arrays.get(LABELED)
+        if first and (
+            is_labeled is None or is_labeled.dtype != np.bool_ or is_labeled.shape != (size,)
+        ):
             raise BadMessageError(
                 f"Client {client} did not say which of its {size} points it knows.",
                 "message-incomplete",
@@ -370,7 +372,7 @@ class LabelPropagation(Generic[ClientT]):
         labeled = sum(member.partition_id in owners for member in left)
         return labeled >= self._options.min_labeled_clients
 
-    def _of_whom(self) -> str:
+    def _owners_of(self) -> str:
         if self._options.secure == "plaintext":
             return ""
         return f", {self._options.min_labeled_clients} or more of them with labels"

@@ -102,10 +102,10 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     >>> one_hot([1, -1, 0], num_classes=2).tolist()
     [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
     """
-    given = checked_classes(labels, num_classes)
-    labeled = given != UNLABELED
-    rows = np.zeros((len(given), num_classes))
-    rows[labeled, given[labeled]] = 1
+    checked = checked_classes(labels, num_classes)
+    labeled = checked != UNLABELED
+    rows = np.zeros((len(checked), num_classes))
+    rows[labeled, checked[labeled]] = 1
     return rows
 
 
@@ -147,19 +147,19 @@ def reweigh_by_prior(scores: ArrayLike, *, sharpness: float = SHARPNESS) -> Floa
         raise UserError(
             f"the sharpness of scores is {sharpness}; it must be positive", "argument-not-allowed"
         )
-    found = checked_scores(scores)
-    num_classes = found.shape[1]
-    reached = found.any(axis=1)
+    checked = checked_scores(scores)
+    num_classes = checked.shape[1]
+    reached = checked.any(axis=1)
     if num_classes == 1 or not reached.any():
-        return found
-    posterior = shares_of_rows(shares_of_rows(found[reached]) ** sharpness)
+        return checked
+    posterior = shares_of_rows(shares_of_rows(checked[reached]) ** sharpness)
     uniform = uniform_prior(num_classes)
     prior = estimate_prior(posterior, uniform)
     spread = np.exp(-(prior * np.log(prior)).sum()) / num_classes
     low, high = SPREAD
     doubt = np.clip((spread - low) / (high - low), 0, 1)
     prior = prior + doubt * (uniform - prior)
-    return np.asarray(found * (num_classes * prior) ** (1 / sharpness))
+    return np.asarray(checked * (num_classes * prior) ** (1 / sharpness))
 
 
 def checked_classes(labels: ArrayLike, num_classes: int) -> Ints:
@@ -168,12 +168,12 @@ def checked_classes(labels: ArrayLike, num_classes: int) -> Ints:
         raise UserError(
             f"there are {num_classes} classes; labels need 1 or more", "argument-not-allowed"
         )
-    given = checked_labels(labels)
-    if given.max(initial=UNLABELED) >= num_classes:
+    checked = checked_labels(labels)
+    if checked.max(initial=UNLABELED) >= num_classes:
         raise UserError(
-            f"label {given.max()} is none of the classes 0 to {num_classes - 1}", "labels-wrong"
+            f"label {checked.max()} is none of the classes 0 to {num_classes - 1}", "labels-wrong"
         )
-    return given
+    return checked
 
 
 Singles = NDArray[np.float32]
@@ -235,16 +235,16 @@ def propagate(
     >>> propagate(graph, one_hot([0, -1], num_classes=1), alpha=0.5).round(4).tolist()
     [[1.3333], [0.6667]]
     """
-    given = np.array(labels, dtype=np.float64)
-    if given.ndim != 2 or len(given) != graph.shape[0] or not np.isfinite(given).all():
+    scores = np.array(labels, dtype=np.float64)
+    if scores.ndim != 2 or len(scores) != graph.shape[0] or not np.isfinite(scores).all():
         raise UserError(
-            f"labels Y are {given.shape} for {graph.shape[0]} points; "
+            f"labels Y are {scores.shape} for {graph.shape[0]} points; "
             "they must be finite numbers, (points, classes)",
             "array-wrong",
         )
     if class_scaling:
-        given = scaled_by_class(given, given.sum(axis=0))
-    return _solve(graph, given, alpha, tolerance)
+        scores = scaled_by_class(scores, scores.sum(axis=0))
+    return _solve(graph, scores, alpha, tolerance)
 
 
 def propagation_columns(
@@ -334,10 +334,10 @@ def _solve(graph: sparse.csr_array, right: Floats, alpha: float, tolerance: floa
         block = right[:, columns]
         largest = np.abs(block).max(axis=0, initial=0)
         largest[largest == 0] = 1  # dividing by it prevents squares from over- or underflowing
-        found = _refined(system, narrow, block / largest, tolerance) * largest
+        solution = _refined(system, narrow, block / largest, tolerance) * largest
         # S has no negative entries; negative values are within the tolerance.
         positive = (block >= 0).all(axis=0)
-        right[:, columns] = np.where(positive, np.maximum(found, 0), found)
+        right[:, columns] = np.where(positive, np.maximum(solution, 0), solution)
 
     with ThreadPoolExecutor(usable_cpus()) as pool:
         list(pool.map(solve, blocks(right.shape[1], _COLUMNS_AT_A_TIME)))
@@ -348,17 +348,17 @@ def _refined(
     system: sparse.csr_array, narrow: sparse.csr_array, right: Floats, tolerance: float
 ) -> Floats:
     """Solve in float32, twice as fast, and correct the float64 residual until it is small."""
-    found = np.zeros_like(right)
+    solution = np.zeros_like(right)
     missing = right
     limits = tolerance * _norms(right)
     for _ in range(_MOST_ROUNDS):
         size = _norms(missing)
         if (size <= limits).all():
-            return found
+            return solution
         # Finished columns get a zero right-hand side, and so no further step.
         scale = np.divide(1, size, out=np.zeros_like(size), where=size > limits)
-        found += _conjugate_gradients(narrow, (missing * scale).astype(np.float32)) * size
-        missing = right - system @ found
+        solution += _conjugate_gradients(narrow, (missing * scale).astype(np.float32)) * size
+        missing = right - system @ solution
     raise UserError(
         f"alpha is too close to 1 for a tolerance of {tolerance}; lower it or raise the tolerance",
         "no-convergence",
@@ -367,7 +367,7 @@ def _refined(
 
 def _conjugate_gradients(system: sparse.csr_array, right: Singles) -> Singles:
     """System^-1 B for all columns at once, each with its own step sizes, to a residual of 5e-5."""
-    found = np.zeros_like(right)
+    solution = np.zeros_like(right)
     residual = right.copy()
     direction = right.copy()
     part = np.empty_like(right)
@@ -379,13 +379,13 @@ def _conjugate_gradients(system: sparse.csr_array, right: Singles) -> Singles:
         image = system @ direction
         curvature = _column_dots(direction, image)
         step = np.divide(squares, curvature, out=np.zeros_like(squares), where=active)
-        found += np.multiply(direction, step, out=part)
+        solution += np.multiply(direction, step, out=part)
         residual -= np.multiply(image, step, out=part)
         before, squares = squares, _column_dots(residual, residual)
         # A finished column has step 0 and does not change.
         direction *= np.divide(squares, before, out=np.zeros_like(squares), where=active)
         direction += residual
-    return found
+    return solution
 
 
 def _norms(columns: Floats) -> Floats:

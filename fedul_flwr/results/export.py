@@ -93,9 +93,9 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
         )
     predictor = load_model(run, trust_modules=trust_modules)
     _refuse(predictor)
-    place = output or Path(run) / "model.onnx"
-    if place.is_dir():
-        raise UserError(f"Cannot write {place}: it is a directory.", "file-not-writable")
+    target = output or Path(run) / "model.onnx"
+    if target.is_dir():
+        raise UserError(f"Cannot write {target}: it is a directory.", "file-not-writable")
     predictor.model.cpu()
     points = _examples(predictor)
     content, answers = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
@@ -106,8 +106,8 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
             "that it was not written.",
             "export-differs",
         )
-    write_atomically(place, content)
-    return place
+    write_atomically(target, content)
+    return target
 
 
 def _refuse(predictor: Predictor) -> None:
@@ -153,9 +153,9 @@ def _onnx(
             verbose=False,
         )
     assert program is not None
-    found = program.model_proto
-    entry = found.metadata_props.add()
+    proto = program.model_proto
+    entry = proto.metadata_props.add()
     entry.key, entry.value = CLASSES, json.dumps(classes)
-    content: bytes = found.SerializeToString()
+    content: bytes = proto.SerializeToString()
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     return content, session.run([OUTPUT], {INPUT: points})[0]

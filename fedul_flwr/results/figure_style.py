@@ -125,7 +125,7 @@ def set_title(figure: Figure, what: str, label: str = "") -> None:
     title.set_parse_math(False)
 
 
-def say_nothing_recorded(axes: Axes) -> None:
+def mark_empty(axes: Axes) -> None:
     """Fill empty ``axes`` with a note that nothing was recorded."""
     axes.text(0.5, 0.5, "nothing recorded yet", ha="center", va="center", transform=axes.transAxes)
     axes.set_xticks([])

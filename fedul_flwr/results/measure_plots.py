@@ -53,16 +53,16 @@ _ALL_CLIENTS = 40
 
 
 def measure_figures(
-    found: Mapping[str, Any], class_names: Sequence[str] | None
+    measures: Mapping[str, Any], class_names: Sequence[str] | None
 ) -> dict[str, Figure]:
     """Figures of ``measures.json``: the best round's confusion matrix, and reliability."""
-    best = found.get("best") or {}
+    best = measures.get("best") or {}
     figures = {}
     if best.get("confusion"):
         label = f"test points, round {best['round']}"
         figures["confusion"] = confusion_figure(best["confusion"], class_names, label)
-    if any(found.get(key, {}).get("reliability") for key in _WORDS):
-        figures["reliability"] = reliability_figure(found)
+    if any(measures.get(key, {}).get("reliability") for key in _WORDS):
+        figures["reliability"] = reliability_figure(measures)
     return figures
 
 
@@ -78,8 +78,8 @@ def confusion_figure(
     """
     counts = np.asarray(matrix)
     rows, columns = counts.shape
-    known = class_names is not None and len(class_names) == rows
-    names = [one_line(str(n), _SHORT) for n in (class_names if known else range(rows)) or ()]
+    has_names = class_names is not None and len(class_names) == rows
+    names = [one_line(str(n), _SHORT) for n in (class_names if has_names else range(rows)) or ()]
     totals = counts.sum(axis=1, keepdims=True)
     shares = 100 * np.divide(counts, totals, out=np.full(counts.shape, np.nan), where=totals > 0)
     size = float(np.clip(2.6 + 0.42 * rows, 4.2, 8.6))
@@ -132,7 +132,7 @@ def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:
         tick.set_parse_math(False)
 
 
-def reliability_figure(found: Mapping[str, Any]) -> Figure:
+def reliability_figure(measures: Mapping[str, Any]) -> Figure:
     """Accuracy over confidence in bins, and the share of points in each.
 
     Parameters
@@ -146,7 +146,7 @@ def reliability_figure(found: Mapping[str, Any]) -> Figure:
     ]
     style(above).plot([0, 100], [0, 100], color=GRAY, linewidth=1.2, linestyle="--")
     style(below)
-    shown = {key: found[key] for key in _WORDS if found.get(key, {}).get("reliability")}
+    shown = {key: measures[key] for key in _WORDS if measures.get(key, {}).get("reliability")}
     for index, (key, measured) in enumerate(shown.items()):
         bins = measured["reliability"]
         filled = [i for i, points in enumerate(bins["points"]) if points]
@@ -187,7 +187,7 @@ def client_accuracies(run: Run) -> dict[int, float]:
     if not recall or run.federation is None:
         return {}
     recalls = np.array(recall, dtype=np.float64)
-    found = {}
+    accuracies = {}
     for client in run.federation.clients:
         shares = client.class_shares()
         if shares is None or len(shares) != len(recalls):
@@ -195,8 +195,8 @@ def client_accuracies(run: Run) -> dict[int, float]:
         present = np.array(shares) > 0
         value = float(np.array(shares)[present] @ recalls[present])
         if np.isfinite(value):
-            found[client.id] = value
-    return found
+            accuracies[client.id] = value
+    return accuracies
 
 
 def client_accuracy_figure(accuracies: Mapping[int, float], label: str) -> Figure:
@@ -260,13 +260,13 @@ def accuracy_figure(scores: Mapping[str, Any]) -> Figure:
     figure = new_figure(7.2, 1.3 + 0.62 * len(scored))
     axes = style(figure.add_subplot())
     kinds = {
-        "over all points": [100 - found["error"] for found in scored.values()],
-        "mean over classes (balanced)": [found["balanced_accuracy"] for found in scored.values()],
+        "over all points": [100 - score["error"] for score in scored.values()],
+        "mean over classes (balanced)": [score["balanced_accuracy"] for score in scored.values()],
     }
     height = 0.36
     for index, (values, color) in enumerate(zip(kinds.values(), COLORS, strict=False)):
-        places = np.arange(len(scored)) + (index - 0.5) * height
-        bars = axes.barh(places, values, height, color=color)
+        positions = np.arange(len(scored)) + (index - 0.5) * height
+        bars = axes.barh(positions, values, height, color=color)
         axes.bar_label(bars, fmt="%.1f", padding=3, fontsize=9, color=INK)
     names = [source_in_words(name, scores["points"]) for name in scored]
     axes.set_yticks(range(len(scored)), names)
@@ -297,9 +297,9 @@ def clients_figure(scores: Mapping[str, Any]) -> Figure:
     entries: list[Line2D | Patch] = []
     size = 6.5 if len(clients) <= _ALL_CLIENTS else 4.0
     if first != LOCAL_LP and of_second:
-        pairs = [place for place, client in enumerate(clients) if client in of_second]
-        below = [of_second[clients[place]] for place in pairs]
-        above = [of_first[clients[place]] for place in pairs]
+        pairs = [index for index, client in enumerate(clients) if client in of_second]
+        below = [of_second[clients[index]] for index in pairs]
+        above = [of_first[clients[index]] for index in pairs]
         axes.vlines(pairs, below, above, color=GRAY, linewidth=1.2, alpha=0.6, zorder=2)
         entries.append(_dots(axes, pairs, below, LOCAL_LP, 1, size))
     values = [of_first[client] for client in clients]
@@ -318,15 +318,15 @@ def coverage_figure(scores: Mapping[str, Any]) -> Figure:
     axes = style(figure.add_subplot())
     entries: list[Line2D | Patch] = []
     highest = 1.0
-    for name, found in scored_sources(scores).items():
+    for name, source in scored_sources(scores).items():
         index = SOURCES.index(name)
         look: dict[str, Any] = {
             "color": COLORS[index],
             "linestyle": DASHES[index],
             "linewidth": 1.8,
         }
-        errors = found["coverage"]["error"]
-        axes.plot(100 * np.asarray(found["coverage"]["share"]), errors, **look)
+        errors = source["coverage"]["error"]
+        axes.plot(100 * np.asarray(source["coverage"]["share"]), errors, **look)
         entries.append(Line2D([], [], label=source_in_words(name, scores["points"]), **look))
         highest = max(highest, *errors)
     axes.set_xlim(0, 100)
@@ -338,7 +338,7 @@ def coverage_figure(scores: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _dots(axes: Axes, places: Any, values: Any, source: str, index: int, size: float) -> Line2D:
+def _dots(axes: Axes, positions: Any, values: Any, source: str, index: int, size: float) -> Line2D:
     look: dict[str, Any] = {
         "color": COLORS[SOURCES.index(source)],
         "marker": MARKERS[index],
@@ -347,5 +347,5 @@ def _dots(axes: Axes, places: Any, values: Any, source: str, index: int, size: f
         "markeredgecolor": "white",
         "markeredgewidth": 0.6,
     }
-    axes.plot(places, values, zorder=3, clip_on=False, **look)
+    axes.plot(positions, values, zorder=3, clip_on=False, **look)
     return Line2D([], [], label=SOURCE_WORDS[source], **look)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fedul_flwr.config.data_settings import RUN
 from fedul_flwr.config.methods import METHOD_NOTES
-from fedul_flwr.config.run_config import PLACE_SETTINGS, default_flat
+from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import read_config
 from fedul_flwr.data.run_files.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory
@@ -105,12 +105,12 @@ def _training(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterat
     yield "seed", str(summary["seed"])
 
 
-def without_places(settings: Mapping[str, Any]) -> dict[str, Any]:
+def without_paths(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Flat settings without those of a run's place and machine; of a path, the last part."""
     return {
         key: _last_part(key, value) if isinstance(value, str) else value
         for key, value in settings.items()
-        if key not in PLACE_SETTINGS
+        if key not in LOCATION_SETTINGS
     }
 
 
@@ -121,7 +121,7 @@ def _last_part(key: str, value: str) -> str:
 
 def _changed(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     defaults = default_flat()
-    for key, value in without_places(settings).items():
+    for key, value in without_paths(settings).items():
         if settings[key] != defaults.get(key):
             yield f"`{key}`", str(value)
 
@@ -131,13 +131,13 @@ def _measures(summary: Mapping[str, Any]) -> list[str]:
     points = summary.get("measures", {}).get("best", {}).get("points")
     if error is None:
         return ["Not measured: the server had no labeled test data."]
-    found = measure_cells({**summary, "error": error})
-    found["error (%)"] += _spread(error, points)
+    cells = measure_cells({**summary, "error": error})
+    cells["error (%)"] += _spread(error, points)
     if summary.get("validation_error") is not None:
-        found["validation error (%)"] = f"{summary['validation_error']:.2f}"
-    known = ((name, value) for name, value in found.items() if value != NONE)
+        cells["validation error (%)"] = f"{summary['validation_error']:.2f}"
+    present = ((name, value) for name, value in cells.items() if value != NONE)
     of = f"On {points} test points" if points else "On the server's test points"
-    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(known)]
+    return [f"{of}, in one run with seed {summary['seed']}:", "", *_table(present)]
 
 
 def _spread(error: float, points: int | None) -> str:
@@ -182,8 +182,8 @@ def _software(directory: Path) -> str:
     environment = read_object(directory / ENVIRONMENT) or {}
     versions = environment.get("versions", {})
     packages = ("fedul-flwr", "flwr", "torch")
-    known = [f"{name} {versions[name]}" for name in packages if name in versions]
-    return ", ".join([*known, f"Python {environment.get('python', 'unknown')}"])
+    present = [f"{name} {versions[name]}" for name in packages if name in versions]
+    return ", ".join([*present, f"Python {environment.get('python', 'unknown')}"])
 
 
 def _table(rows: Iterator[tuple[str, str]]) -> Iterator[str]:

@@ -22,7 +22,7 @@ from fedul_flwr.data.run_files.records import read_config, read_summary
 from fedul_flwr.data.run_files.store import BEST_MODEL, CONFIG
 from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.errors import UserError
-from fedul_flwr.results.model_card import MODEL_CARD, model_card, without_places
+from fedul_flwr.results.model_card import MODEL_CARD, model_card, without_paths
 
 NAME = "model.zip"
 """Name of the file where nobody chooses another."""
@@ -60,7 +60,7 @@ def pack(run: Path, output: Path | None = None) -> Path:
         raise UserError(
             f"{run} holds no {BEST_MODEL}: its method trains no model.", "model-missing"
         )
-    portable = without_places(settings)
+    portable = without_paths(settings)
     for key in ("features", "model"):
         if portable.get(key) != settings.get(key):
             raise UserError(
@@ -68,9 +68,9 @@ def pack(run: Path, output: Path | None = None) -> Path:
                 "machine alone.",
                 "setting-of-one-machine",
             )
-    place = output or run / NAME
-    if place.is_dir():
-        raise UserError(f"Cannot write {place}: it is a directory.", "file-not-writable")
+    target = output or run / NAME
+    if target.is_dir():
+        raise UserError(f"Cannot write {target}: it is a directory.", "file-not-writable")
     about = {key: data.get(key) for key in _DATA} | {"test_prior": summary.get("test_prior")}
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",
@@ -91,8 +91,8 @@ def pack(run: Path, output: Path | None = None) -> Path:
             ):
                 shutil.copyfileobj(source, copy)
 
-    replace_file(place, write)
-    return place
+    replace_file(target, write)
+    return target
 
 
 def _entry(name: str) -> zipfile.ZipInfo:
@@ -114,11 +114,11 @@ def unpacked(file: Path) -> Iterator[Path]:
         too large.
     """
     with tempfile.TemporaryDirectory(prefix="fedul-model-") as name:
-        place = Path(name)
+        path = Path(name)
         try:
             with zipfile.ZipFile(regular_file(file)) as archive:
                 for entry in _entries(archive, file):
-                    with archive.open(entry) as source, (place / entry.filename).open("wb") as copy:
+                    with archive.open(entry) as source, (path / entry.filename).open("wb") as copy:
                         shutil.copyfileobj(source, copy)
         except (
             zipfile.BadZipFile,
@@ -132,7 +132,7 @@ def unpacked(file: Path) -> Iterator[Path]:
                 "model-file-wrong",
             ) from error
         try:
-            yield place
+            yield path
         except UserError as error:
             error.args = (str(error).replace(name, str(file)),)
             raise
@@ -143,10 +143,10 @@ def _entries(archive: zipfile.ZipFile, file: Path) -> list[zipfile.ZipInfo]:
 
     A zip archive's reader yields no more bytes than an entry announces.
     """
-    found = archive.infolist()
-    names = [entry.filename for entry in found]
+    entries = archive.infolist()
+    names = [entry.filename for entry in entries]
     allowed = (*_TEXTS, BEST_MODEL)
-    for entry in found:
+    for entry in entries:
         if entry.filename not in allowed or names.count(entry.filename) > 1:
             raise UserError(
                 f"{file} is no model that fedul-flwr pack wrote: it holds "
@@ -169,4 +169,4 @@ def _entries(archive: zipfile.ZipFile, file: Path) -> list[zipfile.ZipInfo]:
                 f"{file} is no model that fedul-flwr pack wrote: it holds no {name}.",
                 "model-file-wrong",
             )
-    return found
+    return entries

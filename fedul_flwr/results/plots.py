@@ -25,10 +25,10 @@ from fedul_flwr.results.figure_style import (
     INK,
     MARKERS,
     legend_below,
+    mark_empty,
     new_figure,
     one_line,
     save,
-    say_nothing_recorded,
     scale_errors,
     set_title,
     style,
@@ -177,7 +177,7 @@ def _stack(
     axes.grid(visible=False, axis="x")
     axes.margins(x=0.01)
     if not entries:
-        say_nothing_recorded(axes)
+        mark_empty(axes)
         return
     legend = axes.legend(
         handles=entries,
@@ -411,6 +411,6 @@ def _finish(
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     set_title(figure, title, runs[0].label if len(runs) == 1 else "")
     if not axes.get_lines():
-        say_nothing_recorded(axes)
+        mark_empty(axes)
         return
     legend_below(figure, entries)

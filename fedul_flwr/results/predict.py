@@ -109,9 +109,9 @@ def write_predictions(
     inputs = join_blocks(points, shape)
     probabilities = predictor.predict_proba(inputs, batch_size, wanted)
     if priors == ESTIMATE:
-        found = predictor.estimate_priors(probabilities)
-        probabilities = reweigh(probabilities, predictor.trained_priors(), found)
-        shares = zip(predictor.class_names, found, strict=True)
+        estimate = predictor.estimate_priors(probabilities)
+        probabilities = reweigh(probabilities, predictor.trained_priors(), estimate)
+        shares = zip(predictor.class_names, estimate, strict=True)
         # Names come from a run's folder, and a terminal obeys control characters.
         print(
             "Estimated class priors: "
@@ -436,12 +436,12 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
     _load_weights(model, weights, name, personal)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
-    known = None if personal else (read_summary(directory) or data).get("test_prior")
+    prior = None if personal else (read_summary(directory) or data).get("test_prior")
     return Predictor(
         model.to(device).eval(),
         input_shape,
         class_names,
-        None if known is None else _trained_for(directory, known, len(class_names)),
+        None if prior is None else _trained_for(directory, prior, len(class_names)),
         1.0 if personal else _temperature(weights),
         extractor,
         _table_of(directory, settings),

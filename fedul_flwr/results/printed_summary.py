@@ -33,8 +33,8 @@ def print_summary(directory: Path) -> None:
     summary = store.RunDirectory(directory).read_json(store.SUMMARY)
     for warning in summary.get("warnings", ()):
         print(f"Warning: {warning}")
-    if said := incidents_in_words(summary):
-        print(f"Finished, with {said}.")
+    if text := incidents_in_words(summary):
+        print(f"Finished, with {text}.")
 
 
 def _in_lines(rows: Mapping[str, str]) -> Iterator[str]:
@@ -57,7 +57,7 @@ def _in_lines(rows: Mapping[str, str]) -> Iterator[str]:
 
 
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    found = textwrap.wrap(
+    lines = textwrap.wrap(
         text,
         width,
         initial_indent=indent,
@@ -65,7 +65,7 @@ def _wrapped(text: str, width: int, indent: str) -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return found or [""]
+    return lines or [""]
 
 
 def print_wide(table: Table, *lines: str) -> None:
@@ -129,13 +129,13 @@ def summary_rows(directory: Path) -> dict[str, str]:
 
 def measures_in_words(measured: Mapping[str, Any]) -> str:
     """``balanced accuracy 94.10 %, AUC 0.991, ECE 2.10 %``, without those that are not known."""
-    known = {key: measured.get(key) for key in ("balanced_accuracy", "auc", "ece")}
+    measures = {key: measured.get(key) for key in ("balanced_accuracy", "auc", "ece")}
     words = {
         "balanced_accuracy": "balanced accuracy {:.2f} %",
         "auc": "AUC {:.3f}",
         "ece": "ECE {:.2f} %",
     }
-    return ", ".join(words[key].format(x) for key, x in known.items() if x is not None)
+    return ", ".join(words[key].format(x) for key, x in measures.items() if x is not None)
 
 
 def absent_classes(measured: Mapping[str, Any]) -> int:
@@ -145,13 +145,13 @@ def absent_classes(measured: Mapping[str, Any]) -> int:
 
 def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
     """Sets whose class priors do not fit, if a simulation has some or was told wrong ones."""
-    found = summary.get("prior_fit", {})
-    if not found.get("misfits") and not found.get("told_distance"):
+    fit = summary.get("prior_fit", {})
+    if not fit.get("misfits") and not fit.get("told_distance"):
         return ""
-    text = f"{found['misfits']} of {found['sets']} do not fit the model's predictions"
-    if "told_distance" in found:
-        told, seen = found["told_distance"], found["found_distance"]
-        text += f"; mean distance to the truth {told:.3f} as told, {seen:.3f} as predicted"
+    text = f"{fit['misfits']} of {fit['sets']} do not fit the model's predictions"
+    if "told_distance" in fit:
+        stated, seen = fit["told_distance"], fit["found_distance"]
+        text += f"; mean distance to the truth {stated:.3f} as told, {seen:.3f} as predicted"
     return text
 
 
@@ -226,23 +226,23 @@ def _share_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 def _labeling_rows(directory: Path, summary: Mapping[str, Any]) -> dict[str, str]:
     rows = {}
     if summary["errors"]:
-        found = store.RunDirectory(directory).read_json(store.LABELS)
-        for source, scores in found["sources"].items():
+        labels = store.RunDirectory(directory).read_json(store.LABELS)
+        for source, scores in labels["sources"].items():
             if "error" not in scores:
                 continue
             unreached = scores["unreached"]
             rows[SOURCE_WORDS[source]] = (
                 f"{percent(100 - scores['error'])} of "
-                f"{count_in_words(scores['points'], source, found['points'])} right, "
+                f"{count_in_words(scores['points'], source, labels['points'])} right, "
                 f"balanced {percent(scores['balanced_accuracy'])}"
                 + (f", {percent(unreached)} without a label" if unreached else "")
             )
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
-    answered, asked = summary["labeled_clients"], summary["num_clients"]
+    answered, total = summary["labeled_clients"], summary["num_clients"]
     clients, plots = directory / "clients", directory / "plots"
     return {
         **rows,
-        "method": f"{summary['method']}, {answered} of {asked} clients answered",
+        "method": f"{summary['method']}, {answered} of {total} clients answered",
         "time": f"{summary['seconds_total']:.0f} s",
         "traffic": f"{up:.1f} MB up, {down:.1f} MB down",
         **_seen(summary),

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from fedul_flwr.config.methods import METHOD_NOTES
-from fedul_flwr.config.run_config import PLACE_SETTINGS, RESOLVED_SETTINGS, default_flat
+from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_files import read_cell
 from fedul_flwr.data.run_files.label_files import scored_sources, source_in_words
@@ -71,11 +71,15 @@ def measure_cells(measured: Mapping[str, Any], *keys: str) -> dict[str, str]:
 
 def measure_rows(run: Run) -> list[dict[str, str]]:
     """One row for each kind of predictions that was measured on the test set."""
-    found = run.measures or {}
+    measures = run.measures or {}
     return [
-        {"predictions of": words, "round": str(found[key]["round"]), **measure_cells(found[key])}
+        {
+            "predictions of": words,
+            "round": str(measures[key]["round"]),
+            **measure_cells(measures[key]),
+        }
         for key, words in _PREDICTIONS.items()
-        if key in found
+        if key in measures
     ]
 
 
@@ -133,24 +137,24 @@ def summaries(runs: Sequence[Run]) -> list[dict[str, str]]:
 
 
 def _summary(run: Run, heading: str, ceiling: float | None) -> dict[str, str]:
-    known = run.summary or {}
+    summary = run.summary or {}
     last = run.metrics[-1]["round"] if run.metrics else 0
     clients = run.federation.clients if run.federation is not None else None
     errors, best = run.series("test_error")[1], _best_error(run)
     seconds = run.series("seconds")[1]
-    total = number(known.get("seconds_total", sum(seconds) if seconds else None))
-    per_round = number(known.get("seconds_per_round", total / last if total and last else None))
+    total = number(summary.get("seconds_total", sum(seconds) if seconds else None))
+    per_round = number(summary.get("seconds_per_round", total / last if total and last else None))
     return {
         heading: _percent(best),
         "above ceiling": _above(run, best, ceiling),
         "error, last round (%)": _percent(
-            number(known.get("final_test_error", errors[-1] if errors else None))
+            number(summary.get("final_test_error", errors[-1] if errors else None))
         ),
-        **measure_cells(known, "balanced_accuracy", "auc", "ece"),
+        **measure_cells(summary, "balanced_accuracy", "auc", "ece"),
         "best round": _text(run.best_round()),
-        "rounds": _text(known.get("rounds", last) if run.trains else None),
+        "rounds": _text(summary.get("rounds", last) if run.trains else None),
         "status": _status(run, last),
-        "clients": _text(known.get("num_clients", None if clients is None else len(clients))),
+        "clients": _text(summary.get("num_clients", None if clients is None else len(clients))),
         "time": duration(total),
         "a round": duration(per_round),
         "traffic up": _traffic(run, "bytes_up"),
@@ -218,7 +222,7 @@ def settings_rows(
             is_of_note = name not in RESOLVED_SETTINGS and values[0] != default
         else:
             is_of_note = len(shown) > 1
-        if is_of_note and name not in PLACE_SETTINGS:
+        if is_of_note and name not in LOCATION_SETTINGS:
             of_note.append(row)
     return rows, of_note
 
@@ -306,23 +310,23 @@ def _sources(scores: Mapping[str, Any]) -> list[dict[str, str]]:
     return [
         {
             "labels": source_in_words(name, scores["points"]),
-            "points": f"{found['points']:,}",
-            "right (%)": f"{100 - found['error']:.2f}",
-            "right, mean over classes (%)": f"{found['balanced_accuracy']:.2f}",
-            "without a label (%)": f"{found['unreached']:.2f}",
+            "points": f"{source['points']:,}",
+            "right (%)": f"{100 - source['error']:.2f}",
+            "right, mean over classes (%)": f"{source['balanced_accuracy']:.2f}",
+            "without a label (%)": f"{source['unreached']:.2f}",
         }
-        for name, found in scored_sources(scores).items()
+        for name, source in scored_sources(scores).items()
     ]
 
 
 def _test_prior(run: Run) -> str:
     """Class priors of a finished run, with ``em`` also the estimated ones; or an empty text."""
-    known = run.summary or {}
-    if known.get("test_prior_source") in (None, "uniform"):
+    summary = run.summary or {}
+    if summary.get("test_prior_source") in (None, "uniform"):
         return ""
-    values = known.get("test_prior_estimate", known.get("test_prior"))
-    words = f"{known['test_prior_source']}: " + ", ".join(f"{p:.3g}" for p in values or ())
-    reweighed = number(known.get("test_error_reweighed"))
+    values = summary.get("test_prior_estimate", summary.get("test_prior"))
+    words = f"{summary['test_prior_source']}: " + ", ".join(f"{p:.3g}" for p in values or ())
+    reweighed = number(summary.get("test_error_reweighed"))
     return words if reweighed is None else f"{words}; test error re-weighed {reweighed:.2f} %"
 
 
@@ -487,7 +491,7 @@ def _notes(text: str) -> list[str]:
 
 def _plain(markdown: str) -> str:
     """Text without marks of emphasis and code, and without escapes."""
-    return re.sub(r"\\(.)|[*`]", lambda found: found[1] or "", markdown)
+    return re.sub(r"\\(.)|[*`]", lambda match: match[1] or "", markdown)
 
 
 def _rounded(key: str, value: str) -> str:
@@ -567,9 +571,9 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
 
 
 def _comparison_page(directory: Path) -> str:
-    found = read_comparison(directory)
-    picture = None if found.picture is None else _png(found.picture)
-    return _render("report_comparison.html.template.md", found=found, picture=picture)
+    comparison = read_comparison(directory)
+    picture = None if comparison.picture is None else _png(comparison.picture)
+    return _render("report_comparison.html.template.md", found=comparison, picture=picture)
 
 
 def _page(runs: Sequence[Run]) -> str:

@@ -112,10 +112,10 @@ class _Copy:
         if succeeded:
             self._attempt(self._add_summary)
         plots = self._directory.path / "plots"
-        found = [plots / name for name in PICTURES if succeeded and (plots / name).exists()]
+        pictures = [plots / name for name in PICTURES if succeeded and (plots / name).exists()]
         tracker = self._tracker
         if tracker is not None:
-            self._attempt(lambda: tracker.end(succeeded, found))
+            self._attempt(lambda: tracker.end(succeeded, pictures))
 
     def _add_summary(self) -> None:
         summary = self._directory.read_json(store.SUMMARY)
@@ -144,13 +144,13 @@ class _Copy:
 
 def _numbers(values: Mapping[str, Any], prefix: str = "") -> dict[str, float]:
     """Finite numbers in ``values``, nested ones as ``errors.xclp``; lists are skipped."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            found |= _numbers(value, f"{prefix}{key}.")
-        elif (known := number(value)) is not None:
-            found[prefix + key] = known
-    return found
+            numbers |= _numbers(value, f"{prefix}{key}.")
+        elif (one := number(value)) is not None:
+            numbers[prefix + key] = one
+    return numbers
 
 
 class TensorBoard:
@@ -244,11 +244,11 @@ class MLflow:
 
     def _experiment(self, path: Path) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "fedul-flwr")
-        found = self._client.get_experiment_by_name(name)
-        if found is not None:
-            return str(found.experiment_id)
-        place = None if self._database else (path / MLFLOW_ARTIFACTS).as_uri()
-        return str(self._client.create_experiment(name, artifact_location=place))
+        experiment = self._client.get_experiment_by_name(name)
+        if experiment is not None:
+            return str(experiment.experiment_id)
+        location = None if self._database else (path / MLFLOW_ARTIFACTS).as_uri()
+        return str(self._client.create_experiment(name, artifact_location=location))
 
     def _add_settings(self, settings: Mapping[str, Scalar]) -> None:
         from mlflow.entities import Param

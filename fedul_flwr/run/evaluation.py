@@ -116,8 +116,8 @@ class Evaluator:
         ----------
         prior : ``(K,)``, class priors that the models are trained for; None if there are none.
         """
-        found = [self._errors_of(arrays, prior) for arrays in models]
-        return Errors(*(_mean(values) for values in zip(*found, strict=True)))
+        errors = [self._errors_of(arrays, prior) for arrays in models]
+        return Errors(*(_mean(values) for values in zip(*errors, strict=True)))
 
     def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]], prior: Floats | None) -> Errors:
         load_arrays(self._model, arrays)
@@ -169,13 +169,13 @@ def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
     if not settings.measure_test_error:
         none = np.empty(0, dtype=np.int64)
         return LabeledPoints(source.test.inputs, none, none)
-    known = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
-    return _points(source.test, known.astype(np.int64))
+    labeled = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
+    return _points(source.test, labeled.astype(np.int64))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    present = [value for value in values if value is not None]
+    return sum(present) / len(present) if present else None
 
 
 AddRound = Callable[[Mapping[str, Any]], None]
@@ -236,8 +236,8 @@ class Recorder:
         if local:  # first, because they are not saved: a run interrupted here repeats this round
             self._evaluate(dict(line), arrays, local_models, prior)
         self.directory.save_state(number, state)
-        known = {} if prior is None else {TRAINED_FOR: prior.tolist()}
-        about = {**line, HAS_STATE: bool(state), **known}
+        extra = {} if prior is None else {TRAINED_FOR: prior.tolist()}
+        about = {**line, HAS_STATE: bool(state), **extra}
         self.directory.save_model(LAST_MODEL, arrays, about)
         self.directory.drop_states_before(number)
         self.directory.drop_client_versions(number)
@@ -330,8 +330,8 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
     """
     settings, evaluator = recorder.settings, recorder.evaluator
-    kept = recorder.best()
-    best, last = kept or recorder.lines[-1], recorder.lines[-1]
+    selected = recorder.best()
+    best, last = selected or recorder.lines[-1], recorder.lines[-1]
     about: dict[str, Any] = {
         "test_prior": None if trained is None else trained.tolist(),
         "test_prior_source": None if trained is None else settings.test_prior_source,
@@ -342,9 +342,9 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     if evaluator is None:
         return Outcome(about, {})
     # Without a criterion for the best round no best model was saved.
-    name = BEST_MODEL if kept else LAST_MODEL
+    name = BEST_MODEL if selected else LAST_MODEL
     temperature = None
-    if settings.calibration == "temperature" and kept:
+    if settings.calibration == "temperature" and selected:
         temperature = about["temperature"] = _calibrate(recorder, evaluator)
     if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
         about["balanced_accuracy"] = 100 - best["test_balanced_error"]
@@ -378,26 +378,26 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     else:
         logits = evaluator.logits(recorder.directory.load_model(LAST_MODEL)[0], test)
         posteriors[LAST] = softmax(logits, axis=1)
-    found: dict[str, Measured] = {
+    measured: dict[str, Measured] = {
         key: {"round": (last if key == LAST else best)["round"], **measures(rows, test.labels)}
         for key, rows in posteriors.items()
     }
-    about |= {key: found[BEST][key] for key in NUMBERS if key != "error"}
+    about |= {key: measured[BEST][key] for key in NUMBERS if key != "error"}
     about["ece_bins"] = BINS
     about["measures"] = {
         key: {part: value for part, value in one.items() if part not in DETAILS}
-        for key, one in found.items()
+        for key, one in measured.items()
     }
-    return Outcome(about, found)
+    return Outcome(about, measured)
 
 
 def _calibrate(recorder: Recorder, evaluator: Evaluator) -> float:
     """Fit the best model's temperature on the validation points, and write it with the model."""
     arrays, header = recorder.directory.load_model(BEST_MODEL)
     validation = evaluator.validation
-    found = fit_temperature(evaluator.logits(arrays, validation), validation.labels)
-    recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: found})
-    return found
+    temperature = fit_temperature(evaluator.logits(arrays, validation), validation.labels)
+    recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
+    return temperature
 
 
 def finish_measures(
@@ -452,11 +452,11 @@ class ShareCheck:
             return None
         advice = "set test-prior if these are the class shares to come"
         estimates = self._settings.test_prior == "em"
-        found = shares_warning(self._counts, prior, self.class_names, "" if estimates else advice)
-        if found and not self._said:
-            log(WARNING, "%s", found)
+        warning = shares_warning(self._counts, prior, self.class_names, "" if estimates else advice)
+        if warning and not self._said:
+            log(WARNING, "%s", warning)
             self._said = True
-        return found
+        return warning
 
     def _count(self, labels: Ints) -> Ints:
         return np.bincount(labels[labels != UNLABELED], minlength=len(self.class_names))

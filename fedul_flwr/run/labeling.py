@@ -21,16 +21,16 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.run.resolve_settings import suit
+from fedul_flwr.run.resolve_settings import resolve_auto
 from fedul_flwr.run.scores import one_class_warning, score_labels
 from fedul_flwr.run.setup import (
+    client_setup,
     describe,
     fresh_model,
-    keep_scaling,
     label_truths,
     open_data,
+    scaling_writer,
     start_elsewhere,
-    told,
     write_federation,
 )
 from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
@@ -56,8 +56,8 @@ class LabelingStrategy(MethodStrategy):
 
 def needs_model(settings: RunConfig) -> bool:
     """Whether the run's method trains nothing and yet needs the weights of a model."""
-    found = load_reference(find_method(settings.method).strategy, "method")
-    return not find_method(settings.method).trains and bool(found.needs_model(settings))
+    strategy = load_reference(find_method(settings.method).strategy, "method")
+    return not find_method(settings.method).trains and bool(strategy.needs_model(settings))
 
 
 def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> None:
@@ -78,18 +78,20 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     began = time.time()  # without what is done once, such as features of a data set
-    settings, _ = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
+    settings, _ = resolve_auto(
+        settings, strategy_class, data.shape, data.points_of_client(settings)
+    )
     weights: Arrays = {}
     model = None
     if needs_model(settings):
         model = fresh_model(settings, data)
         start_elsewhere(model, settings.start_from)
         weights = dump_arrays(model)
-    directory.forget_clients()
+    directory.remove_clients()
     strategy = strategy_class(
-        settings, build_base(settings), nodes, told(settings, data, directory)
+        settings, build_base(settings), nodes, client_setup(settings, data, directory)
     )
-    strategy.columns.on_scaling = keep_scaling(directory, data, SharedScaling(), settings.missing)
+    strategy.columns.on_scaling = scaling_writer(directory, data, SharedScaling(), settings.missing)
     describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
     write_federation(directory, strategy, data)
@@ -100,8 +102,8 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     warnings = []
     if XCLP in scores.get("sources", {}) and "confusion" in scores["sources"][XCLP]:
         matrix = np.asarray(scores["sources"][XCLP]["confusion"])
-        found = one_class_warning(matrix, names, "Propagation across clients", "scored points")
-        warnings = [found] if found else []
+        text = one_class_warning(matrix, names, "Propagation across clients", "scored points")
+        warnings = [text] if text else []
     for warning in warnings:
         log(WARNING, "%s", warning)
     seconds = time.time() - began

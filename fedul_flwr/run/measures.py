@@ -45,13 +45,13 @@ def measures(probabilities: Floats, labels: Ints) -> Measured:
     """
     num_classes = probabilities.shape[1]
     predicted = probabilities.argmax(axis=1)
-    found = confusion(labels, predicted, num_classes)
+    matrix = confusion(labels, predicted, num_classes)
     measured: Measured = {
         "points": len(labels),
         "error": 100 * float(np.mean(predicted != labels)),
-        **per_class(found),
+        **per_class(matrix),
         **dict.fromkeys(("auc", "ece", "nll", "brier", "reliability")),
-        "confusion": found.tolist(),
+        "confusion": matrix.tolist(),
     }
     if np.isfinite(probabilities).all():
         bins = reliability(probabilities.max(axis=1), predicted == labels)
@@ -119,8 +119,8 @@ def balanced_accuracy(matrix: Ints) -> float | None:
     >>> balanced_accuracy(np.array([[2, 0], [1, 1]]))
     75.0
     """
-    known = recalls(matrix)[matrix.sum(axis=1) > 0]
-    return float(known.mean()) if len(known) else None
+    of_present = recalls(matrix)[matrix.sum(axis=1) > 0]
+    return float(of_present.mean()) if len(of_present) else None
 
 
 def prior_error(matrix: Ints, prior: Floats) -> float | None:
@@ -226,9 +226,9 @@ def calibration_error(bins: dict[str, Floats]) -> float:
     >>> round(calibration_error(bins), 2)
     45.0
     """
-    known = bins["points"] > 0
-    gaps = np.abs(bins["accuracy"] - bins["confidence"])[known]
-    return float(np.average(gaps, weights=bins["points"][known]))
+    is_filled = bins["points"] > 0
+    gaps = np.abs(bins["accuracy"] - bins["confidence"])[is_filled]
+    return float(np.average(gaps, weights=bins["points"][is_filled]))
 
 
 def nll(probabilities: Floats, labels: Ints) -> float:

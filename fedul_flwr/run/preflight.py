@@ -9,7 +9,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device
 from fedul_flwr.run.labeling import needs_model
-from fedul_flwr.run.resolve_settings import settle, suit
+from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.setup import fresh_model, start_elsewhere
 
@@ -34,7 +34,7 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     strategy.validate(settings)
     data = open_server_data(settings).split_over(num_clients, settings)
     notes = "\n".join(data.source.notes if data.source is not None else ())
-    settings, chosen = suit(settings, strategy, data.shape, data.points_of_client(settings))
+    settings, chosen = resolve_auto(settings, strategy, data.shape, data.points_of_client(settings))
     data = data.standardized(settings, SharedScaling())
     if not (method.trains or needs_model(settings)):
         return "\n".join(filter(None, (notes, data.shape.in_words)))
@@ -42,6 +42,6 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
     if not settings.resume:
         start_elsewhere(model, settings.start_from)
     if method.trains:
-        settle(settings, strategy, data, model)
+        resolve_settings(settings, strategy, data, model)
     lines = (notes, data.shape.in_words, in_words(chosen) if method.trains else "")
     return "\n".join(filter(None, lines))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fedul_flwr.config.auto_settings import Choice, DataSize, with_suited
+from fedul_flwr.config.auto_settings import Choice, DataSize, with_auto_values
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
@@ -19,7 +19,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.training_settings import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.label_split import who_has_labels
+from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
 from fedul_flwr.data.types import LabeledPoints
@@ -75,10 +75,10 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     elif standardized == "owner" or (saved.get("features") and standardized == "federation"):
         implied["standardize"] = standardized  # no file of columns can say means of features
     for key, value in implied.items():
-        given = overrides.get(key, value)
+        chosen = overrides.get(key, value)
         if key == "start-from":
-            given = str(user_path(given))
-        if given != value:
+            chosen = str(user_path(chosen))
+        if chosen != value:
             raise UserError(
                 f"Setting {key} = {overrides[key]!r} contradicts --model, "
                 f"which means {value!r}: leave one of them out.",
@@ -88,7 +88,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     return {**overrides, **implied}
 
 
-class Settled(NamedTuple):
+class ResolvedSettings(NamedTuple):
     """Settings with ``selection`` resolved; the labeled points that the server trains on, and those
     whose error is measured, or ``None``."""
 
@@ -97,7 +97,7 @@ class Settled(NamedTuple):
     learned_from: LabeledPoints | None
 
 
-def suit(
+def resolve_auto(
     settings: RunConfig,
     strategy: type[MethodStrategy],
     shape: DataShape,
@@ -119,15 +119,15 @@ def suit(
     settings = resolve_standardize(settings, shape.input_shape)
     settings = settings.model_copy(update={"image_bits": shape.bits})
     size = DataSize(shape.model_shape, points)
-    settings, chosen = with_suited(settings, size)
+    settings, chosen = with_auto_values(settings, size)
     if chosen:
         strategy.validate(settings)
     return settings, chosen
 
 
-def settle(
+def resolve_settings(
     settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
-) -> Settled:
+) -> ResolvedSettings:
     """Choose what settings leave to the data, and refuse settings that the data or model forbid.
 
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
@@ -149,7 +149,7 @@ def settle(
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
     of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
-    return Settled(settings, of_server, _labeled_points(settings, data, of_server))
+    return ResolvedSettings(settings, of_server, _labeled_points(settings, data, of_server))
 
 
 def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
@@ -212,8 +212,8 @@ def _labeled_points(
     """Labeled training points whose error is also measured, if settings ask for it."""
     if not settings.measure_forgetting:
         return None
-    known = of_server or data.given()
-    if known is None or data.source is None:
+    labeled = of_server or data.labeled_by_owners()
+    if labeled is None or data.source is None:
         raise UserError(
             f"Setting measure-forgetting = true: nobody knows the labels that method "
             f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
@@ -221,7 +221,7 @@ def _labeled_points(
             "setting-needs-labels",
             setting="measure-forgetting",
         )
-    return known
+    return labeled
 
 
 def _refuse_bad_references(settings: RunConfig) -> None:
@@ -268,7 +268,7 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
     if settings.personal == "head":
         feature_layer(model)  # refuses a model without one
         kind = find_method(settings.method).data
-        if kind in PARTLY_LABELED and who_has_labels(settings) == "server":
+        if kind in PARTLY_LABELED and label_scenario(settings) == "server":
             raise UserError(
                 "Setting personal = 'head' needs labels or sets at clients, and only the server "
                 "has labels: leave it out, or choose 'norm' with a model that has batch norm.",

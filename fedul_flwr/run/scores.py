@@ -52,10 +52,10 @@ def score(labels: Ints, truth: Ints) -> Score | None:
     >>> found.points, round(found.error, 2), round(found.unreached, 2)
     (3, 33.33, 33.33)
     """
-    known = truth != UNLABELED
-    if not known.any():
+    is_labeled = truth != UNLABELED
+    if not is_labeled.any():
         return None
-    labels, truth = labels[known], truth[known]
+    labels, truth = labels[is_labeled], truth[is_labeled]
     balanced = balanced_accuracy(confusion(truth, labels, int(max(truth.max(), labels.max())) + 1))
     assert balanced is not None  # there are points
     return Score(
@@ -89,10 +89,10 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
     expected = np.bincount(group, right[order]) / sizes
-    found = np.cumsum(expected[group])
+    errors = np.cumsum(expected[group])
     # In integers, because in floating point 0.07 · 100 is slightly above 7.
     counts = np.unique(-(-np.arange(1, at + 1) * len(order) // at))
-    return counts / len(order), 100 * (1 - found[counts - 1] / counts)
+    return counts / len(order), 100 * (1 - errors[counts - 1] / counts)
 
 
 def score_labels(folder: Path, truths: Sequence[LabelTruth], num_classes: int) -> dict[str, Any]:
@@ -154,9 +154,9 @@ def score_pseudo_labels(
         [truth.labels[_positions(truth, arrays["points"])] for arrays, truth in left]
     )
     got = labels != UNLABELED
-    found = score(labels[got], true[got])
+    result = score(labels[got], true[got])
     return {
-        "pseudo_label_error": None if found is None else found.error,
+        "pseudo_label_error": None if result is None else result.error,
         "pseudo_labeled": 100 * float(got.mean()) if len(got) else 0.0,
     }
 
@@ -164,38 +164,40 @@ def score_pseudo_labels(
 def _positions(truth: LabelTruth, points: Ints) -> Ints:
     """Positions of ``points`` among the client's points, which must include them."""
     order = np.argsort(truth.points)
-    found: Ints = order[np.searchsorted(truth.points, points, sorter=order)]
-    return found
+    positions: Ints = order[np.searchsorted(truth.points, points, sorter=order)]
+    return positions
 
 
 def _of_truth(file: Path, truth: LabelTruth, *, only_new: bool) -> tuple[Propagated, Ints]:
     """Labels of the scored points, and their true labels."""
-    names, found = read_labels(file)
+    names, propagated = read_labels(file)
     positions = _positions(truth, np.array(names, dtype=np.int64))
     counts = truth.new[positions] if only_new else np.ones(len(positions), dtype=bool)
-    chosen = Propagated(found.labels[counts], found.confidence[counts])
+    chosen = Propagated(propagated.labels[counts], propagated.confidence[counts])
     return chosen, truth.labels[positions[counts]]
 
 
 def _scored(labels: Mapping[int, tuple[Propagated, Ints]], num_classes: int) -> dict[str, Any]:
-    given = np.concatenate([found.labels for found, _ in labels.values()])
-    confidence = np.concatenate([found.confidence for found, _ in labels.values()])
+    assigned = np.concatenate([propagated.labels for propagated, _ in labels.values()])
+    confidence = np.concatenate([propagated.confidence for propagated, _ in labels.values()])
     truth = np.concatenate([true for _, true in labels.values()])
-    overall = score(given, truth)
+    overall = score(assigned, truth)
     if overall is None:
         return {"clients": []}
-    known = truth != UNLABELED
-    matrix = confusion(truth[known], given[known], num_classes)
-    shares, errors = risk_coverage(confidence[known], (given == truth)[known].astype(np.float64))
+    is_labeled = truth != UNLABELED
+    matrix = confusion(truth[is_labeled], assigned[is_labeled], num_classes)
+    shares, errors = risk_coverage(
+        confidence[is_labeled], (assigned == truth)[is_labeled].astype(np.float64)
+    )
     return {
         **overall._asdict(),
         **per_class(matrix),
         "confusion": matrix.tolist(),
         "coverage": {"share": shares.tolist(), "error": errors.tolist()},
         "clients": [
-            {"id": client, **found._asdict()}
-            for client, (own, true) in labels.items()
-            if (found := score(own.labels, true)) is not None
+            {"id": client, **propagated._asdict()}
+            for client, (labels_here, true) in labels.items()
+            if (propagated := score(labels_here.labels, true)) is not None
         ],
     }
 
@@ -218,17 +220,17 @@ def score_priors(folder: Path, server_round: int, truths: Sequence[SetTruth]) ->
     former over sets that do not fit, or None.
     """
     name = f"*/{PRIOR_FIT}-{server_round}.safetensors"
-    found = {int(file.parent.name): load_file(file) for file in sorted(folder.glob(name))}
-    if not found:
+    learned = {int(file.parent.name): load_file(file) for file in sorted(folder.glob(name))}
+    if not learned:
         return {}
-    misfits = np.concatenate([arrays["misfits"] for arrays in found.values()])
+    misfits = np.concatenate([arrays["misfits"] for arrays in learned.values()])
     scores: dict[str, Any] = {"sets": len(misfits), "misfits": int(misfits.sum())}
     if truths:
-        told = _distances([(truths[c].priors, truths[c].true_priors) for c in found])
-        seen = _distances([(found[c]["shares"], truths[c].true_priors) for c in found])
-        scores["told_distance"] = float(told.mean())
+        stated = _distances([(truths[c].priors, truths[c].true_priors) for c in learned])
+        seen = _distances([(learned[c]["shares"], truths[c].true_priors) for c in learned])
+        scores["told_distance"] = float(stated.mean())
         scores["found_distance"] = float(seen.mean())
-        scores["misfit_distance"] = float(told[misfits].mean()) if misfits.any() else None
+        scores["misfit_distance"] = float(stated[misfits].mean()) if misfits.any() else None
     return {"prior_fit": scores}
 
 
@@ -267,14 +269,14 @@ def training_warnings(lines: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "loss": "The loss was 0 in {rounds}: no gradient trained the model.",
         "update_norm": "The weights did not change in {rounds}: nothing was learned.",
     }
-    found = {}
+    warnings = {}
     for key, text in words.items():
         values = {int(line["round"]): line[key] for line in lines if line.get(key) is not None}
         zero = [number for number, value in values.items() if value == 0]
         # A new model is confident about no point: that alone is no fault.
         if zero and (key != "confident_share" or 2 * len(zero) >= len(values)):
-            found[key] = text.format(rounds=_rounds_of(zero, len(lines)))
-    return found
+            warnings[key] = text.format(rounds=_rounds_of(zero, len(lines)))
+    return warnings
 
 
 def _rounds_of(rounds: Sequence[int], total: int) -> str:
@@ -306,13 +308,13 @@ def is_far(counts: Ints, prior: Floats) -> bool:
     ``prior``, with as many points, less than :data:`CHANCE` are that far (Monte Carlo test with
     fixed seed).
     """
-    found = distance(counts, prior)
-    if found <= FAR:
+    gap = distance(counts, prior)
+    if gap <= FAR:
         return False
     total = int(counts.sum())
     drawn = np.random.default_rng(0).multinomial(total, prior, _SAMPLES)
     distances = np.abs(drawn / total - prior).sum(axis=1) / 2
-    return bool(np.mean(distances >= found) < CHANCE)
+    return bool(np.mean(distances >= gap) < CHANCE)
 
 
 def shares_warning(

@@ -44,16 +44,16 @@ def open_named(
     dataset: str, settings: RunConfig, table: TableOptions
 ) -> tuple[DataShape, Path, Source]:
     """Shape, folder and content of a data set; the latter two of its features, if it has some."""
-    place = source_directory(dataset, image_size=settings.image_size, table=table)
-    source = read_source(place)
+    directory = source_directory(dataset, image_size=settings.image_size, table=table)
+    source = read_source(directory)
     shape = DataShape(source.input_shape, source.class_names, source.columns, bits=source.bits)
     if not settings.features:
-        return shape, place, source
+        return shape, directory, source
     # before an extractor gets them
     settings.require_effect({"points": kind_of(shape.input_shape)})
-    place = feature_source(place, extractor_of(settings))
-    featured = read_source(place)
-    return replace(shape, num_features=featured.input_shape[0]), place, featured
+    directory = feature_source(directory, extractor_of(settings))
+    featured = read_source(directory)
+    return replace(shape, num_features=featured.input_shape[0]), directory, featured
 
 
 def table_options(settings: SharedSettings) -> TableOptions:
@@ -76,9 +76,9 @@ def named_shape(settings: SharedSettings) -> DataShape:
     """Input shape and classes from ``class-names``, ``input-shape`` and ``columns``."""
     names = tuple(composed(name.strip()) for name in settings.class_names.split(","))
     columns = table_options(settings).columns
-    told = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
-    shape = told if columns is None else (len(columns.features),)
-    if told not in ((), shape):
+    stated = tuple(map(int, settings.input_shape.split("x"))) if settings.input_shape else ()
+    shape = stated if columns is None else (len(columns.features),)
+    if stated not in ((), shape):
         raise UserError(
             f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
             "features; leave input-shape out.",
@@ -143,8 +143,8 @@ class ServerData:
         if kind == "owner":
             rows = np.concatenate([self.validation, self.server])
             rows = rows if len(rows) else np.arange(len(source.train), dtype=np.int64)
-            own = scaling_by(moments(source.train.inputs, rows), columns)
-            by = lambda: own  # noqa: E731
+            scaling = scaling_by(moments(source.train.inputs, rows), columns)
+            by = lambda: scaling  # noqa: E731
         train = replace(source.train, inputs=ScaledInputs(source.train.inputs, by))
         test = replace(source.test, inputs=ScaledInputs(source.test.inputs, by))
         return replace(self, source=replace(source, train=train, test=test), scaling=by)
@@ -207,11 +207,11 @@ class ServerData:
         """
         options = settings[ServerTrainingSettings]
         if options.dataset:
-            known = replace(table_options(settings), columns=self.shape.columns)
-            found, _, other = open_named(options.dataset, settings, known)
-            if found != self.shape:
+            table = replace(table_options(settings), columns=self.shape.columns)
+            points, _, other = open_named(options.dataset, settings, table)
+            if points != self.shape:
                 raise UserError(
-                    f"Setting server.dataset = {options.dataset!r}: it has {_describe(found)}, "
+                    f"Setting server.dataset = {options.dataset!r}: it has {_describe(points)}, "
                     f"the run has {_describe(self.shape)}.",
                     "splits-differ",
                     setting="server.dataset",
@@ -220,8 +220,8 @@ class ServerData:
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
             by = self.scaling
             if by is None and settings.standardize == "owner":
-                own = scaling_by(moments(data.inputs, rows), self.shape.model_columns)
-                by = lambda: own  # noqa: E731
+                scaling = scaling_by(moments(data.inputs, rows), self.shape.model_columns)
+                by = lambda: scaling  # noqa: E731
             if by is not None:
                 data = replace(data, inputs=ScaledInputs(data.inputs, by))
         elif self.source is not None and len(self.server):
@@ -237,16 +237,16 @@ class ServerData:
             rows = _sample(rows, labels[rows], options.points, settings.seed)
         return LabeledPoints(data.inputs, rows, labels[rows])
 
-    def given(self) -> LabeledPoints | None:
+    def labeled_by_owners(self) -> LabeledPoints | None:
         """The labeled points of all simulated clients, if some of their points are labeled."""
         clients = self.split.clients if self.split is not None else ()
-        given = [client for client in clients if isinstance(client, LabelTruth)]
-        if self.source is None or not given:
+        truths = [client for client in clients if isinstance(client, LabelTruth)]
+        if self.source is None or not truths:
             return None
-        points = np.concatenate([client.points for client in given])
-        labels = np.concatenate([client.given for client in given])
-        known = labels != UNLABELED
-        return LabeledPoints(self.source.train.inputs, points[known], labels[known])
+        points = np.concatenate([client.points for client in truths])
+        labels = np.concatenate([client.given for client in truths])
+        is_labeled = labels != UNLABELED
+        return LabeledPoints(self.source.train.inputs, points[is_labeled], labels[is_labeled])
 
     def evaluator(
         self, settings: RunConfig, labeled: LabeledPoints | None = None
@@ -270,8 +270,8 @@ class ServerData:
             return
         clients = tuple(client for client in self.split.clients if isinstance(client, LabelTruth))
         if clients:
-            dealt = LabelAssignment(clients, self.split.validation, self.split.server)
-            save_split(file, dealt, np.asarray(self.source.train.labels))
+            assignment = LabelAssignment(clients, self.split.validation, self.split.server)
+            save_split(file, assignment, np.asarray(self.source.train.labels))
 
     def complete(self, report: ClientReport) -> None:
         """Add values that only the simulation knows to a client's report."""

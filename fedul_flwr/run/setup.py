@@ -23,7 +23,7 @@ from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files import store
-from fedul_flwr.data.run_files.records import known_clients
+from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.data.run_files.store import BEST_MODEL, describe_environment
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
@@ -65,49 +65,49 @@ def load_starting_weights(model: nn.Module, source: str) -> list[str]:
     plain = model.model if isinstance(model, TwoHeads) else model
     if source == PRETRAINED:
         assert isinstance(plain, TorchvisionModel)  # checked with the settings
-        found = _pretrained(plain)
+        weights = _pretrained(plain)
     else:
-        found = _read(source)
-    if isinstance(model, TwoHeads) and not any(name.startswith("second.") for name in found):
-        found = {f"model.{name}": array for name, array in found.items()}
-    return _overwrite(model, found, source)
+        weights = _read(source)
+    if isinstance(model, TwoHeads) and not any(name.startswith("second.") for name in weights):
+        weights = {f"model.{name}": array for name, array in weights.items()}
+    return _overwrite(model, weights, source)
 
 
-def _overwrite(model: nn.Module, found: Mapping[str, Tensor], source: str) -> list[str]:
+def _overwrite(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> list[str]:
     state = model.state_dict()
-    fresh = _misfits(model, state, found)
-    for name in sorted((state.keys() | found.keys()) - fresh):
-        if name not in state or name not in found:
-            where = "is not in the model" if name in found else "of the model is not there"
+    fresh = _misfits(model, state, weights)
+    for name in sorted((state.keys() | weights.keys()) - fresh):
+        if name not in state or name not in weights:
+            where = "is not in the model" if name in weights else "of the model is not there"
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} {where}.",
                 "model-mismatch",
                 setting="start-from",
             )
-        if state[name].shape != found[name].shape:
+        if state[name].shape != weights[name].shape:
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} has shape "
-                f"{tuple(found[name].shape)}, the model's has {tuple(state[name].shape)}.",
+                f"{tuple(weights[name].shape)}, the model's has {tuple(state[name].shape)}.",
                 "model-mismatch",
                 setting="start-from",
             )
     with torch.no_grad():
         for name in state.keys() - fresh:
-            state[name].copy_(found[name])
+            state[name].copy_(weights[name])
     return [name for name in state if name in fresh]
 
 
 def _misfits(
-    model: nn.Module, state: Mapping[str, Tensor], found: Mapping[str, Tensor]
+    model: nn.Module, state: Mapping[str, Tensor], weights: Mapping[str, Tensor]
 ) -> set[str]:
-    """Arrays of heads that ``found`` lacks or has for another number of classes."""
+    """Arrays of heads that ``weights`` lacks or has for another number of classes."""
     misfits: set[str] = set()
     for head in _heads(model):
         of_head = [name for name in state if name.startswith(f"{head}.")]
-        there = [name for name in of_head if name in found]
+        there = [name for name in of_head if name in weights]
         # Only the first axis, the classes, may differ: another second axis means another model.
-        fits_inside = all(found[name].shape[1:] == state[name].shape[1:] for name in there)
-        resized = any(len(found[name]) != len(state[name]) for name in there)
+        fits_inside = all(weights[name].shape[1:] == state[name].shape[1:] for name in there)
+        resized = any(len(weights[name]) != len(state[name]) for name in there)
         if not there or (fits_inside and resized and len(there) == len(of_head)):
             misfits.update(of_head)
     return misfits
@@ -122,9 +122,9 @@ def _heads(model: nn.Module) -> list[str]:
 
 def _pretrained(model: TorchvisionModel) -> dict[str, Tensor]:
     """torchvision's weights without the classifier, which is for ImageNet's classes."""
-    found = {f"net.{name}": array for name, array in pretrained_arrays(model.name).items()}
+    weights = {f"net.{name}": array for name, array in pretrained_arrays(model.name).items()}
     heads = tuple(f"{name}." for name in _heads(model))
-    return {name: array for name, array in found.items() if not name.startswith(heads)}
+    return {name: array for name, array in weights.items() if not name.startswith(heads)}
 
 
 def _read(source: str) -> dict[str, Tensor]:
@@ -136,7 +136,7 @@ def _read(source: str) -> dict[str, Tensor]:
             f"Setting start-from = {source!r}: {what}.", "model-missing", setting="start-from"
         )
     try:
-        found = load_file(file)
+        weights = load_file(file)
     except (SafetensorError, OSError) as err:
         raise UserError(
             f"Setting start-from = {source!r}: {file.name} is no readable safetensors "
@@ -144,14 +144,14 @@ def _read(source: str) -> dict[str, Tensor]:
             "model-file-wrong",
             setting="start-from",
         ) from err
-    for name, array in found.items():
+    for name, array in weights.items():
         if array.is_floating_point() and not array.isfinite().all():
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} is not finite.",
                 "model-not-finite",
                 setting="start-from",
             )
-    return found
+    return weights
 
 
 def open_data(
@@ -166,11 +166,12 @@ def open_data(
     """
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
-    known = known_clients(directory.path) if settings.resume and not own_data else None
-    if known not in (None, len(nodes)):
+    clients = recorded_clients(directory.path) if settings.resume and not own_data else None
+    if clients not in (None, len(nodes)):
         raise UserError(
-            f"The run in {directory.path} has {known} clients and cannot go on with {len(nodes)}: "
-            f"resume it with num-supernodes = {known}.",
+            f"The run in {directory.path} has {clients} clients and cannot go on with "
+            f"{len(nodes)}: "
+            f"resume it with num-supernodes = {clients}.",
             "number-of-clients",
         )
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
@@ -202,7 +203,7 @@ def start_elsewhere(model: nn.Module, source: str) -> None:
         log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 
-def told(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
+def client_setup(settings: RunConfig, data: ServerData, directory: store.RunDirectory) -> Content:
     """Setup for clients; in a simulation it has the paths of their data and their state."""
     files = data.files(find_method(settings.method).data)
     if files:
@@ -258,7 +259,7 @@ def _disclosed(settings: RunConfig, digest: str) -> dict[str, Any]:
     }
 
 
-def keep_scaling(
+def scaling_writer(
     directory: store.RunDirectory, data: ServerData, shared: SharedScaling, missing: Missing
 ) -> Callable[[Scaling, Moments], None]:
     """The function that keeps the scaling of a run in ``shared``, and in a file for predictions.
@@ -267,9 +268,9 @@ def keep_scaling(
     it: owners fill theirs by their own points, and a row to predict has no owner.
     """
 
-    def keep(scaling: Scaling, found: Moments) -> None:
+    def keep(scaling: Scaling, moments: Moments) -> None:
         shared.known = scaling
-        write_scaling(directory, data, scaling, found, missing)
+        write_scaling(directory, data, scaling, moments, missing)
 
     return keep
 
@@ -278,14 +279,14 @@ def write_scaling(
     directory: store.RunDirectory,
     data: ServerData,
     scaling: Scaling,
-    found: Moments | None = None,
+    moments: Moments | None = None,
     missing: Missing = "refuse",
 ) -> None:
-    """Write the file with the scaling of a run, and with what ``found`` says of missing values."""
+    """Write the file with the scaling of a run and the missing values of ``moments``."""
     columns = data.shape.model_columns or unnamed_columns(data.shape.model_shape[0])
     columns = columns.scaled_by(scaling.means.tolist(), scaling.scales.tolist())
-    if found is not None and not data.shape.num_features:
-        columns = columns.filled_by(found.means.tolist(), missing)
+    if moments is not None and not data.shape.num_features:
+        columns = columns.filled_by(moments.means.tolist(), missing)
     write_atomically(scaling_file(directory.path, data.shape), columns.to_json())
 
 

@@ -89,7 +89,7 @@ def write_labeling_summary(
     warnings : sentences about these scores.
     """
     sources = scores.get("sources", {})
-    errors = {source: found.get("error") for source, found in sources.items()}
+    errors = {source: score.get("error") for source, score in sources.items()}
     directory.write_json(
         store.SUMMARY,
         {
@@ -137,8 +137,8 @@ def _total(lines: list[dict[str, Any]], key: str) -> Any:
 
 def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
     """Mean of each recorded percentage over the rounds that have it."""
-    known = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
-    return {key: sum(values) / len(values) for key, values in known.items() if values}
+    by_key = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
+    return {key: sum(values) / len(values) for key, values in by_key.items() if values}
 
 
 def _secure(settings: RunConfig) -> dict[str, str]:

@@ -50,19 +50,19 @@ from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.personal import personalize
-from fedul_flwr.run.resolve_settings import settle, suit
+from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
 from fedul_flwr.run.setup import (
+    client_setup,
     describe,
     fresh_model,
-    keep_scaling,
     label_truths,
     open_data,
     scaling_file,
+    scaling_writer,
     set_truths,
     start_elsewhere,
-    told,
     write_federation,
     write_scaling,
 )
@@ -103,8 +103,8 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
         if recorder.lines and resumes:
             rounds = recorder.lines[-1]["round"]
             raise _damaged(directory, LAST_MODEL, f"is missing, and {rounds} rounds are complete")
-        directory.keep_metrics([])
-        directory.forget_clients()
+        directory.replace_metrics([])
+        directory.remove_clients()
         recorder.lines = []
         start_elsewhere(model, recorder.settings.start_from)
         return Start(dump_arrays(model))
@@ -115,13 +115,13 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
         raise _damaged(directory, LAST_MODEL, "does not say of which round it is")
     done = int(line["round"])
     arrays = _fitting(directory, arrays, dump_arrays(model))
-    lines = [known for known in recorder.lines if known["round"] <= done]
+    lines = [stored for stored in recorder.lines if stored["round"] <= done]
     _check_lines(directory, lines, done)
     state = directory.load_state(done)
     if has_state and not state:
         raise _damaged(directory, store.state_file(done), "is missing")
     recorder.lines = lines
-    directory.keep_metrics(lines)
+    directory.replace_metrics(lines)
     if len(lines) < done:
         # The run was interrupted after training and before evaluating this round.
         recorder.record(line, arrays, state, prior=None if prior is None else np.array(prior))
@@ -167,8 +167,8 @@ def _check_lines(directory: store.RunDirectory, lines: list[dict[str, Any]], don
 
 def _is_line(line: Mapping[str, Any]) -> bool:
     numbers = [line.get(key) for key in _EVERY_LINE]
-    known = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
-    return known and isinstance(line["round"], int) and line["round"] >= 1
+    are_numbers = all(isinstance(n, int | float) and not isinstance(n, bool) for n in numbers)
+    return are_numbers and isinstance(line["round"], int) and line["round"] >= 1
 
 
 def _damaged(directory: store.RunDirectory, name: str, how: str) -> UserError:
@@ -193,14 +193,16 @@ def train(
     strategy_class.validate(settings)
     data, nodes = open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
-    settings, chosen = suit(settings, strategy_class, data.shape, data.points_of_client(settings))
+    settings, chosen = resolve_auto(
+        settings, strategy_class, data.shape, data.points_of_client(settings)
+    )
     notes = data.source.notes if data.source is not None else ()
     for line in filter(None, (*notes, data.shape.in_words, *in_words(chosen).splitlines())):
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)
     model = fresh_model(settings, data)
-    settings, of_server, learned_from = settle(settings, strategy_class, data, model)
+    settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     start = starting_point(directory, recorder, model)
@@ -208,7 +210,7 @@ def train(
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
-    setup = told(settings, data, directory)
+    setup = client_setup(settings, data, directory)
     if done and settings.standardize == "federation":
         scaling.known = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
         setup.values |= scaling_values(scaling.known)
@@ -222,9 +224,9 @@ def train(
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
-    strategy.columns.on_scaling = keep_scaling(directory, data, scaling, settings.missing)
-    if settings.standardize == "owner" and (own := _scaling_of_server(data, of_server)):
-        write_scaling(directory, data, own())
+    strategy.columns.on_scaling = scaling_writer(directory, data, scaling, settings.missing)
+    if settings.standardize == "owner" and (server_scaling := _scaling_of_server(data, of_server)):
+        write_scaling(directory, data, server_scaling())
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
@@ -279,7 +281,7 @@ def _after_round(
 
     reached = time.time()
     before_model = ArrayRecord()
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def after_round(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         nonlocal reached, before_model
@@ -314,9 +316,9 @@ def _after_round(
             line["update_norm"] = _weights_change(before_model, arrays, strategy.model_buffers)
             before_model = arrays
         for key, text in training_warnings([line]).items():
-            if key not in said and key != "confident_share":
+            if key not in shown and key != "confident_share":
                 log(WARNING, "%s", text)
-                said.add(key)
+                shown.add(key)
         recorder.record(
             line,
             to_arrays(arrays),

@@ -78,7 +78,7 @@ LARGEST = 2 ** (298 + FRACTION_BITS)
 sums of 2^20 summands below half of the ring."""
 
 
-def masked(numbers: Sequence[int], keys: Mapping[int, bytes], own: int) -> Digits:
+def masked(numbers: Sequence[int], keys: Mapping[int, bytes], client: int) -> Digits:
     """A client's summands, hidden by masks that cancel in the sum of all participants.
 
     Parameters
@@ -99,7 +99,7 @@ def masked(numbers: Sequence[int], keys: Mapping[int, bytes], own: int) -> Digit
         )
     written = b"".join(number.to_bytes(BYTES, "little", signed=True) for number in numbers)
     digits = np.frombuffer(written, "<u4").reshape(-1, DIGITS)
-    mask = pair_masks(keys, own, digits.shape, "<u4")
+    mask = pair_masks(keys, client, digits.shape, "<u4")
     return _carried(digits + mask)
 
 
@@ -116,13 +116,13 @@ def _carried(digits: NDArray[np.uint64]) -> Digits:
     ----------
     digits : sums and differences of fewer than 2^31 digits, modulo 2^64.
     """
-    found = np.empty(digits.shape, dtype="<u4")
+    carried = np.empty(digits.shape, dtype="<u4")
     carry = np.zeros(len(digits), dtype=np.int64)
-    for place in range(DIGITS):
-        carry = carry + digits[:, place].view(np.int64)
-        found[:, place] = carry & (2**DIGIT_BITS - 1)
+    for digit in range(DIGITS):
+        carry = carry + digits[:, digit].view(np.int64)
+        carried[:, digit] = carry & (2**DIGIT_BITS - 1)
         carry >>= DIGIT_BITS  # rounds down, so that what is below 0 borrows
-    return found
+    return carried
 
 
 CHUNK = 4096
@@ -148,7 +148,7 @@ def exact_sums(inputs: Inputs, points: Ints) -> list[int]:
     """
     width = inputs.shape[1]
     # By column and exponent e: sums of the integers M = m 2^24, and of both halves of M².
-    found = np.zeros((3, width * _SPAN), dtype=np.int64)
+    limbs = np.zeros((3, width * _SPAN), dtype=np.int64)
     first = _SPAN * np.arange(width) - _SMALLEST
     for start in range(0, len(points), CHUNK):
         rows = np.asarray(inputs[points[start : start + CHUNK]], dtype=np.float32)
@@ -158,22 +158,22 @@ def exact_sums(inputs: Inputs, points: Ints) -> list[int]:
         whole = parts * 2.0**_DIGITS
         high = np.floor(whole * whole * 2.0**-_DIGITS)
         low = whole * whole - high * 2.0**_DIGITS
-        places = (exponents + first).ravel()
+        positions = (exponents + first).ravel()
         for kind, numbers in enumerate((whole, high, low)):
             # Exact: 4,096 integers below 2^24 add up to less than 2^53.
-            found[kind] += np.bincount(places, numbers.ravel(), width * _SPAN).astype(np.int64)
+            limbs[kind] += np.bincount(positions, numbers.ravel(), width * _SPAN).astype(np.int64)
     # x = M 2^(e - 24), and x² = (high 2^24 + low) 2^(2 e - 48).
-    sums, highs = (_joined(found[k], width, k + 1, FRACTION_BITS - _DIGITS) for k in (0, 1))
-    lows = _joined(found[2], width, 2, FRACTION_BITS - 2 * _DIGITS)
+    sums, highs = (_joined(limbs[k], width, k + 1, FRACTION_BITS - _DIGITS) for k in (0, 1))
+    lows = _joined(limbs[2], width, 2, FRACTION_BITS - 2 * _DIGITS)
     return sums + [high + low for high, low in zip(highs, lows, strict=True)]
 
 
 def _joined(totals: NDArray[np.int64], width: int, power: int, shift: int) -> list[int]:
     """For each column Σ_e total_e 2^(power e + shift)."""
     joined = [0] * width
-    for place in np.flatnonzero(totals).tolist():
-        column, exponent = place // _SPAN, place % _SPAN + _SMALLEST
-        joined[column] += int(totals[place]) << (power * exponent + shift)
+    for index in np.flatnonzero(totals).tolist():
+        column, exponent = index // _SPAN, index % _SPAN + _SMALLEST
+        joined[column] += int(totals[index]) << (power * exponent + shift)
     return joined
 
 
@@ -223,7 +223,7 @@ def moments_of(num_points: int, sums: list[int]) -> Moments:
 def answer_sum(
     remembered: Arrays,
     message: Arrays,
-    own: int,
+    client: int,
     part: Callable[[], list[int]],
     fewest: int,
     run: int,
@@ -251,8 +251,8 @@ def answer_sum(
         return new_key(Purpose("columns", run, _ROUND, nonce.tobytes()), identities)
     try:
         if PARTICIPANTS in message:
-            return _shares(remembered, message, own, fewest, run, identities)
-        return {}, {PART: masked(part(), _keys(remembered, message, own, fewest), own)}
+            return _shares(remembered, message, client, fewest, run, identities)
+        return {}, {PART: masked(part(), _keys(remembered, message, client, fewest), client)}
     except PeerError as error:
         return complain(error)
 
@@ -260,7 +260,7 @@ def answer_sum(
 def _shares(
     remembered: Arrays,
     message: Arrays,
-    own: int,
+    client: int,
     fewest: int,
     run: int,
     identities: Identities | None,
@@ -270,7 +270,7 @@ def _shares(
         raise UserError(_OUT_OF_TURN, "server-out-of-turn")
     purpose = Purpose("columns", run, _ROUND, remembered[NONCE].tobytes())
     private = remembered[PRIVATE].tobytes()
-    session = join(own, private, message, _SUMMANDS, purpose, identities)
+    session = join(client, private, message, _SUMMANDS, purpose, identities)
     require_enough(session.public, fewest)
     reply = {
         f"{TO}{peer}": session.seal(peer, _STEP, {MASK_SHARE: session.mask_share(peer)}, os.urandom)
@@ -279,11 +279,11 @@ def _shares(
     return session.as_arrays(), reply
 
 
-def _keys(remembered: Arrays, message: Arrays, own: int, fewest: int) -> Mapping[int, bytes]:
+def _keys(remembered: Arrays, message: Arrays, client: int, fewest: int) -> Mapping[int, bytes]:
     """Keys of the masks with all who have sent it a share."""
     if PARTICIPANTS not in remembered:
         raise UserError(_OUT_OF_TURN, "server-out-of-turn")
-    session = Session.from_arrays(own, _ROUND, remembered)
+    session = Session.from_arrays(client, _ROUND, remembered)
     shares = {}
     for peer in session.peers:
         if f"{FROM}{peer}" in message:
@@ -293,7 +293,7 @@ def _keys(remembered: Arrays, message: Arrays, own: int, fewest: int) -> Mapping
                 share = checked_array(origin, arrays, MASK_SHARE, np.uint8, (KEY_BYTES,))
             shares[peer] = share.tobytes()
     _, keys = attempt_keys(
-        session.mask_roots(shares), own, [own, *shares], _ATTEMPT, "columns", fewest
+        session.mask_roots(shares), client, [client, *shares], _ATTEMPT, "columns", fewest
     )
     return keys
 

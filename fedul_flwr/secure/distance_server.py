@@ -159,16 +159,16 @@ class DistanceServer:
             return self._sizes[client]
         if step == OFFER:
             shape = (self._sizes[client], self._sizes[client])
-            own = checked_array(origin, answer, OWN, np.uint16, shape)
-            if own.max(initial=0) > self._num_bits or not np.array_equal(own, own.T):
+            codes = checked_array(origin, answer, OWN, np.uint16, shape)
+            if codes.max(initial=0) > self._num_bits or not np.array_equal(codes, codes.T):
                 raise BadMessageError(
                     f"{origin} no distances of its points; they must be symmetric and at most L.",
                     "message-form",
                 )
-        told = self._check_told(origin, client, answer) if step in (ANSWER, REVEAL) else set()
+        listed = self._check_reply(origin, client, answer) if step in (ANSWER, REVEAL) else set()
         sent = self._check_post(client, answer) if step != REVEAL else set()
-        known = told | sent | {OWN} if step == OFFER else told | sent
-        if odd := sorted(answer.keys() - known):
+        numbers = listed | sent | {OWN} if step == OFFER else listed | sent
+        if odd := sorted(answer.keys() - numbers):
             raise BadMessageError(
                 f"{origin} {odd[0]!r}, for which nobody asked.", "message-unasked"
             )
@@ -188,11 +188,11 @@ class DistanceServer:
         """
         sizes = self.sizes()
         ends = np.cumsum([0, *sizes.values()])
-        place = {c: slice(ends[i], ends[i + 1]) for i, c in enumerate(sizes)}
-        found = np.zeros((ends[-1], ends[-1]), dtype=np.uint16)
+        slices = {c: slice(ends[i], ends[i + 1]) for i, c in enumerate(sizes)}
+        distances = np.zeros((ends[-1], ends[-1]), dtype=np.uint16)
         contradictions = []
         for owner in sizes:
-            found[place[owner], place[owner]] = self._own[owner]
+            distances[slices[owner], slices[owner]] = self._own[owner]
             for evaluator in pairs_of(owner, self._participants)[0]:
                 if evaluator in sizes:
                     try:
@@ -200,10 +200,10 @@ class DistanceServer:
                     except UserError:
                         contradictions.append((owner, evaluator))
                         continue
-                    found[place[owner], place[evaluator]] = block
-                    found[place[evaluator], place[owner]] = block.T
+                    distances[slices[owner], slices[evaluator]] = block
+                    distances[slices[evaluator], slices[owner]] = block.T
         exclude(contradictions, sizes)
-        return found
+        return distances
 
     def compared(self) -> HammingDistances:
         """Distances of the points of all remaining clients."""
@@ -260,7 +260,7 @@ class DistanceServer:
         evaluators, owners = pairs_of(client, self._participants)
         return [p for p in (evaluators if role == "evaluators" else owners) if p in self._asked]
 
-    def _check_told(self, origin: str, client: int, answer: Arrays) -> set[str]:
+    def _check_reply(self, origin: str, client: int, answer: Arrays) -> set[str]:
         """Check what the server is told of pairs; returns the names of the arrays."""
         step, names = STEPS[self._step], set()
         role, _ = self._protocol.told(step, 0, 0)

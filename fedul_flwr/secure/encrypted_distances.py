@@ -124,8 +124,8 @@ def mask_keys(
         compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
     after, keys = attempt_keys(remembered, task.own, unlabeled, attempt, "labels")
-    who = remembered[PARTICIPANTS].tolist()
-    sizes = dict(zip(who, remembered[SIZES].tolist(), strict=True))
+    participants = remembered[PARTICIPANTS].tolist()
+    sizes = dict(zip(participants, remembered[SIZES].tolist(), strict=True))
     if not all(0 <= count <= sizes[client] for client, count in unlabeled.items()):
         raise UserError(
             "The server named others for the sum of labels than before.", "server-names-others"
@@ -149,22 +149,22 @@ def _keys(
     del protocol, remembered
     origin = f"The server sent in step {KEYS!r}"
     nonce = checked_array(origin, message, NONCE, np.uint8, (KEY_BYTES,))
-    kept, public = new_key(_purpose(task, nonce.tobytes()), task.identities)
+    private, public = new_key(_purpose(task, nonce.tobytes()), task.identities)
     if (SEED in message) != task.seed_is_public:
         raise UserError(
             "The server and this client differ in whether the seed is a secret.",
             "server-asks-too-much",
         )
     if task.seed_is_public:
-        kept[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
-    kept[SHARE] = bytes_array(os.urandom(KEY_BYTES))
+        private[SEED] = checked_array(origin, message, SEED, np.uint8, (KEY_BYTES,))
+    private[SHARE] = bytes_array(os.urandom(KEY_BYTES))
     if task.run_seed and not task.seed_is_public:
-        kept[RUN_SEED] = bytes_array(task.run_seed)
+        private[RUN_SEED] = bytes_array(task.run_seed)
     reply: dict[str, NDArray[Any]] = {
         POINTS: np.array(task.num_points, np.int64),
-        COMMITMENT: bytes_array(_commitment(_seeds(kept))),
+        COMMITMENT: bytes_array(_commitment(_seeds(private))),
     }
-    return kept, {**public, **reply}
+    return private, {**public, **reply}
 
 
 def _shares(
@@ -178,9 +178,9 @@ def _shares(
     result = protocol.prepare(_party(session, session.peers, task))
     seeds = _seeds(remembered)
     reply = _post(session, SHARES, result, dict.fromkeys(session.peers, seeds))
-    kept = {name: remembered[name] for name in (SEED,) if name in remembered} | seeds
-    kept[COMMITMENTS] = commitments
-    return {**kept, **session.as_arrays(), **_state(result)}, reply
+    to_store = {name: remembered[name] for name in (SEED,) if name in remembered} | seeds
+    to_store[COMMITMENTS] = commitments
+    return {**to_store, **session.as_arrays(), **_state(result)}, reply
 
 
 def _offer(
@@ -285,8 +285,8 @@ def _post(
                     private[peer][CONTENT_KEY] = bytes_array(key)
     for peer, arrays in private.items():
         reply[f"{TO}{peer}"] = session.seal(peer, step, arrays, os.urandom)
-    for peer, told in result.to_server.items():
-        reply |= {f"{TELL}{peer}/{name}": array for name, array in told.items()}
+    for peer, complaint in result.to_server.items():
+        reply |= {f"{TELL}{peer}/{name}": array for name, array in complaint.items()}
     return reply
 
 

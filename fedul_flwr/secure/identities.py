@@ -120,7 +120,7 @@ class Identities:
             ) from None
 
 
-def read_identities(folder: str, own: int) -> Identities | None:
+def read_identities(folder: str, client: int) -> Identities | None:
     """The identities in an owner's folder; ``None`` without a folder.
 
     Parameters
@@ -131,11 +131,11 @@ def read_identities(folder: str, own: int) -> Identities | None:
     Raises
     ------
     OwnDataError
-        With the file and what is wrong; the private key must be that of ``own`` in the list.
+        With the file and what is wrong; the private key must be that of ``client`` in the list.
 
     Examples
     --------
-    >>> read_identities("", own=0) is None
+    >>> read_identities("", client=0) is None
     True
     """
     if not folder:
@@ -157,18 +157,18 @@ def read_identities(folder: str, own: int) -> Identities | None:
             public = load_ssh_public_key(key)
         except (ValueError, UnsupportedAlgorithm):
             public = None
-        known = not number.isdigit() or int(number) in owners or public in owners.values()
-        if known or not isinstance(public, ec.EllipticCurvePublicKey):
+        is_bad = not number.isdigit() or int(number) in owners or public in owners.values()
+        if is_bad or not isinstance(public, ec.EllipticCurvePublicKey):
             raise OwnDataError(
                 f"{list_file} has a line that is not NUMBER TYPE KEY NAME of one more owner.",
                 "owners-list-wrong",
             )
         owners[int(number)] = public
-    if owners.get(own) != private.public_key():
+    if owners.get(client) != private.public_key():
         raise OwnDataError(
-            f"{key_file} is not the key of owner {own} in {list_file}.", "key-file-wrong"
+            f"{key_file} is not the key of owner {client} in {list_file}.", "key-file-wrong"
         )
-    return Identities(own, private, owners)
+    return Identities(client, private, owners)
 
 
 def _read(file: Path) -> bytes:

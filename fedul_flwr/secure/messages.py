@@ -59,13 +59,13 @@ def checked_array(
     BadMessageError
         If it is missing or has another type, byte order or shape; the text has none of its values.
     """
-    found = message.get(name)
-    if found is None or found.dtype != dtype or found.shape != shape:
-        form = "nothing" if found is None else f"{found.dtype} {found.shape}"
+    array = message.get(name)
+    if array is None or array.dtype != dtype or array.shape != shape:
+        form = "nothing" if array is None else f"{array.dtype} {array.shape}"
         raise BadMessageError(
             f"{origin} {form} as {name!r}; it must be {np.dtype(dtype)} {shape}.", "message-form"
         )
-    return found
+    return array
 
 
 COMPLAINT = "complaint"
@@ -77,7 +77,7 @@ def complain(error: PeerError) -> tuple[Arrays, Arrays]:
     return {}, {COMPLAINT: np.array(error.peer, np.int64)}
 
 
-def check_complaint(origin: str, client: int, answer: Arrays, asked: Collection[int]) -> None:
+def check_complaint(origin: str, client: int, answer: Arrays, peers: Collection[int]) -> None:
     """Refuse a malformed complaint, at the server.
 
     Parameters
@@ -93,7 +93,7 @@ def check_complaint(origin: str, client: int, answer: Arrays, asked: Collection[
         If it is about the sender or another client than those, or there is more than it.
     """
     subject = int(checked_array(origin, answer, COMPLAINT, np.int64, ()))
-    if len(answer) > 1 or subject == client or subject not in asked:
+    if len(answer) > 1 or subject == client or subject not in peers:
         raise BadMessageError(f"{origin} a complaint that is none.", "message-form")
 
 

@@ -45,7 +45,7 @@ class Share(NamedTuple):
     kept: Words
 
 
-def split_share(part: Floats, own: slice, participants: int, mask: Words | None = None) -> Share:
+def split_share(part: Floats, rows: slice, participants: int, mask: Words | None = None) -> Share:
     """Split a client's summand into rows to send and rows to keep.
 
     Parameters
@@ -66,18 +66,18 @@ def split_share(part: Floats, own: slice, participants: int, mask: Words | None 
 
     Examples
     --------
-    >>> share = split_share(np.array([[1.0], [2.0]]), own=slice(0, 1), participants=2)
+    >>> share = split_share(np.array([[1.0], [2.0]]), rows=slice(0, 1), participants=2)
     >>> from_words(share.sent).tolist(), from_words(share.kept).tolist()
     ([[2.0]], [[1.0]])
     """
     words = to_words(part, participants)
     if mask is not None:
         words = words + mask
-    return Share(np.delete(words, own, axis=0), words[own])
+    return Share(np.delete(words, rows, axis=0), words[rows])
 
 
 def pair_masks(
-    keys: Mapping[int, bytes], own: int, shape: tuple[int, int], stream: str = "<u8"
+    keys: Mapping[int, bytes], client: int, shape: tuple[int, int], stream: str = "<u8"
 ) -> Words:
     """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all masks sum to 0.
 
@@ -99,7 +99,7 @@ def pair_masks(
     for peer, key in keys.items():
         drawn = keystream(key, np.dtype(stream).itemsize * mask.size).view(stream).reshape(shape)
         # Modulo 2^64, the arithmetic of uint64.
-        mask = mask + drawn if own < peer else mask - drawn
+        mask = mask + drawn if client < peer else mask - drawn
     return mask
 
 
@@ -120,22 +120,22 @@ def check_words(keys: Mapping[int, bytes], num_classes: int) -> Words:
     return words.view("<u8").astype(np.uint64)
 
 
-def check_row(words: Words, own: int, peers: Iterable[int]) -> Words:
+def check_row(words: Words, client: int, peers: Iterable[int]) -> Words:
     """The check row ``(1, K)`` that :func:`check_words` makes."""
     row = np.zeros((1, words.shape[1]), dtype=np.uint64)
     for peer, drawn in zip(sorted(peers), words, strict=True):
-        row = row + drawn if own < peer else row - drawn
+        row = row + drawn if client < peer else row - drawn
     return row
 
 
-def check_holds(rows: Mapping[int, Words]) -> bool:
+def rows_agree(rows: Mapping[int, Words]) -> bool:
     """Whether the participants' check rows ``(K,)`` add up to 0.
 
     Examples
     --------
     >>> key = bytes(32)
     >>> one, other = check_words({1: key}, 2), check_words({0: key}, 2)
-    >>> check_holds({0: check_row(one, 0, [1])[0], 1: check_row(other, 1, [0])[0]})
+    >>> rows_agree({0: check_row(one, 0, [1])[0], 1: check_row(other, 1, [0])[0]})
     True
     """
     return not sum(rows.values(), np.zeros((), np.uint64)).any()
@@ -150,15 +150,15 @@ def wrong_rows(rows: Mapping[int, Words], words: Mapping[int, Words]) -> Iterato
     words : :func:`check_words` as each of them tells them now; all without rows if there are no
         masks.
     """
-    told = {
+    complaints = {
         client: dict(zip(sorted(rows.keys() - {client}), words[client], strict=False))
         for client in rows
     }
     for client, row in rows.items():
-        if (check_row(words[client], client, told[client])[0] != row).any():
+        if (check_row(words[client], client, complaints[client])[0] != row).any():
             yield client, client
-        for peer, drawn in told[client].items():
-            if (drawn != told[peer][client]).any():
+        for peer, drawn in complaints[client].items():
+            if (drawn != complaints[peer][client]).any():
                 yield client, peer
 
 
@@ -206,7 +206,7 @@ def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int,
     return sums
 
 
-def open_rows(kept: Words, received: Words) -> Floats:
+def open_rows(words: Words, received: Words) -> Floats:
     """A client's rows of the sum ``(own, K)``: the received rows plus those it kept.
 
     Raises
@@ -218,16 +218,16 @@ def open_rows(kept: Words, received: Words) -> Floats:
 
     Examples
     --------
-    >>> open_rows(kept=to_words(np.array([[1.0]])), received=to_words(np.array([[2.5]]))).tolist()
+    >>> open_rows(words=to_words(np.array([[1.0]])), received=to_words(np.array([[2.5]]))).tolist()
     [[3.5]]
     """
-    if received.dtype != np.uint64 or received.shape != kept.shape:
+    if received.dtype != np.uint64 or received.shape != words.shape:
         raise UserError(
             f"Rows of a sum came back as {received.dtype} {received.shape}; "
-            f"they must be uint64 {kept.shape}.",
+            f"they must be uint64 {words.shape}.",
             "message-form",
         )
-    rows = from_words(kept + received)
+    rows = from_words(words + received)
     if np.abs(rows).max(initial=0) >= LARGEST_SUM:
         raise WrongSumError("Rows of a sum hold numbers that are too large: masks did not cancel.")
     return rows

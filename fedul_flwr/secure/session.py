@@ -120,9 +120,9 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
     >>> secret == pair_secret(other, public_key(one), peer=0)
     True
     """
-    own = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES])
+    private_key = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES])
     try:
-        return own.exchange(X25519PublicKey.from_public_bytes(peer_public[:KEY_BYTES]))
+        return private_key.exchange(X25519PublicKey.from_public_bytes(peer_public[:KEY_BYTES]))
     except ValueError as error:
         raise UserError(
             f"Client {peer} sent a public key that is none of X25519.", "key-unsafe"
@@ -205,7 +205,7 @@ _DOMAIN = b"fedul-flwr secure 1"
 
 
 @dataclass(frozen=True)
-class Place:
+class Address:
     """Context of a message, to which its key is bound.
 
     Attributes
@@ -242,7 +242,7 @@ def derive(secret: bytes, info: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
 
 
-def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes:
+def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> Bytes:
     """Encrypt named arrays for the owner of ``secret``: nonce, ciphertext, tag.
 
     The nonce is random although each key encrypts one message: if a new process creates the message
@@ -255,27 +255,27 @@ def seal(arrays: Arrays, secret: bytes, place: Place, entropy: Entropy) -> Bytes
 
     Examples
     --------
-    >>> place = Place(bytes(32), attempt=0, step="masks", source=0, destination=1)
-    >>> sealed = seal({"sum": np.array([1, 2])}, bytes(32), place, os.urandom)
-    >>> unseal(sealed, bytes(32), place)["sum"].tolist()
+    >>> address = Address(bytes(32), attempt=0, step="masks", source=0, destination=1)
+    >>> sealed = seal({"sum": np.array([1, 2])}, bytes(32), address, os.urandom)
+    >>> unseal(sealed, bytes(32), address)["sum"].tolist()
     [1, 2]
     """
     plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if len(plain) > MOST_BYTES:
         raise UserError(
-            f"Client {place.source}'s message of step {place.step!r} has {len(plain):,} bytes; "
+            f"Client {address.source}'s message of step {address.step!r} has {len(plain):,} bytes; "
             f"at most {MOST_BYTES:,} can be sealed.",
             "message-out-of-range",
         )
     nonce = entropy(NONCE_BYTES)
-    cipher = AESGCM(derive(secret, place.info("key")))
+    cipher = AESGCM(derive(secret, address.info("key")))
     sealed = np.empty(NONCE_BYTES + len(plain) + TAG_BYTES, dtype=np.uint8)
     sealed[:NONCE_BYTES] = np.frombuffer(nonce, dtype=np.uint8)
-    cipher.encrypt_into(nonce, plain, place.info("seal"), sealed[NONCE_BYTES:].data)
+    cipher.encrypt_into(nonce, plain, address.info("seal"), sealed[NONCE_BYTES:].data)
     return sealed
 
 
-def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str, NDArray[Any]]:
+def unseal(sealed: NDArray[Any] | None, secret: bytes, address: Address) -> dict[str, NDArray[Any]]:
     """Decrypt named arrays that were encrypted for this place.
 
     Raises
@@ -283,22 +283,22 @@ def unseal(sealed: NDArray[Any] | None, secret: bytes, place: Place) -> dict[str
     UserError
         If it is missing, was changed, or belongs to another place, with client and step.
     """
-    who = _called(place)
-    sealed = checked_seal(sealed, place, FEWEST_BYTES)
-    cipher = AESGCM(derive(secret, place.info("key")))
+    sender = _called(address)
+    sealed = checked_seal(sealed, address, FEWEST_BYTES)
+    cipher = AESGCM(derive(secret, address.info("key")))
     nonce, rest = sealed[:NONCE_BYTES].tobytes(), np.ascontiguousarray(sealed[NONCE_BYTES:])
     try:
-        return load(cipher.decrypt(nonce, rest.data, place.info("seal")))
+        return load(cipher.decrypt(nonce, rest.data, address.info("seal")))
     except InvalidTag as error:
         raise UserError(
-            f"{who} does not open: it was changed, or belongs elsewhere.", "message-not-opened"
+            f"{sender} does not open: it was changed, or belongs elsewhere.", "message-not-opened"
         ) from error
     except (SafetensorError, KeyError):  # a type that numpy does not have is a KeyError
         # Without the cause, which quotes the decrypted content.
-        raise UserError(f"{who} holds no arrays.", "message-form") from None
+        raise UserError(f"{sender} holds no arrays.", "message-form") from None
 
 
-def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Bytes:
+def checked_seal(sealed: NDArray[Any] | None, address: Address, fewest: int) -> Bytes:
     """A sealed message, after a check of its form.
 
     Raises
@@ -307,9 +307,9 @@ def checked_seal(sealed: NDArray[Any] | None, place: Place, fewest: int) -> Byte
         If it is missing, or no array of ``fewest`` bytes or more, with client and step.
     """
     if sealed is None:
-        raise UserError(f"{_called(place)} is missing.", "message-incomplete")
+        raise UserError(f"{_called(address)} is missing.", "message-incomplete")
     if not is_sealed(sealed, fewest):
-        raise UserError(f"{_called(place)} is no sealed message.", "message-form")
+        raise UserError(f"{_called(address)} is no sealed message.", "message-form")
     return sealed
 
 
@@ -323,8 +323,8 @@ def is_sealed(message: NDArray[Any] | None, fewest: int) -> TypeGuard[Bytes]:
     )
 
 
-def _called(place: Place) -> str:
-    return f"Client {place.source}'s message of step {place.step!r}"
+def _called(address: Address) -> str:
+    return f"Client {address.source}'s message of step {address.step!r}"
 
 
 PRIVATE, NONCE, PUBLIC, SIGNATURES = "private-key", "nonce", "public-keys", "signatures"
@@ -371,12 +371,12 @@ class Session:
     @cached_property
     def number(self) -> bytes:
         """32 bytes, a hash of everything that the server says about participants."""
-        told = hashlib.sha256(b"fedul-flwr session 1" + self.nonce)
-        told.update(self.server_round.to_bytes(8, "little"))
+        digest = hashlib.sha256(b"fedul-flwr session 1" + self.nonce)
+        digest.update(self.server_round.to_bytes(8, "little"))
         for client, key in self.public.items():
             numbers = np.array([client, self.sizes[client]], dtype="<i8")
-            told.update(numbers.tobytes() + key)
-        return told.digest()
+            digest.update(numbers.tobytes() + key)
+        return digest.digest()
 
     def seal(self, peer: int, step: str, arrays: Arrays, entropy: Entropy) -> Bytes:
         """Encrypt a message for ``peer`` only, in a step that is done once.
@@ -385,17 +385,17 @@ class Session:
         """
         with messages_from(peer):
             capsule, fresh = encapsulate(self.public[peer], peer)
-        place = self._place(step, self.own, peer)
-        sealed = seal(arrays, self._secret(peer) + fresh, place, entropy)
+        address = self._place(step, self.own, peer)
+        sealed = seal(arrays, self._secret(peer) + fresh, address, entropy)
         return np.concatenate([bytes_array(capsule), sealed])
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to this client only."""
-        place = self._place(step, peer, self.own)
+        address = self._place(step, peer, self.own)
         with messages_from(peer):
-            whole = checked_seal(sealed, place, FEWEST_SEALED)
+            whole = checked_seal(sealed, address, FEWEST_SEALED)
             fresh = self._open(whole[:CAPSULE_BYTES].tobytes())
-            return unseal(whole[CAPSULE_BYTES:], self._secret(peer) + fresh, place)
+            return unseal(whole[CAPSULE_BYTES:], self._secret(peer) + fresh, address)
 
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
         """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
@@ -411,8 +411,8 @@ class Session:
 
     def mask_share(self, peer: int) -> Bytes:
         """32 bytes that go into the masks with ``peer``, to be sealed for it: always the same."""
-        place = self._place("sum", self.own, peer)
-        return bytes_array(derive(self.private, place.info("mask share")))
+        address = self._place("sum", self.own, peer)
+        return bytes_array(derive(self.private, address.info("mask share")))
 
     def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
         """State for a masked sum, without the private key.
@@ -437,9 +437,9 @@ class Session:
     def _mask_root(self, peer: int, share: bytes) -> bytes:
         lower, upper = sorted((self.own, peer))
         shares = {self.own: self.mask_share(peer).tobytes(), peer: share}
-        place = Place(self.number, 0, "sum", lower, upper)
+        address = Address(self.number, 0, "sum", lower, upper)
         together = self._secret(peer) + shares[lower] + shares[upper]
-        return derive(together, place.info("masks"))
+        return derive(together, address.info("masks"))
 
     def seed(self, shares: Mapping[int, bytes]) -> bytes:
         """The participants' seed, 32 bytes, from the shares of the remaining ones.
@@ -450,25 +450,27 @@ class Session:
             For fewer than :data:`FEWEST` shares, or one of another length.
         """
         require_enough(shares)
-        who = np.array(sorted(shares), dtype="<i8")
-        for client in who.tolist():
+        clients = np.array(sorted(shares), dtype="<i8")
+        for client in clients.tolist():
             if len(shares[client]) != KEY_BYTES:
                 raise UserError(
                     f"Client {client} sent a share of the seed of another length.", "message-form"
                 )
-        place = Place(self.number, 0, "seed", EVERYBODY, EVERYBODY)
-        together = b"".join(shares[client] for client in who.tolist())
-        return derive(together, place.info("seed") + who.tobytes())
+        address = Address(self.number, 0, "seed", EVERYBODY, EVERYBODY)
+        together = b"".join(shares[client] for client in clients.tolist())
+        return derive(together, address.info("seed") + clients.tobytes())
 
     @classmethod
-    def from_arrays(cls, own: int, server_round: int, arrays: Arrays) -> Session:
+    def from_arrays(cls, number: int, server_round: int, arrays: Arrays) -> Session:
         """Restore a session from :meth:`as_arrays`."""
-        who = arrays[PARTICIPANTS].tolist()
+        clients = arrays[PARTICIPANTS].tolist()
         return cls(
-            own=own,
+            own=number,
             private=arrays[PRIVATE].tobytes(),
-            public={client: key.tobytes() for client, key in zip(who, arrays[PUBLIC], strict=True)},
-            sizes=dict(zip(who, arrays[SIZES].tolist(), strict=True)),
+            public={
+                client: key.tobytes() for client, key in zip(clients, arrays[PUBLIC], strict=True)
+            },
+            sizes=dict(zip(clients, arrays[SIZES].tolist(), strict=True)),
             nonce=arrays[NONCE].tobytes(),
             server_round=server_round,
         )
@@ -486,8 +488,8 @@ class Session:
     def _secret(self, peer: int) -> bytes:
         if peer not in self._secrets:
             with messages_from(peer):
-                found = pair_secret(self.private, self.public[peer], peer)
-            self._secrets[peer] = found
+                secret = pair_secret(self.private, self.public[peer], peer)
+            self._secrets[peer] = secret
         return self._secrets[peer]
 
     @cached_property
@@ -499,8 +501,8 @@ class Session:
     def _open(self) -> Callable[[bytes], bytes]:
         return capsule_opener(self.private)
 
-    def _place(self, step: str, source: int, destination: int) -> Place:
-        return Place(self.number, 0, step, source, destination)
+    def _place(self, step: str, source: int, destination: int) -> Address:
+        return Address(self.number, 0, step, source, destination)
 
 
 def new_key(
@@ -511,8 +513,8 @@ def new_key(
     private = new_private_key(os.urandom)
     public = public_key(private)
     signature = identities.sign(purpose, public) if identities else UNSIGNED
-    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
-    return kept, {PUBLIC: bytes_array(public), SIGNATURES: signature}
+    private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
+    return private_arrays, {PUBLIC: bytes_array(public), SIGNATURES: signature}
 
 
 def check_key(origin: str, answer: Arrays) -> None:
@@ -535,7 +537,7 @@ def check_key(origin: str, answer: Arrays) -> None:
 
 def attempt_keys(
     remembered: Arrays,
-    own: int,
+    client: int,
     participants: Collection[int],
     attempt: int,
     of: str,
@@ -558,20 +560,22 @@ def attempt_keys(
     if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
         raise UserError(f"The server asked for the sum of {of} out of turn.", "server-out-of-turn")
     require_enough(participants, fewest)
-    who = remembered[PARTICIPANTS].tolist()
-    roots = dict(zip(who, remembered[MASK_ROOTS], strict=True))
-    if own not in participants or not roots.keys() >= set(participants):
+    clients = remembered[PARTICIPANTS].tolist()
+    roots = dict(zip(clients, remembered[MASK_ROOTS], strict=True))
+    if client not in participants or not roots.keys() >= set(participants):
         raise UserError(
             f"The server named others for the sum of {of} than before.", "server-names-others"
         )
-    keys = {peer: mask_key(roots[peer].tobytes(), attempt) for peer in participants if peer != own}
+    keys = {
+        peer: mask_key(roots[peer].tobytes(), attempt) for peer in participants if peer != client
+    }
     return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
 
 
 def mask_key(root: bytes, attempt: int) -> bytes:
     """A key for one attempt at a sum, from the secret of two clients for all attempts."""
-    place = Place(b"", attempt, "sum", EVERYBODY, EVERYBODY)
-    return derive(root, place.info("mask"))
+    address = Address(b"", attempt, "sum", EVERYBODY, EVERYBODY)
+    return derive(root, address.info("mask"))
 
 
 def participants_message(
@@ -583,19 +587,19 @@ def participants_message(
     ----------
     keys : the answer of :func:`new_key` of each.
     """
-    who = sorted(keys)
+    clients = sorted(keys)
     return {
-        PARTICIPANTS: np.array(who, dtype=np.int64),
-        PUBLIC: np.stack([keys[client][PUBLIC] for client in who]),
-        SIGNATURES: np.stack([keys[client][SIGNATURES] for client in who]),
-        SIZES: np.array([sizes[client] for client in who], dtype=np.int64),
+        PARTICIPANTS: np.array(clients, dtype=np.int64),
+        PUBLIC: np.stack([keys[client][PUBLIC] for client in clients]),
+        SIGNATURES: np.stack([keys[client][SIGNATURES] for client in clients]),
+        SIZES: np.array([sizes[client] for client in clients], dtype=np.int64),
     }
 
 
 def join(
-    own: int,
+    number: int,
     private: bytes,
-    told: Arrays,
+    message: Arrays,
     num_points: int,
     purpose: Purpose,
     identities: Identities | None,
@@ -610,34 +614,42 @@ def join(
         For fewer than :data:`FEWEST` participants, a repeated one, or another key or size than this
         client's own.
     """
-    who, keys, sizes = (told.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
-    signatures = told.get(SIGNATURES)
+    clients, keys, sizes = (message.get(name) for name in (PARTICIPANTS, PUBLIC, SIZES))
+    signatures = message.get(SIGNATURES)
     if (
-        who is None or keys is None or sizes is None or signatures is None
-        or who.dtype != np.int64 or sizes.dtype != np.int64
-        or keys.dtype != np.uint8 or signatures.dtype != np.uint8
-        or who.ndim != 1 or sizes.shape != who.shape
-        or keys.shape != (len(who), PUBLIC_BYTES)
-        or signatures.shape != (len(who), SIGNATURE_BYTES)
-        or (np.diff(who) <= 0).any() or (who < 0).any() or (sizes < 0).any()
-    ):  # fmt: skip
+        clients is None
+        or keys is None
+        or sizes is None
+        or signatures is None
+        or clients.dtype != np.int64
+        or sizes.dtype != np.int64
+        or keys.dtype != np.uint8
+        or signatures.dtype != np.uint8
+        or clients.ndim != 1
+        or sizes.shape != clients.shape
+        or keys.shape != (len(clients), PUBLIC_BYTES)
+        or signatures.shape != (len(clients), SIGNATURE_BYTES)
+        or (np.diff(clients) <= 0).any()
+        or (clients < 0).any()
+        or (sizes < 0).any()
+    ):
         raise UserError("The server sent no list of participants.", "server-names-others")
-    require_enough(who)
-    kept = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
+    require_enough(clients)
+    private_arrays = {PRIVATE: bytes_array(private), NONCE: bytes_array(purpose.nonce)}
     # The client's own values come last, so that the server cannot replace its key.
-    session = Session.from_arrays(own, purpose.server_round, {**told, **kept})
-    if len(set(session.public.values())) < len(who):
+    session = Session.from_arrays(number, purpose.server_round, {**message, **private_arrays})
+    if len(set(session.public.values())) < len(clients):
         raise UserError(
             "The server gave two participants the same public key.", "server-names-others"
         )
-    if session.public.get(own) != public_key(private) or session.sizes[own] != num_points:
+    if session.public.get(number) != public_key(private) or session.sizes[number] != num_points:
         raise UserError(
-            f"The server's list of participants has no client {own} as it is.",
+            f"The server's list of participants has no client {number} as it is.",
             "server-names-others",
         )
     if identities:
         for (client, key), signature in zip(session.public.items(), signatures, strict=True):
-            if client != own:
+            if client != number:
                 with messages_from(client):
                     identities.check(client, purpose, key, signature)
     return session
@@ -680,11 +692,11 @@ def pairs_of(client: int, participants: Sequence[int]) -> tuple[tuple[int, ...],
     >>> pairs_of(0, [0, 1, 2]), pairs_of(1, [0, 1, 2])
     (((1,), (2,)), ((2,), (0,)))
     """
-    count, place = len(participants), participants.index(client)
+    count, index = len(participants), participants.index(client)
     evaluators: list[int] = []
     owners: list[int] = []
     for step in range(1, count):
-        peer = participants[(place + step) % count]
+        peer = participants[(index + step) % count]
         first = 2 * step < count or (2 * step == count and client < peer)
         (evaluators if first else owners).append(peer)
     return tuple(sorted(evaluators)), tuple(sorted(owners))

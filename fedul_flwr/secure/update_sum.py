@@ -62,8 +62,8 @@ from fedul_flwr.secure.session import (
     PUBLIC,
     SIGNATURES,
     TO,
+    Address,
     Entropy,
-    Place,
     Session,
     bytes_array,
     derive,
@@ -543,13 +543,13 @@ def _factors(places: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _hash(number: int, client: int, secret: bytes) -> Bytes:
-    place = Place(b"", number, "hash", client, client)
+    place = Address(b"", number, "hash", client, client)
     return bytes_array(hashlib.sha256(place.info("secret") + secret).digest())
 
 
 def _stream(secret: bytes, number: int, client: int, size: int) -> Words:
     """The self mask of a client."""
-    place = Place(b"", number, "sum", client, client)
+    place = Address(b"", number, "sum", client, client)
     stream: Words = keystream(derive(secret, place.info("self mask")), 4 * size).view("<u4")
     return stream
 
@@ -558,7 +558,7 @@ def _pair_key(
     session: bytes, root: bytes, number: int, own: int, peer: int, digest: bytes
 ) -> bytes:
     lower, upper = sorted((own, peer))
-    place = Place(session, number, "sum", lower, upper)
+    place = Address(session, number, "sum", lower, upper)
     return derive(root, place.info("pair key") + digest)
 
 

@@ -127,7 +127,7 @@ def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_p
             if trial.seed != seed:
                 continue
             data = open_server_data(trial.config).split_over(4, trial.config)
-            found = data.labeled(trial.config) if place == "server" else data.given()
+            found = data.labeled(trial.config) if place == "server" else data.labeled_by_owners()
             assert found is not None
             assert data.split is not None
             labeled.append((found.points.tolist(), found.labels.tolist()))

@@ -13,7 +13,7 @@ from fedul_flwr.cli.help import choices, complete_assignment, complete_setting
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.methods import METHOD_NOTES, METHODS
 from fedul_flwr.config.run_config import default_flat
-from fedul_flwr.data.sources import KNOWN_DATASETS, KnownDataset, load_source
+from fedul_flwr.data.sources import NAMED_DATASETS, NamedDataset, load_source
 
 runner = CliRunner()
 
@@ -93,9 +93,9 @@ def test_given_an_unknown_setting_then_the_nearest_one_is_suggested() -> None:
 
 
 @pytest.mark.parametrize(
-    "known", [k for k in KNOWN_DATASETS if "/" not in k.name], ids=lambda k: k.name
+    "known", [k for k in NAMED_DATASETS if "/" not in k.name], ids=lambda k: k.name
 )
-def test_given_a_data_set_that_is_here_then_the_list_is_true(known: KnownDataset) -> None:
+def test_given_a_data_set_that_is_here_then_the_list_is_true(known: NamedDataset) -> None:
     is_described_by(known, known.name)
 
 
@@ -107,11 +107,11 @@ def test_given_a_data_set_that_is_here_then_the_list_is_true(known: KnownDataset
 def test_given_a_data_set_of_the_hub_then_the_list_is_true(
     folder: str, real_data: Callable[[str], str]
 ) -> None:
-    [known] = [k for k in KNOWN_DATASETS if k.name.endswith(f"/{folder}")]
+    [known] = [k for k in NAMED_DATASETS if k.name.endswith(f"/{folder}")]
     is_described_by(known, real_data(folder))
 
 
-def is_described_by(known: KnownDataset, dataset: str) -> None:
+def is_described_by(known: NamedDataset, dataset: str) -> None:
     source = load_source(dataset)
     shape = source.train.inputs.shape[1:]
     color = {1: "gray", 3: "color"}
@@ -127,7 +127,7 @@ def is_described_by(known: KnownDataset, dataset: str) -> None:
 def test_when_data_sets_are_listed_then_needs_are_said() -> None:
     text = said("datasets", width=200)
     assert "digits\n  images 8 x 8, gray; 10 classes; 1,438 training and 359 test points\n" in text
-    assert text.count("  Needs ") == len(KNOWN_DATASETS)
+    assert text.count("  Needs ") == len(NAMED_DATASETS)
 
 
 @pytest.mark.parametrize("width", [40, 200])

@@ -9,7 +9,7 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from tests.support.refusals import refuses
 from tests.support.runs import train
 
@@ -72,7 +72,7 @@ def test_a_server_without_labels_has_no_settings(method: str, key: str, value: A
         method,
         **{f"server.{key}": value},
     )
-    LabelPlaceStrategy.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
+    LabelSourceStrategy.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
 
 
 def test_labels_at_a_server_that_has_none(settings: Settings) -> None:

@@ -17,11 +17,11 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.run_lock import (
     SUPERLINK_HOME,
-    HeldError,
+    DirectoryLockedError,
     Role,
     claim,
-    own_directory,
-    refuse_held,
+    lock_directory,
+    require_unlocked,
 )
 from fedul_flwr.errors import StorageError
 from fedul_flwr.server_app import main
@@ -67,13 +67,13 @@ def test_given_a_run_when_another_starts_there_then_it_is_told_who_holds_it(
     tmp_path: Path, other: Callable[..., int], theirs: Role, ours: Role
 ) -> None:
     child = other(tmp_path, theirs)
-    with pytest.raises(HeldError) as error, claim(tmp_path, ours):
+    with pytest.raises(DirectoryLockedError) as error, claim(tmp_path, ours):
         pass
     said = str(error.value)
     assert said.startswith(f"Process {child} on {socket.gethostname()} runs in {tmp_path} since 2")
     assert said.endswith(": wait for its end, or name another output.")
-    with pytest.raises(HeldError):
-        refuse_held(tmp_path)
+    with pytest.raises(DirectoryLockedError):
+        require_unlocked(tmp_path)
 
 
 def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
@@ -84,7 +84,7 @@ def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
     with claim(tmp_path, "server"):
         pass
     monkeypatch.setenv(SUPERLINK_HOME, "/tmp/fedul-y")
-    with pytest.raises(HeldError), claim(tmp_path, "server"):
+    with pytest.raises(DirectoryLockedError), claim(tmp_path, "server"):
         pass
 
 
@@ -101,7 +101,7 @@ def test_given_a_process_that_was_killed_then_its_directory_is_free(
     for ours in ("command", "server"):
         with claim(tmp_path, ours):  # type: ignore[arg-type]
             pass
-    refuse_held(tmp_path)
+    require_unlocked(tmp_path)
 
 
 def test_given_one_process_then_its_command_and_its_server_go_together_and_no_second_of_either(
@@ -109,13 +109,13 @@ def test_given_one_process_then_its_command_and_its_server_go_together_and_no_se
 ) -> None:
     with claim(tmp_path, "command"), claim(tmp_path, "server"):
         for role in ("command", "server"):
-            with pytest.raises(HeldError), claim(tmp_path, role):  # type: ignore[arg-type]
+            with pytest.raises(DirectoryLockedError), claim(tmp_path, role):  # type: ignore[arg-type]
                 pass
 
 
 def test_given_two_runs_of_one_second_then_each_has_its_own_directory(tmp_path: Path) -> None:
     name = tmp_path / "runs" / "fedul-digits-20260101-000000"
-    made = [own_directory(name) for _ in range(3)]
+    made = [lock_directory(name) for _ in range(3)]
     assert [path.name.removeprefix(name.name) for path in made] == ["", "-2", "-3"]
     assert all(path.is_dir() for path in made)
 
@@ -146,7 +146,7 @@ def test_given_a_run_when_a_second_one_starts_or_resumes_there_then_nothing_chan
     (directory / "error.txt").write_text("of the first")
     other(directory)
     before = contents(directory)
-    with pytest.raises(HeldError):
+    with pytest.raises(DirectoryLockedError):
         train(resolve({"resume": str(directory), "num-rounds": 3}, Path.cwd()), 2)
     run = ["run", "--engine", "in-process", "--resume", str(directory), "-c", "num-rounds=3"]
     said = CliRunner().invoke(app, run)
@@ -184,4 +184,4 @@ def test_given_a_directory_that_cannot_be_made_then_one_sentence_says_so(tmp_pat
     ):
         pass
     with refuses("file-not-writable"):
-        own_directory(tmp_path / "file" / "x")
+        lock_directory(tmp_path / "file" / "x")

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.label_split import LabelTruth, who_has_labels
+from fedul_flwr.data.label_split import LabelTruth, label_scenario
 from fedul_flwr.data.split import Split, build_split, client_files, split_settings
 from tests.data.conftest import write_source
 from tests.data.test_label_split import LABELS, write_saved
@@ -36,11 +36,11 @@ def given(split: Split) -> list[LabelTruth]:
 
 
 def test_who_has_labels() -> None:
-    assert who_has_labels(config("uda")) == "clients"
-    assert who_has_labels(config("xclp")) == "clients"
-    assert who_has_labels(config("uda", **AT_SERVER)) == "server"
-    assert who_has_labels(config("all-labels")) == "all"
-    assert who_has_labels(config("all-labels", **AT_SERVER)) == "all"
+    assert label_scenario(config("uda")) == "clients"
+    assert label_scenario(config("xclp")) == "clients"
+    assert label_scenario(config("uda", **AT_SERVER)) == "server"
+    assert label_scenario(config("all-labels")) == "all"
+    assert label_scenario(config("all-labels", **AT_SERVER)) == "all"
 
 
 @pytest.mark.parametrize("partition", ["iid", "majority"])

@@ -7,16 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedul_flwr.data.priors_file import ToldPriors, read_told_priors, sum_tolerance
+from fedul_flwr.data.priors_file import StatedPriors, read_stated_priors, sum_tolerance
 from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
 
 CLASSES = ["cat", "dog", "owl"]
 
 
-def read(folder: Path, text: str, name: str = "priors.csv") -> ToldPriors:
+def read(folder: Path, text: str, name: str = "priors.csv") -> StatedPriors:
     (folder / name).write_text("set,cat,dog,owl\n" + text)
-    return read_told_priors(folder, CLASSES)
+    return read_stated_priors(folder, CLASSES)
 
 
 def refused(folder: Path, code: str, text: str, name: str = "priors.csv") -> None:
@@ -64,7 +64,7 @@ def test_rows_that_sum_to_1_up_to_floating_point_keep_every_bit(tmp_path: Path) 
 def test_a_row_off_by_exactly_its_tolerance_is_taken_as_rounded(tmp_path: Path) -> None:
     (tmp_path / "priors.csv").write_text("set,ill,well\na,0.667,0.334\n")
     assert abs(0.667 + 0.334 - 1) > sum_tolerance(["0.667", "0.334"])  # by floating point alone
-    told = read_told_priors(tmp_path, ["ill", "well"])
+    told = read_stated_priors(tmp_path, ["ill", "well"])
     np.testing.assert_allclose(told.posterior.means[0], [0.667 / 1.001, 0.334 / 1.001])
 
 
@@ -107,7 +107,7 @@ def test_intervals_give_normalized_midpoints_and_the_rest_of_the_file_stays(tmp_
 
 def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
     (tmp_path / "counts.csv").write_text("set,owl,cat,dog\na,1,2,3\n")
-    told = read_told_priors(tmp_path, CLASSES)
+    told = read_stated_priors(tmp_path, CLASSES)
     np.testing.assert_allclose(told.posterior.means[0], np.array([2.5, 3.5, 1.5]) / 7.5)
 
 
@@ -136,4 +136,4 @@ def test_both_files_are_refused(tmp_path: Path) -> None:
 
 def test_neither_file_names_both(tmp_path: Path) -> None:
     with refuses("file-missing", OwnDataError):
-        read_told_priors(tmp_path, CLASSES)
+        read_stated_priors(tmp_path, CLASSES)

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.run_files.run_lock import HeldError, refuse_held
+from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
 from fedul_flwr.deploy.init import plan, write
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment
@@ -113,8 +113,8 @@ def status_of(port: int, path: str) -> int:
 
 def is_free(directory: Path) -> bool:
     try:
-        refuse_held(directory)
-    except HeldError:
+        require_unlocked(directory)
+    except DirectoryLockedError:
         return False
     return True
 

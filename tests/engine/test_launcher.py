@@ -411,7 +411,7 @@ class ScriptedProgram:
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> LocalSuperLink:
     """A SuperLink that is kept, with a simulation, and a scripted program."""
-    superlink = LocalSuperLink(keep=True)
+    superlink = LocalSuperLink(persistent=True)
     superlink._flwr = ScriptedProgram()  # type: ignore[assignment]
     monkeypatch.setattr(LocalSuperLink, "simulation", lambda self: psutil.Process())
     return superlink

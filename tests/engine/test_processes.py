@@ -251,7 +251,7 @@ def test_given_more_replies_than_memory_may_hold_then_the_numbers_are_the_same(
 
     options = {**QUICK, "method": "fedul", "model": "cnn-small", "num-rounds": 1}
     alone = train(settings(**options), 4)
-    monkeypatch.setattr(processes, "_MOST_HELD", 300_000)  # the model has 330 kB
+    monkeypatch.setattr(processes, "_MAX_IN_MEMORY", 300_000)  # the model has 330 kB
     monkeypatch.setattr(processes.Packed, "open", read)
     config = settings(**options)
     run_in_processes(config, 4)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.config.auto_settings import SUITED
+from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
 from fedul_flwr.config.overrides import parse_overrides
@@ -85,7 +85,7 @@ def test_given_a_table_that_trains_then_no_setting_is_left_to_the_data() -> None
             for row in table(name).rows_of(column, size):
                 found = row_settings(name, column, row, size)
                 if METHODS[str(found["method"])].trains:
-                    assert AUTO not in [found[key] for key in SUITED], (name, column, row)
+                    assert AUTO not in [found[key] for key in AUTO_KEYS], (name, column, row)
 
 
 def settings_in_name(name: str, column: str) -> dict[str, Scalar]:

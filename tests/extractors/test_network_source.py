@@ -22,7 +22,7 @@ def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     file = tmp_path / "weights"
     file.write_text("1.0", encoding="utf-8")
 
-    def load() -> pretrained.Found:
+    def load() -> pretrained.LoadedNetwork:
         loads.append(float(file.read_text(encoding="utf-8")))
         layer = nn.Linear(4, 3)
         nn.init.constant_(layer.weight, loads[-1])

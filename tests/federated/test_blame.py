@@ -13,12 +13,12 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_text import (
-    LONGEST,
-    about,
-    called,
+    MAX_CHARS,
+    client_label,
     failure_reason,
-    own_words,
+    prefix_sender,
     printable,
+    quote_client_text,
 )
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.grid import replies_to
@@ -36,9 +36,9 @@ def test_given_control_characters_then_they_are_shown_as_codes() -> None:
 
 
 def test_given_a_long_text_then_it_is_cut_at_the_stated_length() -> None:
-    assert printable("x" * LONGEST) == "x" * LONGEST
-    assert printable("x" * 10**6) == "x" * (LONGEST - 1) + "…"
-    assert len(printable("\n" * 10**6)) == LONGEST  # escapes count
+    assert printable("x" * MAX_CHARS) == "x" * MAX_CHARS
+    assert printable("x" * 10**6) == "x" * (MAX_CHARS - 1) + "…"
+    assert len(printable("\n" * 10**6)) == MAX_CHARS  # escapes count
 
 
 @pytest.mark.parametrize(
@@ -53,16 +53,19 @@ def test_given_a_long_text_then_it_is_cut_at_the_stated_length() -> None:
 def test_given_a_clients_words_then_they_are_a_quote_without_a_sender(
     text: str, shown: str
 ) -> None:
-    assert own_words(text) == f'it says "{shown}"'
+    assert quote_client_text(text) == f'it says "{shown}"'
 
 
 def test_given_an_owners_name_then_it_stands_behind_the_number() -> None:
-    assert called("Client", 3, "st-mary") == "Client 3 (st-mary)"
-    assert called("Client", 3) == "Client 3"
-    assert called("Node", 3, "a\nb") == r"Node 3 (a\nb)"
-    assert about("Client 3 (st-mary)", "no reply") == "Client 3 (st-mary): no reply"
-    assert about("Client 3 (st-mary)", "Client 3 sent nothing") == "Client 3 (st-mary) sent nothing"
-    assert about("Client 3", "Client 31 sent nothing") == "Client 3: Client 31 sent nothing"
+    assert client_label("Client", 3, "st-mary") == "Client 3 (st-mary)"
+    assert client_label("Client", 3) == "Client 3"
+    assert client_label("Node", 3, "a\nb") == r"Node 3 (a\nb)"
+    assert prefix_sender("Client 3 (st-mary)", "no reply") == "Client 3 (st-mary): no reply"
+    assert (
+        prefix_sender("Client 3 (st-mary)", "Client 3 sent nothing")
+        == "Client 3 (st-mary) sent nothing"
+    )
+    assert prefix_sender("Client 3", "Client 31 sent nothing") == "Client 3: Client 31 sent nothing"
 
 
 def messages(*ids: str) -> list[Message]:
@@ -144,5 +147,5 @@ def test_given_names_of_values_with_terminal_codes_then_neither_log_nor_file_has
     train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, change))
     (said,) = [record.getMessage() for record in caplog.records if "failed" in record.message]
     assert said.isprintable()
-    assert len(said) < LONGEST + 100
+    assert len(said) < MAX_CHARS + 100
     assert "\x1b" not in (Path(config.output) / "metrics.jsonl").read_text()

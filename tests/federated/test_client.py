@@ -24,7 +24,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.variates import CONTROL, KEPT_ROUNDS, proposal
+from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, proposal
 from fedul_flwr.models import build_model
 from tests.support.simulated_clients import simulated_client
 
@@ -66,7 +66,7 @@ def test_given_variates_of_an_earlier_run_then_a_client_says_which(
     config = settings(base=base, optimizer="sgd")
     told = setup_content(config, SHAPE, {"memory": str(tmp_path)})
     answer = plain(config).on_phase(SETUP, told).values
-    assert answer.get(KEPT_ROUNDS) == ([6, 4] if base == "scaffold" else None)
+    assert answer.get(VARIATE_ROUNDS) == ([6, 4] if base == "scaffold" else None)
     assert (answer["partition-id"], answer["num-partitions"]) == (3, 5)
 
 

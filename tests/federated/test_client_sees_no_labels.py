@@ -76,7 +76,7 @@ def test_unlabeled_sets_have_no_place_for_a_label() -> None:
 
 FORBIDDEN = {
     *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "Split"),
-    *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_given", "load_split"),
+    *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_assigned_labels", "load_split"),
     *("read_source", "load_source", "Source", "PointArrays", "GeneratedSets", "generate_sets"),
     *("server_data", "evaluation", "truth", "true_priors"),
 }

@@ -12,8 +12,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import (
+    AssignedLabelClients,
     ClientPolicy,
-    GivenLabelClients,
     LabeledClients,
     LabelStages,
 )
@@ -86,7 +86,7 @@ def drawn(config: RunConfig, purpose: str, number: int, count: int, size: int) -
 
 def test_given_labels_at_some_then_only_these_are_sampled(settings: Settings) -> None:
     config = settings(method="labels-only", fraction_train=0.3)
-    policy = policy_of(GivenLabelClients, config, labeled=8, unlabeled=12)
+    policy = policy_of(AssignedLabelClients, config, labeled=8, unlabeled=12)
     for number in (1, 2, 3):
         found = [client.partition_id for client in policy.sample(number)]
         assert found == sorted(drawn(config, "sample", number, 8, 6))  # 0.3 of all 20

@@ -19,7 +19,7 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.client_training import own_rate_factor
+from fedul_flwr.federated.client_training import client_lr_factor
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.federated.server_training import ServerTrainer
@@ -258,7 +258,7 @@ def test_a_client_counts_each_loss_once_and_none_in_its_first_round(settings: Se
         return {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
 
     def factor(round_number: int, message: dict[str, Any], start: int = 1) -> float:
-        return own_rate_factor(config, state, message, round_number, start)
+        return client_lr_factor(config, state, message, round_number, start)
 
     # Patience 1, divided by 3. The first round's loss is not counted, so 5 is the least so far.
     assert factor(3, told(2, 1.0)) == 1

@@ -42,7 +42,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.variates import KEPT_ROUNDS
+from fedul_flwr.learning.variates import VARIATE_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
 from fedul_flwr.strategies.scaffold import Scaffold
 
@@ -180,7 +180,7 @@ def test_a_stage_begins_where_the_policy_says(settings: Settings) -> None:
 
 def test_scaffold_knows_clients_by_their_nodes() -> None:
     base = Scaffold()
-    base.know_clients([ClientRef(0, 501), ClientRef(2, 77)])
+    base.set_clients([ClientRef(0, 501), ClientRef(2, 77)])
     assert base.clients == {501: 0, 77: 2}
 
 
@@ -624,8 +624,8 @@ def test_a_client_that_has_lost_its_variate_begins_all_anew(
 ) -> None:
     """Client 1 has none that is used, and client 7 is not known."""
     base = scaffold(2, 3.0, {"0": 4, "1": 0})
-    base.check_client(client, Content(values={KEPT_ROUNDS: rounds}))
-    base.check_client(7, Content(values={KEPT_ROUNDS: []}))
+    base.check_client(client, Content(values={VARIATE_ROUNDS: rounds}))
+    base.check_client(7, Content(values={VARIATE_ROUNDS: []}))
     assert base.control["w"].tolist() == ([0.0, 0.0] if lost else [3.0, -3.0])
     assert base.control["w"].dtype == np.float32
     expected = {"0": 0, "1": 0} if lost else {"0": 4, "1": 0}

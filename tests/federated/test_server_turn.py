@@ -18,7 +18,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.base_strategies import build_base
-from fedul_flwr.federated.label_place import LabelPlaceStrategy
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
@@ -89,7 +89,7 @@ def rounds_by_hand(settings: Settings, when: str, **more: Any) -> list[float]:
     """The model's weight after each of three rounds, at first 1."""
     config = settings(**AT_SERVER, method="fixmatch", **{"server.when": when}, **more)
     trainer = cast(ServerTrainer, AddsOne())
-    strategy = LabelPlaceStrategy(config, build_base(config), {}, Content(), trainer=trainer)
+    strategy = LabelSourceStrategy(config, build_base(config), {}, Content(), trainer=trainer)
     strategy.registry.clients = [ClientRef(0, FIRST_NODE_ID)]
     strategy.registry.answers = {0: Content(values={"num-points": 1000})}
     grid, model = InProcessGrid(ClientApp(), 1, {}), to_record({"w": np.ones(1)})

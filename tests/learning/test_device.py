@@ -16,9 +16,9 @@ from fedul_flwr.learning.device import (
     choose_device,
     choose_dtype,
     fast_bfloat16,
-    keep_freed_memory,
     place,
     release_freed_memory,
+    retain_freed_memory,
     reuse_all_memory,
     seed_draws,
     set_threads,
@@ -143,10 +143,10 @@ def test_threads(threads: int) -> None:
 def test_freed_memory_is_kept_and_released_where_glibc_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert isinstance(keep_freed_memory(), bool)
+    assert isinstance(retain_freed_memory(), bool)
     release_freed_memory()
     monkeypatch.setattr(device, "_glibc", lambda: None)  # musl, macOS
-    assert keep_freed_memory.__wrapped__() is False
+    assert retain_freed_memory.__wrapped__() is False
     release_freed_memory()
 
 
@@ -164,7 +164,7 @@ def test_memory_is_kept_by_both_thresholds_of_glibc(
         return int(name not in refused)
 
     monkeypatch.setattr(device, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
-    assert keep_freed_memory.__wrapped__() is done
+    assert retain_freed_memory.__wrapped__() is done
     if done:
         assert told == {-3: 32 * 2**20, -1: 2**31 - 1}
 
@@ -227,7 +227,7 @@ def test_only_much_freed_memory_is_released(
 
 def test_glibc_counts_what_was_freed() -> None:
     libc = device._glibc()
-    if libc is None or not hasattr(libc, "mallinfo2") or not keep_freed_memory():
+    if libc is None or not hasattr(libc, "mallinfo2") or not retain_freed_memory():
         pytest.skip("another libc")
     blocks = [torch.ones(2**18) for _ in range(72)]  # 72 MiB in pieces below every threshold
     before = device._freed_bytes(libc)

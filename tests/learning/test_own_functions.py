@@ -14,7 +14,7 @@ from torch import nn
 from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.augment import own_augmented
+from fedul_flwr.learning.augment import augment_by_reference
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import on_logits, train_local
 from fedul_flwr.learning.plan import LocalPlan
@@ -93,13 +93,13 @@ def test_given_an_optimizer_that_is_none_then_it_is_refused() -> None:
 def test_given_a_view_of_another_shape_then_it_is_refused() -> None:
     inputs = torch.zeros(3, 2)
     with refuses("own-code-result"):
-        own_augmented(inputs, "own_functions:shrink", np.random.default_rng(0))
+        augment_by_reference(inputs, "own_functions:shrink", np.random.default_rng(0))
 
 
 def test_given_an_error_within_torch_then_the_line_is_the_users(module: Path) -> None:
     line = MODULE.splitlines().index("    torch.zeros(2) @ torch.zeros(3)") + 1
     with pytest.raises(UserError) as error:
-        own_augmented(torch.zeros(3, 2), "own_functions:broken", np.random.default_rng(0))
+        augment_by_reference(torch.zeros(3, 2), "own_functions:broken", np.random.default_rng(0))
     assert f"(line {line} of {module})" in str(error.value)
 
 

@@ -41,7 +41,7 @@ def test_a_step_and_the_renewed_variate(option: str, own: Variate) -> None:
         PLAN,
         np.random.default_rng(0),
         server={"weight": np.array([[1 / 3]])},
-        own=own,
+        variate=own,
         option=option,
     )
     c_i = 0.3 if own else 0.0
@@ -64,7 +64,7 @@ def test_variates_have_the_weights_type_whatever_the_server_keeps(option: str) -
         plan,
         np.random.default_rng(0),
         server=wide,
-        own=wide,
+        variate=wide,
         option=option,
     )
     types = [array.dtype for found in (renewed, change) for array in found.values()]

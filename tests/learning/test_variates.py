@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.variates import confirmed, kept_rounds, proposal
+from fedul_flwr.learning.variates import confirmed, proposal, variate_rounds
 
 
 def variate(value: float) -> dict[str, np.ndarray]:
@@ -14,13 +14,13 @@ def variate(value: float) -> dict[str, np.ndarray]:
 
 
 def test_who_has_kept_nothing_begins_at_zero() -> None:
-    assert kept_rounds({}) == []
+    assert variate_rounds({}) == []
     assert confirmed({}, 0) == {}
 
 
 def test_a_used_proposal_is_the_clients_variate_from_then_on() -> None:
     kept = proposal({}, 0, variate(3.0), 2)
-    assert kept_rounds(kept) == [2]
+    assert variate_rounds(kept) == [2]
     found = confirmed(kept, 2)
     assert found.keys() == variate(3.0).keys()
     assert all((array == 3.0).all() for array in found.values())
@@ -30,10 +30,10 @@ def test_a_proposal_that_was_never_used_is_dropped() -> None:
     first = proposal({}, 0, variate(3.0), 2)
     assert confirmed(first, 0) == {}
     second = proposal(confirmed(first, 2), 2, variate(4.0), 5)
-    assert kept_rounds(second) == [5, 2]
+    assert variate_rounds(second) == [5, 2]
     # Rounds 5 and 7 are lost: what round 2 left is still there.
     third = proposal(confirmed(second, 2), 2, variate(5.0), 7)
-    assert kept_rounds(third) == [7, 2]
+    assert variate_rounds(third) == [7, 2]
     assert (confirmed(third, 2)["layer/weight"] == 3.0).all()
     assert (confirmed(third, 7)["layer/weight"] == 5.0).all()
 

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.records import known_clients
+from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.engine.simulate import number_of_clients
 from fedul_flwr.results import plots
 from tests.support.error_line import error_line
@@ -57,7 +57,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 
 def test_given_a_run_that_resumes_then_its_number_of_clients_is_the_runs(copy: Path) -> None:
-    assert known_clients(copy) == CLIENTS
+    assert recorded_clients(copy) == CLIENTS
     code, said = run("--resume", str(copy), "-c", "num-rounds=3")  # no number: not 10
     assert code == 0, said
     assert [line["clients"] for line in metrics(copy)] == [CLIENTS] * 3
@@ -81,9 +81,9 @@ def test_given_a_run_of_an_earlier_version_then_its_federation_tells_the_number(
     config = json.loads((copy / "config.json").read_text())
     del config["data"]["num_clients"]
     (copy / "config.json").write_text(json.dumps(config))
-    assert known_clients(copy) == CLIENTS
+    assert recorded_clients(copy) == CLIENTS
     (copy / "federation.json").unlink()
-    assert known_clients(copy) is None
+    assert recorded_clients(copy) is None
     resumed = RunConfig.model_construct(resume=str(copy))
     fresh = RunConfig.model_construct(resume="")
     assert [number_of_clients(resumed, given) for given in (None, 4)] == [10, 4]

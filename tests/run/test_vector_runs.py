@@ -14,7 +14,7 @@ import pytest
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedul_flwr.config.auto_settings import SUITED
+from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.columns import Column, Columns, read_columns
 from fedul_flwr.data.content import Content
@@ -357,7 +357,7 @@ def test_a_convolutional_model_is_refused_before_a_run(settings: Settings) -> No
 def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_them(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    given = dict.fromkeys(SUITED, "auto")
+    given = dict.fromkeys(AUTO_KEYS, "auto")
     given |= {"dataset": "wine", "method": "supervised", "num-rounds": 1, "batch-size": 5}
     directory = train(settings(**given, **{"supervised.label-fraction": 0.5}), 2)
     # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
@@ -370,12 +370,12 @@ def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_th
         in caplog.messages
     )
     kept = json.loads((directory / "config.json").read_text())["settings"]
-    assert {key: kept[key] for key in SUITED} == {
+    assert {key: kept[key] for key in AUTO_KEYS} == {
         **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 20},
         **{"learning-rate": 3e-3, "learning-rate-schedule": "cosine"},
     }
     again = resolve({"resume": str(directory), "num-rounds": 60}, directory.parent)
-    assert {key: again.to_flat()[key] for key in SUITED} == {key: kept[key] for key in SUITED}
+    assert {key: again.to_flat()[key] for key in AUTO_KEYS} == {key: kept[key] for key in AUTO_KEYS}
 
 
 @pytest.mark.parametrize(

@@ -20,14 +20,14 @@ from fedul_flwr.secure import session as channels
 from fedul_flwr.secure.session import (
     EVERYBODY,
     NONCE_BYTES,
-    Place,
+    Address,
     derive,
     seal,
     unseal,
 )
 
 SECRET = bytes(range(32))
-PLACE = Place(session=bytes(32), attempt=0, step="offer", source=3, destination=5)
+PLACE = Address(session=bytes(32), attempt=0, step="offer", source=3, destination=5)
 CHANGED = "Client 3's message of step 'offer' does not open: it was changed, or belongs elsewhere."
 
 # Keys
@@ -43,7 +43,7 @@ def test_known_answer_of_rfc_5869() -> None:
 
 
 def test_the_info_of_a_place_by_hand() -> None:
-    place = Place(bytes([9]) * 32, 2, "ab", 3, EVERYBODY)
+    place = Address(bytes([9]) * 32, 2, "ab", 3, EVERYBODY)
     # Each part after its length, then three numbers of 8 bytes; -1 is all ones.
     assert place.info("key") == b"".join(
         [
@@ -62,7 +62,7 @@ def test_no_two_places_have_the_same_info() -> None:
     sessions = [b"", b"a", b"aa", bytes(32), bytes(31) + b"a"]
     numbers = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, -1), (256, 0, 1), (0, 0, 2**32)]
     found = [
-        Place(session, attempt, step, source, destination).info(purpose)
+        Address(session, attempt, step, source, destination).info(purpose)
         for purpose, step in itertools.product(texts, texts)
         for session in sessions
         for attempt, source, destination in numbers

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.message_log import Recorded, read_message_log
-from fedul_flwr.propagation.phases import COLUMNS, LABEL, OWN_LABELS, ROWS, SUM, UNLABELED_POINTS
+from fedul_flwr.propagation.phases import (
+    COLUMNS,
+    LABEL,
+    PREVIOUS_LABELS,
+    ROWS,
+    SUM,
+    UNLABELED_POINTS,
+)
 from fedul_flwr.secure.rowsums import from_words
 from tests.secure.test_why_labeled_rows_stay import Floats, Ints, solve
 from tests.support.runs import train
@@ -78,7 +85,7 @@ def attack(client: int, own_labeled: Ints, message_log: Path) -> dict[int, dict[
     (told,) = (
         message
         for message in sent_to(client, LABEL, message_log)
-        if not message.values["config"][OWN_LABELS]
+        if not message.values["config"][PREVIOUS_LABELS]
     )
     rows = from_words(array(told, ROWS))  # its own part of them is 0
     labels = iter(solve(known, rows[:-1][own_labeled], rows[-1]).tolist())

@@ -26,7 +26,7 @@ from fedul_flwr.secure.session import (
     PUBLIC,
     SIGNATURES,
     SIZES,
-    Place,
+    Address,
     Session,
     bytes_array,
     capsule_opener,
@@ -55,7 +55,7 @@ TOLD = participants_message(ANSWERS, POINTS)
 def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> Session:
     purpose = Purpose("propagation", 8, ROUND, SERVERS)
     options = {"private": KEYS[own], "purpose": purpose, "identities": None, **other}
-    return join(own, told=told, num_points=POINTS[own], **options)
+    return join(own, message=told, num_points=POINTS[own], **options)
 
 
 def roots_of(own: int, nonce: bytes = SERVERS) -> Mapping[str, NDArray[Any]]:
@@ -253,7 +253,7 @@ def test_the_place_of_a_message_by_hand() -> None:
     sealed = joined(5).seal(2, "offer", {"a": np.arange(3)}, os.urandom)
     secret = pair_secret(KEYS[2], PUBLIC_KEYS[5], 5)
     secret += capsule_opener(KEYS[2])(sealed[:CAPSULE_BYTES].tobytes())
-    found = unseal(sealed[CAPSULE_BYTES:], secret, Place(joined(2).number, 0, "offer", 5, 2))
+    found = unseal(sealed[CAPSULE_BYTES:], secret, Address(joined(2).number, 0, "offer", 5, 2))
     assert found["a"].tolist() == [0, 1, 2]
 
 
@@ -348,15 +348,15 @@ def test_what_keys_are_derived_from_by_hand() -> None:
     session = joined(5)
     secret, number = pair_secret(KEYS[5], PUBLIC_KEYS[2], 2), session.number
     shares = [
-        derive(KEYS[own], Place(number, 0, "sum", own, peer).info("mask share"))
+        derive(KEYS[own], Address(number, 0, "sum", own, peer).info("mask share"))
         for own, peer in ((2, 5), (5, 2))
     ]
     assert joined(2).mask_share(5).tobytes() == shares[0]
-    root = derive(secret + b"".join(shares), Place(number, 0, "sum", 2, 5).info("masks"))
+    root = derive(secret + b"".join(shares), Address(number, 0, "sum", 2, 5).info("masks"))
     assert roots_of(5)[MASK_ROOTS][0].tobytes() == root
-    everybody = Place(b"", 3, "sum", EVERYBODY, EVERYBODY)
+    everybody = Address(b"", 3, "sum", EVERYBODY, EVERYBODY)
     assert mask_key(bytes(32), 3) == derive(bytes(32), everybody.info("mask"))
-    everybody = Place(number, 0, "seed", EVERYBODY, EVERYBODY)
+    everybody = Address(number, 0, "seed", EVERYBODY, EVERYBODY)
     who = b"".join(client.to_bytes(8, "little") for client in CLIENTS)
     together = b"".join(SHARES[client] for client in CLIENTS)
     assert session.seed(SHARES) == derive(together, everybody.info("seed") + who)

@@ -24,7 +24,7 @@ from fedul_flwr.secure.session import (
     FEWEST_BYTES,
     NONCE_BYTES,
     PRIVATE_BYTES,
-    Place,
+    Address,
     derive,
     unseal,
 )
@@ -154,7 +154,11 @@ def test_the_search_finds_what_is_there() -> None:
 def test_given_content_that_is_none_then_no_traceback_quotes_what_was_decrypted(
     plain: bytes,
 ) -> None:
-    place, secret, nonce = Place(bytes(KEY), 0, "offer", 3, 5), os.urandom(KEY), bytes(NONCE_BYTES)
+    place, secret, nonce = (
+        Address(bytes(KEY), 0, "offer", 3, 5),
+        os.urandom(KEY),
+        bytes(NONCE_BYTES),
+    )
     cipher = AESGCM(derive(secret, place.info("key"))).encrypt(nonce, plain, place.info("seal"))
     sealed: Any = np.frombuffer(nonce + cipher, np.uint8)
     assert len(sealed) == FEWEST_BYTES + len(plain)

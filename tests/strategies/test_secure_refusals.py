@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
-from fedul_flwr.propagation.client import KEPT, STORED, end_propagation
+from fedul_flwr.propagation.client import OWN_SHARE, STORED, end_propagation
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -116,7 +116,7 @@ def test_other_sums_are_refused(toy: str, change: Change, message: str) -> None:
         played.propagate()
     assert str(error.value) == message
     # Nothing of it is remembered: not even that there was an attempt.
-    assert {KEPT, "backend/attempt"}.isdisjoint(played.state(0).ephemeral(STORED))
+    assert {OWN_SHARE, "backend/attempt"}.isdisjoint(played.state(0).ephemeral(STORED))
 
 
 def meddled(secure: str, change: Change) -> Meddled:

@@ -21,7 +21,7 @@ from fedul_flwr.federated.messages import NUM_POINTS, payload_parts
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.propagation.phases import END, LAST, OWN_LABELS, ROWS, SENT, UNOPENED
+from fedul_flwr.propagation.phases import END, LAST, PREVIOUS_LABELS, ROWS, SENT, UNOPENED
 from fedul_flwr.propagation.server import (
     LARGEST,
     LONGEST,
@@ -241,7 +241,7 @@ def predicting(server: Server, monkeypatch: pytest.MonkeyPatch, **options: Any) 
         assert grid is GRID
         for client, content in contents.items():
             values = content.values
-            told.append((client.partition_id, values[OWN_LABELS], values[LAST]))
+            told.append((client.partition_id, values[PREVIOUS_LABELS], values[LAST]))
         answers = {
             client: Content(values={UNOPENED: False})
             for client in contents

@@ -51,7 +51,7 @@ from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_
 from fedul_flwr.learning.disjoint import decompose, flatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
-from fedul_flwr.propagation.phases import LABEL, LAST, OWN_LABELS, ROWS
+from fedul_flwr.propagation.phases import LABEL, LAST, PREVIOUS_LABELS, ROWS
 from fedul_flwr.propagation.server import LabelPropagation
 from tests.support.digits_settings import settings_of_client
 from tests.support.given_labels_method import GIVEN_METHOD, GivenClient
@@ -209,7 +209,7 @@ class Federation:
             rows = self.propagate(kind, sent)
         if kind is XCLPPredictClient:
             for number in CLIENTS:  # it labels points, and trains nothing
-                told = Content(rows[number], {OWN_LABELS: True, LAST: True})
+                told = Content(rows[number], {PREVIOUS_LABELS: True, LAST: True})
                 self.client(number, kind).on_phase(LABEL, told)
             return sent + [file.read_text() for file in sorted(self.written.glob("*.csv"))]
         if kind is FedSemClient:

@@ -34,8 +34,8 @@ SOURCE_WORDS = {
 
 def scored_sources(scores: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Sources with a score in ``labels.json``, in the order of SOURCES."""
-    found = scores.get("sources", {})
-    return {name: found[name] for name in SOURCES if "error" in found.get(name, {})}
+    sources = scores.get("sources", {})
+    return {name: sources[name] for name in SOURCES if "error" in sources.get(name, {})}
 
 
 def file_name(source: str) -> str:
@@ -73,7 +73,7 @@ HEADER = ("name", "label", "class", "confidence")
 
 
 def write_labels(
-    path: Path, names: Sequence[str], found: Propagated, class_names: Sequence[str]
+    path: Path, names: Sequence[str], propagated: Propagated, class_names: Sequence[str]
 ) -> None:
     """Write ``name,label,class,confidence``, one line per point; label -1 has no class.
 
@@ -85,7 +85,9 @@ def write_labels(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(HEADER)
-    for name, label, confidence in zip(names, found.labels, found.confidence, strict=True):
+    for name, label, confidence in zip(
+        names, propagated.labels, propagated.confidence, strict=True
+    ):
         of_class = "" if label == UNLABELED else class_names[label]
         writer.writerow([write_cell(name), label, write_cell(of_class), f"{confidence:.6g}"])
     write_atomically(path, text.getvalue())

@@ -47,12 +47,12 @@ def incidents(lines: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, list[in
     ``{"failed": {"Client 3 (st-mary)": [2, 5]}, "away": {}}``, clients in the order of their first
     incident.
     """
-    found: dict[str, dict[str, list[int]]] = {FAILED: {}, AWAY: {}}
+    rounds: dict[str, dict[str, list[int]]] = {FAILED: {}, AWAY: {}}
     for line in lines:
-        for kind, by_client in found.items():
+        for kind, by_client in rounds.items():
             for client in line.get(kind, ()):
                 by_client.setdefault(client, []).append(line["round"])
-    return found
+    return rounds
 
 
 def incident_rows(summary: Mapping[str, Any]) -> dict[str, str]:
@@ -126,29 +126,29 @@ def best_line(lines: Sequence[Line], selection: str) -> Line | None:
     lines : in the order of the rounds.
     selection : a key of :data:`CRITERION`.
     """
-    found = [(criterion_value(line, selection), line) for line in lines]
-    pairs = [(value, line) for value, line in found if value is not None]
-    known = [line for _, line in pairs]
-    if not known or selection == "last":
-        return known[-1] if known else None
+    candidates = [(criterion_value(line, selection), line) for line in lines]
+    pairs = [(value, line) for value, line in candidates if value is not None]
+    measured = [line for _, line in pairs]
+    if not measured or selection == "last":
+        return measured[-1] if measured else None
     if selection != "heldout":
         return min(pairs, key=lambda pair: pair[0])[1]
-    kept = known[0]
-    for line in known[1:]:
-        if improves(line, kept):
-            kept = line
-    return kept
+    best = measured[0]
+    for line in measured[1:]:
+        if improves(line, best):
+            best = line
+    return best
 
 
-def improves(new: Line, kept: Line) -> bool:
-    """Whether the median change of clients' held-out losses from ``kept`` to ``new`` is below 0.
+def improves(new: Line, best: Line) -> bool:
+    """Whether the median change of clients' held-out losses from ``best`` to ``new`` is below 0.
 
     Counts the clients with a loss in both rounds; without any, the kept round stays. Lines of
     earlier versions have no losses of clients: their ``heldout_loss`` is compared.
     """
-    if LOSSES not in new or LOSSES not in kept:
-        return float(new["heldout_loss"]) < float(kept["heldout_loss"])
-    before = dict(kept[LOSSES])
+    if LOSSES not in new or LOSSES not in best:
+        return float(new["heldout_loss"]) < float(best["heldout_loss"])
+    before = dict(best[LOSSES])
     changes = [loss - before[client] for client, loss in new[LOSSES] if client in before]
     return bool(changes) and median(changes) < 0
 
@@ -257,8 +257,8 @@ class Run:
     def series(self, key: str) -> tuple[list[int], list[float]]:
         """Rounds in which ``key`` was measured, and its values, without null and NaN."""
         pairs = [(row["round"], number(row.get(key))) for row in self.metrics]
-        known = [(step, value) for step, value in pairs if value is not None]
-        return [step for step, _ in known], [value for _, value in known]
+        measured = [(step, value) for step, value in pairs if value is not None]
+        return [step for step, _ in measured], [value for _, value in measured]
 
     def best_round(self) -> int | None:
         """Round of the saved model; without a summary, the best so far by ``selection``.
@@ -270,8 +270,8 @@ class Run:
             return None if best is None else int(best)
         chosen = str(self.settings.get("selection"))
         for selection in [chosen] if chosen in CRITERION else ["validation", "heldout"]:
-            if kept := best_line(self.metrics, selection):
-                return int(kept["round"])
+            if line := best_line(self.metrics, selection):
+                return int(line["round"])
         return None
 
 
@@ -340,14 +340,14 @@ def read_summary(directory: Path) -> dict[str, Any] | None:
     return read_object(directory / "summary.json")
 
 
-def known_clients(directory: Path) -> int | None:
+def recorded_clients(directory: Path) -> int | None:
     """Number of clients of a simulation, from its directory; None where it is not recorded."""
     _, data = read_config(directory)
     if "num_clients" in data:
         count = data["num_clients"]
     else:  # a run of an earlier version
-        found = (read_object(directory / "federation.json") or {}).get("clients")
-        count = len(found) if isinstance(found, list) else None
+        clients = (read_object(directory / "federation.json") or {}).get("clients")
+        count = len(clients) if isinstance(clients, list) else None
     if count is None or (isinstance(count, int) and not isinstance(count, bool) and count > 0):
         return count
     raise UserError(
@@ -426,8 +426,8 @@ def _federation(path: Path, value: dict[str, Any] | None) -> Federation | None:
         return None
     try:
         # Values that were not recorded are null, like the defaults.
-        known = {key: part for key, part in value.items() if part is not None}
-        federation = Federation.model_validate(known)
+        present = {key: part for key, part in value.items() if part is not None}
+        federation = Federation.model_validate(present)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])

@@ -31,7 +31,7 @@ SUPERLINK_HOME = "FEDUL_SUPERLINK"
 Role = Literal["command", "server"]
 
 
-class HeldError(UserError):
+class DirectoryLockedError(UserError):
     """A directory to which another process writes."""
 
     code = "run-in-use"
@@ -63,7 +63,7 @@ def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable
 
     Raises
     ------
-    HeldError
+    DirectoryLockedError
         If another process holds the directory, with its process id, host and start.
     StorageError
         If the directory cannot be created or written to.
@@ -99,14 +99,14 @@ def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable
         raise StorageError(f"Cannot write to {directory} ({error.strerror or error}).") from error
 
 
-def refuse_held(directory: Path) -> None:
+def require_unlocked(directory: Path) -> None:
     """Refuse a directory to which a run writes; it need not exist."""
     if (directory / LOCKS).is_dir():
         with claim(directory, "command"):
             pass
 
 
-def own_directory(path: Path) -> Path:
+def lock_directory(path: Path) -> Path:
     """Create a directory of the name ``path`` or, if it exists, with ``-2``, ``-3``, … behind it.
 
     Raises
@@ -133,7 +133,7 @@ def _lock(folder: Path, role: Role, directory: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise HeldError(_who(directory, _holder(folder, role))) from None
+        raise DirectoryLockedError(_who(directory, _holder(folder, role))) from None
     try:
         yield
     finally:
@@ -149,8 +149,8 @@ def _is_still(file: Path, then: os.stat_result) -> bool:
 
 def _holder(folder: Path, role: Role) -> _Holder | None:
     try:
-        found = read_object(folder / f"{role}.json") or {}
-        return _Holder(**{name: found[name] for name in _Holder.__dataclass_fields__})
+        holder = read_object(folder / f"{role}.json") or {}
+        return _Holder(**{name: holder[name] for name in _Holder.__dataclass_fields__})
     except (UserError, KeyError):
         return None
 

@@ -83,7 +83,7 @@ def git_commit() -> str | None:
 @cache  # what this process has imported stays as it was
 def _describe_commit(root: Path) -> str | None:
     try:
-        found = subprocess.run(
+        result = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             cwd=root,
             capture_output=True,
@@ -93,7 +93,7 @@ def _describe_commit(root: Path) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return found.stdout.strip()
+    return result.stdout.strip()
 
 
 NamedArrays = Mapping[str, NDArray[Any]]
@@ -134,11 +134,11 @@ class RunDirectory:
         self.path = path
         self.check = check
 
-    def forget_error(self) -> None:
+    def remove_error(self) -> None:
         """Delete the error of an earlier attempt."""
         (self.path / ERROR).unlink(missing_ok=True)
 
-    def forget_unfinished(self) -> None:
+    def remove_unfinished(self) -> None:
         """Delete half-written files of processes that were killed, see :func:`replace_file`.
 
         Only for who holds the directory's lock, before its clients begin.
@@ -174,7 +174,7 @@ class RunDirectory:
         """Lines of ``metrics.jsonl`` in the order of their rounds."""
         return read_metrics(self.path / METRICS)
 
-    def keep_metrics(self, lines: list[dict[str, Any]]) -> None:
+    def replace_metrics(self, lines: list[dict[str, Any]]) -> None:
         """Replace ``metrics.jsonl`` by ``lines``."""
         self.write_text(METRICS, "".join(json.dumps(line) + "\n" for line in lines))
 
@@ -253,16 +253,16 @@ class RunDirectory:
         Clients may write at the same time.
         """
         versions: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
-        kept = "*/*-*.safetensors"
-        for path in (*self.clients.glob(kept), *self.held.glob(kept)):
+        pattern = "*/*-*.safetensors"
+        for path in (*self.clients.glob(pattern), *self.held.glob(pattern)):
             name, _, number = path.stem.rpartition("-")
             if int(number) <= round_number:
                 versions.setdefault((path.parent, name), []).append((int(number), path))
-        for known in versions.values():
-            for _, path in sorted(known)[:-1]:
+        for version in versions.values():
+            for _, path in sorted(version)[:-1]:
                 path.unlink(missing_ok=True)
 
-    def forget_clients(self) -> None:
+    def remove_clients(self) -> None:
         """Delete clients' state of an earlier attempt, and the server's copies."""
         shutil.rmtree(self.clients, ignore_errors=True)
         shutil.rmtree(self.held, ignore_errors=True)

@@ -308,11 +308,11 @@ class ObliviousTransfer:
 
     groups: ClassVar[Mapping[str, str]] = {}
 
-    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """The owner's sums, then the evaluator's."""
         if step == "answer":
-            return "evaluators", {SUMS: (np.uint16, (own, peer))}
-        return "owners", {SUMS: (np.uint16, (peer, own))}
+            return "evaluators", {SUMS: (np.uint16, (client, peer))}
+        return "owners", {SUMS: (np.uint16, (peer, client))}
 
     def prepare(self, party: Party) -> StepResult:
         """As owner: a secret for each evaluator, and the base transfers' first message."""
@@ -364,8 +364,8 @@ class ObliviousTransfer:
             )
             to_peers[peer] = {CORRECTIONS: corrections}
             to_server[peer] = {SUMS: sums}
-        kept = {_of(KEYS, owner) for owner in party.owners} & set(state)
-        return StepResult({name: state[name] for name in kept}, to_peers, to_server=to_server)
+        used = {_of(KEYS, owner) for owner in party.owners} & set(state)
+        return StepResult({name: state[name] for name in used}, to_peers, to_server=to_server)
 
     def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """As evaluator: sums of the received vectors, for the server."""
@@ -385,21 +385,21 @@ class ObliviousTransfer:
     ) -> Ints:
         """T - R modulo 2^16, which equals h as L is smaller."""
         _check_num_bits(num_bits)
-        own, received = (
-            checked_array(f"The {role} sent in step {step!r}", said, SUMS, np.uint16, sizes)
-            for role, step, said in (
+        subtrahend, received = (
+            checked_array(f"The {role} sent in step {step!r}", kind, SUMS, np.uint16, sizes)
+            for role, step, kind in (
                 ("owner", "answer", by_owner),
                 ("evaluator", "reveal", by_evaluator),
             )
         )
-        found: Ints = (received - own).astype(np.int64)
-        if (found > num_bits).any():
+        distances: Ints = (received - subtrahend).astype(np.int64)
+        if (distances > num_bits).any():
             raise UserError(
                 "The owner and the evaluator sent sums whose difference is no distance; "
                 f"it must be at most {num_bits}.",
                 "peer-cheated",
             )
-        return found
+        return distances
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """Mean over both choices of owner; two clients work in turns, more work in parallel."""

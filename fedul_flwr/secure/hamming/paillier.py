@@ -221,12 +221,12 @@ class Paillier:
 
     groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators"}
 
-    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """The evaluator's masks, then what the owner decrypts, and its modulus."""
         width = self._width
         if step == "answer":
-            return "owners", {MASKS: (np.uint8, (len(self._chunks(peer)), own, width))}
-        sums = len(self._chunks(own)), peer, width
+            return "owners", {MASKS: (np.uint8, (len(self._chunks(peer)), client, width))}
+        sums = len(self._chunks(client)), peer, width
         return "evaluators", {MODULUS: (np.uint8, (width,)), SUMS: (np.uint8, sums)}
 
     def prepare(self, party: Party) -> StepResult:
@@ -260,15 +260,15 @@ class Paillier:
     def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
         """Masked distances, encrypted, ``(chunks, n_own, 768)``; masks ``(chunks, n_own, 384)``."""
         bits = np.unpackbits(codes, axis=1)
-        found = {
+        ciphertexts = {
             owner: self._answer(party, owner, bits, inbox[owner])
             for owner in party.owners
             if owner in inbox
         }
         return StepResult(
             state=state,
-            to_peers={owner: {CIPHERTEXTS: sent} for owner, (sent, _) in found.items()},
-            to_server={owner: {MASKS: masks} for owner, (_, masks) in found.items()},
+            to_peers={owner: {CIPHERTEXTS: sent} for owner, (sent, _) in ciphertexts.items()},
+            to_server={owner: {MASKS: masks} for owner, (_, masks) in ciphertexts.items()},
         )
 
     def reveal(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
@@ -277,7 +277,7 @@ class Paillier:
             return StepResult()
         key = PrivateKey(*from_bytes(np.stack([state["p"], state["q"]])))
         chunks = len(self._chunks(len(codes)))
-        told = {}
+        revealed = {}
         for evaluator in party.evaluators:
             if evaluator not in inbox:
                 continue
@@ -286,11 +286,11 @@ class Paillier:
             with messages_from(evaluator):
                 ciphertexts = message.ciphertexts(shape, key.n)
             sums = [key.decrypt(c) for c in ciphertexts]
-            told[evaluator] = {
+            revealed[evaluator] = {
                 MODULUS: to_bytes([key.n], self._width)[0],
                 SUMS: to_bytes(sums, self._width).reshape(*shape[:2], self._width),
             }
-        return StepResult(to_server=told)
+        return StepResult(to_server=revealed)
 
     def distances(
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
@@ -305,16 +305,16 @@ class Paillier:
         n = owner.modulus(self.modulus_bits)
         sums, masks = owner.residues(SUMS, shape, n), evaluator.residues(MASKS, shape, n)
         plaintexts = [(s - mask) % n for s, mask in zip(sums, masks, strict=True)]
-        found = np.empty(sizes, dtype=np.int64)
+        distances = np.empty(sizes, dtype=np.int64)
         for chunk, points in enumerate(chunks):
             rows = plaintexts[chunk * n_evaluator : (chunk + 1) * n_evaluator]
             slots = points.stop - points.start
             if max(rows, default=mpz(0)).bit_length() > SLOT_BITS * slots:
                 _refuse_distances(owner, num_bits)
-            found[points] = unpack(rows, slots).T
-        if found.max(initial=0) > num_bits:
+            distances[points] = unpack(rows, slots).T
+        if distances.max(initial=0) > num_bits:
             _refuse_distances(owner, num_bits)
-        return found
+        return distances
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """At 3,072 bits, mean over both choices of owner; two clients work in turns."""
@@ -323,8 +323,8 @@ class Paillier:
         owners = clients if clients > 2 else clients // 2
         chunks = [len(self._chunks(size)) for size in sizes]
         encrypted = sum(chunks) * num_bits * owners / max(clients, 1)
-        own = sum(size * count for size, count in zip(sizes, chunks, strict=True))
-        rows = (sum(sizes) * sum(chunks) - own) / 2
+        sent = sum(size * count for size, count in zip(sizes, chunks, strict=True))
+        rows = (sum(sizes) * sum(chunks) - sent) / 2
         per_row = _SECONDS_PER_ROW + num_bits * _SECONDS_PER_PRODUCT
         seconds = owners * _SECONDS_PER_KEY + encrypted * _SECONDS_PER_BIT + rows * per_row
         # Ciphertexts and answers have two widths; masks and sums have one.
@@ -351,8 +351,8 @@ class Paillier:
         sent, masks = [], []
         for chunk, points in enumerate(chunks):
             ones = pack(np.ones((1, points.stop - points.start), dtype=np.uint8))[0]
-            own = offered[chunk * party.num_bits : (chunk + 1) * party.num_bits]
-            for product, weight in zip(signed_products(own, bits, n), weights, strict=True):
+            chunk_bits = offered[chunk * party.num_bits : (chunk + 1) * party.num_bits]
+            for product, weight in zip(signed_products(chunk_bits, bits, n), weights, strict=True):
                 mask = uniform_below(n, party.entropy)
                 masked = add_plaintext(product, weight * ones + mask, n)
                 sent.append(masked * nth_residue(n, party.entropy) % n**2)
@@ -378,18 +378,18 @@ class _Message:
         return n
 
     def residues(self, name: str, shape: tuple[int, ...], n: Number) -> list[Number]:
-        found = self._numbers(name, shape)
-        if any(number >= n for number in found):
+        values = self._numbers(name, shape)
+        if any(number >= n for number in values):
             self.refuse(f"{name} out of range", "they must be below the modulus")
-        return found
+        return values
 
     def ciphertexts(self, shape: tuple[int, ...], n: Number) -> list[Number]:
-        found, modulus = self._numbers(CIPHERTEXTS, shape), n**2
-        if any(number >= modulus for number in found):
+        values, modulus = self._numbers(CIPHERTEXTS, shape), n**2
+        if any(number >= modulus for number in values):
             self.refuse("ciphertexts out of range", "they must be below the modulus squared")
-        if not all_coprime(found, n):
+        if not all_coprime(values, n):
             self.refuse("ciphertexts that are none", "they must be coprime to the modulus")
-        return found
+        return values
 
     def refuse(self, what: str, rule: str) -> NoReturn:
         raise UserError(f"{self.origin} {what}; {rule}.", "message-form")

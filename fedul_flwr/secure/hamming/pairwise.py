@@ -85,7 +85,7 @@ class PairwiseHamming(Protocol):
     """Role of the readers, ``"evaluators"`` or ``"owners"``, of the message to several that a step
     has, by step."""
 
-    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """Messages to the server in a step, which it checks when they come.
 
         Parameters

@@ -406,8 +406,8 @@ def evaluate(
         hidden = spectrum(ternary(masked[0, rows].shape, entropy))
         masked[:, rows] += coefficients(hidden * base)
         masked[0, rows] += binomial(masked[0, rows].shape, entropy)
-        for offer, own, target in zip(offers, keys, digits, strict=True):
-            for chunk, key in zip(offer.chunks, own, strict=True):
+        for offer, evaluation_key, target in zip(offers, keys, digits, strict=True):
+            for chunk, key in zip(offer.chunks, evaluation_key, strict=True):
                 zeros = coefficients(hidden * key, offer.layout.beta)
                 target[:, rows, chunk] += zeros[..., : chunk.stop - chunk.start]
     num_ones = (1 - weights).sum(axis=1, keepdims=True) / 2
@@ -440,8 +440,8 @@ def decrypt(layout: Packing, secrets: Small, a: Words, b: Words) -> Words:
     for rows in blocks(len(b), _CACHED):
         received = spectrum(a[rows])
         for chunk, secret in zip(layout.chunks(b.shape[1]), hidden, strict=True):
-            known = coefficients(received * secret, layout.beta)
-            noisy = b[rows, chunk] - known[:, : chunk.stop - chunk.start]
+            product = coefficients(received * secret, layout.beta)
+            noisy = b[rows, chunk] - product[:, : chunk.stop - chunk.start]
             plain[rows, chunk] = np.rint(noisy).astype(np.int64) & (2**32 - 1)
     return plain
 
@@ -486,11 +486,11 @@ class RingLWE:
 
     groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators", "answer": "owners"}
 
-    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """The key of the evaluator's masks, then what the owner decrypts."""
         if step == "answer":
             return "owners", {MASK_KEY: (np.uint8, (KEY_BYTES,))}
-        return "evaluators", {REVEALED: (np.uint32, (peer, own))}
+        return "evaluators", {REVEALED: (np.uint32, (peer, client))}
 
     def prepare(self, party: Party) -> StepResult:
         """Check L; send nothing."""
@@ -527,8 +527,10 @@ class RingLWE:
         b = {owner: np.empty(shape, dtype=np.uint32) for owner, shape in sizes.items()}
         for rows in blocks(len(codes), _ROWS) if offers else ():
             weights = 1 - 2 * np.unpackbits(codes[rows], axis=1).astype(np.float64)
-            a[rows], found = evaluate(list(offers.values()), party.session, weights, party.entropy)
-            for owner, digits in zip(offers, found, strict=True):
+            a[rows], evaluated = evaluate(
+                list(offers.values()), party.session, weights, party.entropy
+            )
+            for owner, digits in zip(offers, evaluated, strict=True):
                 b[owner][rows] = digits
         for owner, shape in sizes.items():
             # Last of all, and modulo 2^32: a lying owner's numbers are hidden as any others.

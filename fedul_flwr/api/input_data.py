@@ -160,8 +160,8 @@ def _add_column(file: Path, name: str, values: Ints) -> None:
     import pyarrow.parquet as pq
 
     if file.suffix == ".npz":
-        with np.load(file) as found:
-            arrays: dict[str, Any] = {**found, name: values}
+        with np.load(file) as stored:
+            arrays: dict[str, Any] = {**stored, name: values}
         np.savez(file, **arrays)
     else:
         pq.write_table(pq.read_table(file).append_column(name, [values]), file)
@@ -188,9 +188,7 @@ def client_numbers(clients: Any, num_points: int) -> Ints:
             "clients-of-points",
         )
     numbers = np.empty(len(names), dtype=np.int64)
-    numbers[sorted(range(len(names)), key=lambda place: _sort_key(names[place]))] = np.arange(
-        len(names)
-    )
+    numbers[sorted(range(len(names)), key=lambda i: _sort_key(names[i]))] = np.arange(len(names))
     return numbers[codes]
 
 
@@ -277,23 +275,23 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
                 "too-few-points",
             )
         everything = train
-        train, held = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
-        if isinstance(everything, _OfClients) and isinstance(held, _OfClients):
+        train, of_test = (train.take(np.flatnonzero(part)) for part in (~in_test, in_test))
+        if isinstance(everything, _OfClients) and isinstance(of_test, _OfClients):
             if lost := {*everything.clients.tolist()} - {*everything.clients[~in_test].tolist()}:
                 raise UserError(
                     f"{len(lost)} of the clients have test points alone, if a fifth of every class "
                     "is split off: give test data as test=…",
                     "too-few-points",
                 )
-            held = held.rows
+            of_test = of_test.rows
     else:
-        held = _rows(test, label_column, "test")
-        if held.suffix != train.suffix:
+        of_test = _rows(test, label_column, "test")
+        if of_test.suffix != train.suffix:
             raise UserError(
                 "Training and test data are a table and arrays; both must be in the same form.",
                 "splits-differ",
             )
-    return str(_written({"train": train, "test": held}))
+    return str(_written({"train": train, "test": of_test}))
 
 
 def _rows(data: Any, label_column: str, what: str) -> _Rows:
@@ -378,32 +376,32 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
 def _label(columns: list[str], named: str, what: str) -> str:
     from fedul_flwr.data.arrow import usual_label
 
-    found = usual_label(columns, named)
-    if found not in columns:
+    label = usual_label(columns, named)
+    if label not in columns:
         raise UserError(
             f"{what} has no column {named or 'of labels'!r}; its columns are "
             f"{', '.join(columns[:20])}: name it with label_column=…",
             "column-missing",
         )
-    return found
+    return label
 
 
 def _from_torch(dataset: Any, what: str) -> _Rows:
     try:
-        found = [dataset[index] for index in range(len(dataset))]
+        examples = [dataset[index] for index in range(len(dataset))]
     except (TypeError, NotImplementedError) as error:
         raise UserError(
             f"{what} is a data set of torch without a length, or without numbered points "
             f"({error}).",
             "data-not-readable",
         ) from None
-    if not found or any(not isinstance(one, tuple | list) or len(one) != 2 for one in found):
+    if not examples or any(not isinstance(one, tuple | list) or len(one) != 2 for one in examples):
         raise UserError(
             f"{what} is a data set of torch; each of its points must be (x, y).",
             "data-not-readable",
         )
     points: Any
-    points, labels = map(list, zip(*found, strict=True))
+    points, labels = map(list, zip(*examples, strict=True))
     if is_of(points[0], "torch", "Tensor"):
         import torch
 
@@ -423,7 +421,7 @@ def _written(splits: Mapping[str, _Rows]) -> Path:
         for name, rows in splits.items():
             rows.write(folder / f"{name}{rows.suffix}")
 
-    return write_given(write)
+    return write_once(write)
 
 
 @contextmanager
@@ -440,7 +438,7 @@ def naming_data(dataset: str) -> Iterator[None]:
         raise
 
 
-def write_given(write: Callable[[Path], None]) -> Path:
+def write_once(write: Callable[[Path], None]) -> Path:
     """Folder of the cache with files that ``write`` puts into an empty one.
 
     It is named by their content, so that the same data are kept once.
@@ -453,8 +451,8 @@ def write_given(write: Callable[[Path], None]) -> Path:
     root = cache_directory() / GIVEN
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="writing-", dir=root) as place:
-            written = Path(place) / NAME
+        with tempfile.TemporaryDirectory(prefix="writing-", dir=root) as writing:
+            written = Path(writing) / NAME
             written.mkdir()
             write(written)
             files = sorted(path for path in written.rglob("*") if path.is_file())

@@ -39,8 +39,8 @@ class PlainClient:
 
     def bind(self, context: Context) -> MethodClient[Any]:
         """The method's client that answers one message."""
-        told = ClientState(context.state).values(SETUP)
-        settings = settings_from(str(told[SETTINGS])) if told else self._before_setup()
+        setup = ClientState(context.state).values(SETUP)
+        settings = settings_from(str(setup[SETTINGS])) if setup else self._before_setup()
         config = context.node_config
         node = NodeConfig(
             partition_id=_whole(config.get("partition-id", 0)),
@@ -56,9 +56,9 @@ class PlainClient:
                     f"{method!r}.",
                     "method-mismatch",
                 )
-            found = data_class(settings, *others)
-            found.content = content  # type: ignore[attr-defined]
-            return found
+            client_data = data_class(settings, *others)
+            client_data.content = content  # type: ignore[attr-defined]
+            return client_data
 
         state = ClientState(context.state, run=context.run_id)
         client: MethodClient[Any] = kind(settings, node, state)
@@ -174,12 +174,12 @@ class _PartlyLabeledClient(PlainClient):
     def __init__(self, x: Any, y: Any) -> None:
         with own_data():
             points = stored_points(x)
-            found = class_labels(y, "y", len(points))
-            if found.kind not in ("number", ""):
+            classes = class_labels(y, "y", len(points))
+            if classes.kind not in ("number", ""):
                 raise UserError(
                     "y must hold the numbers of classes, and -1 for no label.", "labels-wrong"
                 )
-            labels = found.cells()
+            labels = classes.cells()
         new = np.zeros(len(labels), dtype=bool)
         super().__init__(PartlyLabeledPoints(points, np.arange(len(labels)), labels, new))
 
@@ -217,13 +217,13 @@ def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
     """
 
     def build(context: Context) -> MethodClient[Any]:
-        found = client_fn(context)
-        if not isinstance(found, PlainClient):
+        client = client_fn(context)
+        if not isinstance(client, PlainClient):
             raise UserError(
-                f"client_fn returned a {type(found).__name__}; it must return one of "
+                f"client_fn returned a {type(client).__name__}; it must return one of "
                 "FedULClient, FedMatchClient and XCLPClient.",
                 "own-code-result",
             )
-        return found.bind(context)
+        return client.bind(context)
 
     return dispatched(build, clip)

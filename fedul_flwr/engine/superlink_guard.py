@@ -3,7 +3,7 @@
 Every user of a machine can connect to its loopback ports. A SuperLink runs the programs that it is
 sent, and it has no accounts, so it must not answer other users. No option of Flower's does this.
 
-``python -m fedul_flwr.engine.own_connections OPTIONS`` takes the options of ``flower-superlink``.
+``python -m fedul_flwr.engine.superlink_guard OPTIONS`` takes the options of ``flower-superlink``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SuperNodes send arrays in pieces of 5 MiB."""
 TOO_LARGE = b"A request needs a content-length of at most 32 MiB.\n"
 
 
-class OwnConnectionsOnly:
+class SameUserOnly:
     """ASGI application that answers other users' requests with 403.
 
     Parameters
@@ -101,7 +101,7 @@ async def _refuse(send: Send, status: int, text: bytes) -> None:
 def run_superlink(open_paths: Sequence[str] = ()) -> None:
     """Run the program ``flower-superlink`` with the options in ``sys.argv``, guarded, to its end.
 
-    What this imports is Flower's own and not documented; ``tests/engine/test_own_connections.py``
+    What this imports is Flower's own and not documented; ``tests/engine/test_superlink_guard.py``
     compares the last lines with Flower's.
 
     Parameters
@@ -120,7 +120,7 @@ def run_superlink(open_paths: Sequence[str] = ()) -> None:
     sys.argv[0] = "flower-superlink"
     config = _parse_superlink_lifespan_config()
     uvicorn.run(
-        app=OwnConnectionsOnly(create_app(config, SuperLinkLifespan), open_paths),
+        app=SameUserOnly(create_app(config, SuperLinkLifespan), open_paths),
         host=config.host,
         port=config.port,
         access_log=True,
@@ -171,7 +171,9 @@ def _is_in_a_process(client: Address, server: Address) -> bool:
             connections = process.net_connections(kind="tcp")
         except (psutil.Error, OSError):
             continue
-        if any((found.laddr, found.raddr) == (client, server) for found in connections):
+        if any(
+            (connection.laddr, connection.raddr) == (client, server) for connection in connections
+        ):
             return True
     return False
 

@@ -14,7 +14,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.config.auto_settings import DataSize, with_suited
+from fedul_flwr.config.auto_settings import DataSize, with_auto_values
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
@@ -90,9 +90,9 @@ class PlainStrategy(Strategy):
                 "method-mismatch",
             )
 
-    def _parsed(self, model: str | Build, given: Mapping[str, Scalar]) -> RunConfig:
+    def _parsed(self, model: str | Build, stated: Mapping[str, Scalar]) -> RunConfig:
         for key in WITHOUT_EFFECT:
-            if key in given:
+            if key in stated:
                 raise UserError(
                     f"Setting {key} has no effect in an app of your own: it is an argument, or the "
                     "app's own business.",
@@ -124,11 +124,11 @@ class PlainStrategy(Strategy):
             "fraction-train": share,
             "output": folder,
             **tables,
-            **given,
+            **stated,
         }
         settings = parse_flat(flat)
         size = DataSize(self._shape.model_shape, None)
-        return with_suited(settings, size)[0]
+        return with_auto_values(settings, size)[0]
 
     def start(
         self,
@@ -265,13 +265,13 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     >>> checked_shape([28, 28, 1])
     (28, 28, 1)
     """
-    found = tuple(shape)
-    if len(found) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in found):
+    sides = tuple(shape)
+    if len(sides) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in sides):
         raise UserError(
             f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).",
             "argument-not-allowed",
         )
-    return found
+    return sides
 
 
 def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
@@ -310,11 +310,11 @@ def _settings_of(base: Strategy) -> tuple[str, dict[str, Scalar]]:
     names = {kind: name for name, kind in BASES.items() if not isinstance(kind, str)}
     name = next((names[kind] for kind in type(base).__mro__ if kind in names), "fedavg")
     kind = SECTIONS.get(name)
-    found: dict[str, Scalar] = {}
+    settings: dict[str, Scalar] = {}
     if kind is None:
         return name, {}
     for field in kind.model_fields:
         value = getattr(base, field, None)
         if isinstance(value, int | float):
-            found[f"{kind.table}.{field.replace('_', '-')}"] = value
-    return name, found
+            settings[f"{kind.table}.{field.replace('_', '-')}"] = value
+    return name, settings

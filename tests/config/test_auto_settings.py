@@ -9,10 +9,10 @@ import pytest
 
 from fedul_flwr.config.auto_settings import (
     DataSize,
+    auto_values,
     in_words,
-    suited,
-    unsettled,
-    with_suited,
+    unresolved,
+    with_auto_values,
 )
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.run_config import parse_flat
@@ -32,7 +32,7 @@ TODAY = {
 
 
 def values(size: DataSize) -> dict[str, Any]:
-    return {key: choice.value for key, choice in suited(size).items()}
+    return {key: choice.value for key, choice in auto_values(size).items()}
 
 
 def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() -> None:
@@ -91,8 +91,8 @@ def test_the_step_size_follows_from_the_model_and_its_schedule_from_the_shape() 
     assert values(replace(DIGITS, shape=(32, 32, 3)))["learning-rate"] == 3e-3
     assert values(replace(DIGITS, shape=(30,)))["learning-rate"] == 3e-3
     assert values(replace(DIGITS, shape=(16, 16, 1)))["learning-rate-schedule"] == "cosine"
-    assert suited(DIGITS, "resnet9")["learning-rate"].value == 1e-3
-    assert suited(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
+    assert auto_values(DIGITS, "resnet9")["learning-rate"].value == 1e-3
+    assert auto_values(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
 
 
 @pytest.mark.parametrize("clipping", ["server", "client"])
@@ -101,24 +101,24 @@ def test_given_differential_privacy_then_the_model_has_no_batch_norm(
     shape: tuple[int, ...], clipping: str
 ) -> None:
     private = parse_flat({"dp.clipping": clipping})
-    settled, chosen = with_suited(private, DataSize(shape, 600))
+    settled, chosen = with_auto_values(private, DataSize(shape, 600))
     assert not list(build_model(settled.model, shape, 2).buffers())
     chose_other = settled.model == "lenet"
-    assert ("forbids batch norm" in chosen["model"].because) == chose_other
+    assert ("forbids batch norm" in chosen["model"].reason) == chose_other
 
 
 def test_given_owners_of_unknown_size_then_they_get_the_values_of_few_points() -> None:
-    chosen = suited(replace(DIGITS, points=None))
+    chosen = auto_values(replace(DIGITS, points=None))
     assert {key: choice.value for key, choice in chosen.items()} == TODAY
-    assert "does not know" in chosen["batch-size"].because
+    assert "does not know" in chosen["batch-size"].reason
 
 
 def test_given_a_setting_of_the_user_then_it_is_kept() -> None:
     given = parse_flat({"batch-size": 5, "augment": "none", "model": "linear"})
-    settled, chosen = with_suited(given, DIGITS)
+    settled, chosen = with_auto_values(given, DIGITS)
     assert (settled.batch_size, settled.model) == (5, "linear")
     assert set(chosen) == {"local-epochs", "learning-rate", "learning-rate-schedule"}
-    again, nothing = with_suited(settled, DIGITS)
+    again, nothing = with_auto_values(settled, DIGITS)
     assert again == settled
     assert nothing == {}
 
@@ -128,21 +128,21 @@ def test_given_any_size_then_the_settled_settings_are_accepted_and_plain(method:
     for shape in [(2,), (4, 4, 1), (8, 8, 3), (28, 28, 1), (32, 32, 3), (224, 300, 3)]:
         for points in (None, 1, 600, 601, 1e6):
             given = parse_flat({"method": method})
-            settled, chosen = with_suited(given, DataSize(shape, points))
-            assert unsettled(settled) == ()
+            settled, chosen = with_auto_values(given, DataSize(shape, points))
+            assert unresolved(settled) == ()
             assert AUTO not in [settled.to_flat()[key] for key in chosen]
             assert parse_flat(settled.to_flat()) == settled
 
 
 def test_given_the_width_of_an_mlp_then_vectors_take_it_and_images_refuse_it() -> None:
     wide = parse_flat({"model-width": 64})
-    assert with_suited(wide, DataSize((30,), 36))[0].model_width == 64
+    assert with_auto_values(wide, DataSize((30,), 36))[0].model_width == 64
     with refuses("setting-without-effect", setting="model-width"):
-        with_suited(wide, DIGITS)
+        with_auto_values(wide, DIGITS)
 
 
 def test_the_words_give_every_value_once_and_every_reason_once() -> None:
-    _, chosen = with_suited(parse_flat({"learning-rate": 0.01}), DIGITS)
+    _, chosen = with_auto_values(parse_flat({"learning-rate": 0.01}), DIGITS)
     assert in_words(chosen).splitlines() == [
         "Chosen: model cnn-small, augment none, batch-size 16, local-epochs 2, "
         "learning-rate-schedule constant,",

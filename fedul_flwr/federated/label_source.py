@@ -5,7 +5,7 @@ from __future__ import annotations
 from flwr.app import ArrayRecord
 
 from fedul_flwr.config.method_settings import (
-    LabelPlaceSettings,
+    LabelSourceSettings,
     SupervisedPartSettings,
 )
 from fedul_flwr.config.run_config import RunConfig
@@ -15,7 +15,7 @@ from fedul_flwr.learning.local import on_logits
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 
 
-class LabelPlaceStrategy(MethodStrategy):
+class LabelSourceStrategy(MethodStrategy):
     """The base strategy on clients that have labels, and training on the server's.
 
     With labels at the server it trains for one round's epochs in every round, by default before
@@ -29,7 +29,7 @@ class LabelPlaceStrategy(MethodStrategy):
     @classmethod
     def learns_at_server(cls, settings: RunConfig) -> bool:
         """Whether labels are at the server."""
-        return settings[LabelPlaceSettings].labels_at == "server"
+        return settings[LabelSourceSettings].labels_at == "server"
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on λ_s · CE of the server's labels, and the loss."""

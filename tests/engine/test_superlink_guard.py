@@ -18,15 +18,15 @@ import pytest
 import uvicorn
 from flwr.superlink.cli.flower_superlink import _run_superlink_http_api, flower_superlink
 
-from fedul_flwr.engine.own_connections import (
+from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
+from fedul_flwr.engine.superlink_guard import (
     KERNEL_TABLES,
     Address,
-    OwnConnectionsOnly,
+    SameUserOnly,
     Scope,
     belongs_to_user,
     run_superlink,
 )
-from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
 from tests.support.other_user import as_other_user
 from tests.support.patience import quiet_seconds
 
@@ -51,7 +51,7 @@ async def hello(scope: Scope, receive: Any, send: Any) -> None:
 @pytest.fixture(params=["127.0.0.1", "::1"])
 def address(request: pytest.FixtureRequest) -> Iterator[Address]:
     """Address of a guarded server."""
-    app, options = OwnConnectionsOnly(hello, ["/open"]), {"log_level": "error", "lifespan": "off"}
+    app, options = SameUserOnly(hello, ["/open"]), {"log_level": "error", "lifespan": "off"}
     server = uvicorn.Server(uvicorn.Config(app, host=request.param, port=0, **options))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -201,7 +201,7 @@ def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused(miss
     async def receive() -> Any:
         raise AssertionError("nothing is read")
 
-    asyncio.run(OwnConnectionsOnly(hello)(scope, receive, send))
+    asyncio.run(SameUserOnly(hello)(scope, receive, send))
     assert sent[0]["status"] == 403
 
 
