@@ -56,18 +56,28 @@ KEY_BYTES = 32
 _NONCE = bytes(16)  # each key is used for one stream, so the nonce can be constant
 
 
+class KeyStream:
+    """ChaCha20's stream (RFC 8439) under a key used only once, read piece by piece."""
+
+    def __init__(self, key: bytes) -> None:
+        self._encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+
+    def read(self, size: int) -> Bytes:
+        """The next ``size`` bytes."""
+        stream = np.zeros(size, dtype=np.uint8)
+        self._encryptor.update_into(stream.data, stream.data)  # zeros XOR stream
+        return stream
+
+
 def keystream(key: bytes, size: int) -> Bytes:
-    """The first ``size`` bytes of ChaCha20's stream (RFC 8439) under a key used only once.
+    """The first ``size`` bytes of a :class:`KeyStream`.
 
     Examples
     --------
     >>> keystream(bytes(32), 4).tobytes().hex()
     '76b8e0ad'
     """
-    encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
-    stream = np.zeros(size, dtype=np.uint8)
-    encryptor.update_into(stream.data, stream.data)  # zeros, overwritten by zeros XOR stream
-    return stream
+    return KeyStream(key).read(size)
 
 
 def fresh(size: int, entropy: Entropy = os.urandom) -> Bytes:

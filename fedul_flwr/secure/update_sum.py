@@ -64,12 +64,12 @@ from fedul_flwr.secure.session import (
     TO,
     Address,
     Entropy,
+    KeyStream,
     Session,
     bytes_array,
     derive,
     is_sealed,
     join,
-    keystream,
 )
 from fedul_flwr.secure.similarity import Arrays
 
@@ -382,10 +382,12 @@ def mask_vector(
         )
     beside = neighbors(session.number, [*session.public])[own]
     roots = dict(zip(beside, state[ROOTS], strict=True))
-    masked = words + _stream(state[SECRETS].tobytes(), number, own, len(words))
+    masks = [Mask(_self_key(state[SECRETS].tobytes(), number, own), added=True)]
     for peer in opened.keys() - {own}:
         key = _pair_key(session.number, roots[peer].tobytes(), number, own, peer, digest)
-        masked = _add_pair_mask(masked, key, own, peer)
+        masks.append(Mask(key, added=own < peer))
+    masked = words.copy()
+    add_masks(masked, masks)
     senders = sorted(opened)
     kept = {name: value for name, value in state.items() if name != SECRETS}
     kept[SENDERS] = np.array(senders, np.int64)
@@ -547,11 +549,8 @@ def _hash(number: int, client: int, secret: bytes) -> Bytes:
     return bytes_array(hashlib.sha256(place.info("secret") + secret).digest())
 
 
-def _stream(secret: bytes, number: int, client: int, size: int) -> Words:
-    """The self mask of a client."""
-    place = Address(b"", number, "sum", client, client)
-    stream: Words = keystream(derive(secret, place.info("self mask")), 4 * size).view("<u4")
-    return stream
+def _self_key(secret: bytes, number: int, client: int) -> bytes:
+    return derive(secret, Address(b"", number, "sum", client, client).info("self mask"))
 
 
 def _pair_key(
@@ -562,10 +561,32 @@ def _pair_key(
     return derive(root, place.info("pair key") + digest)
 
 
-def _add_pair_mask(words: Words, key: bytes, own: int, peer: int) -> Words:
-    """``words`` with the pair mask of ``own`` and ``peer``, as ``own`` adds it."""
-    drawn: Words = keystream(key, 4 * len(words)).view("<u4")
-    return words + drawn if own < peer else words - drawn  # modulo 2^32
+class Mask(NamedTuple):
+    """A key that is used for one mask only, and whether the mask is added or subtracted."""
+
+    key: bytes
+    added: bool
+
+
+_PIECE = 2**14
+"""Words of all masks that are drawn before the next ones: they stay in a processor's cache."""
+
+
+def add_masks(words: Words, masks: Iterable[Mask]) -> None:
+    """Add streams of ChaCha20 to ``words`` in place, modulo 2^32.
+
+    Examples
+    --------
+    >>> words = np.arange(3, dtype=np.uint32)
+    >>> add_masks(words, [Mask(bytes(32), added=True), Mask(bytes(32), added=False)])
+    >>> words.tolist()
+    [0, 1, 2]
+    """
+    streams = [(KeyStream(mask.key), np.add if mask.added else np.subtract) for mask in masks]
+    for start in range(0, len(words), _PIECE):
+        piece = words[start : start + _PIECE]
+        for stream, combine in streams:
+            combine(piece, stream.read(piece.nbytes).view("<u4"), out=piece)
 
 
 def _seal_pair_keys(secret: bytes, keys: Mapping[int, bytes]) -> Bytes:
@@ -778,12 +799,10 @@ class SumServer:
                     shares.setdefault((kind, owner), {})[place] = share.tobytes()
         liars: set[int] = set()
         survivors = self.survivors
-        total = np.zeros_like(self._masked[survivors[0]])
-        for client in survivors:
-            total += self._masked[client]
+        masks = []
         for client in survivors:
             secret = self._secret(shares.get((0, client), {}), 0, client, liars)
-            total -= _stream(secret, self.number, client, len(total))
+            masks.append(Mask(_self_key(secret, self.number, client), added=False))
         for client in sorted(self._answers.keys() - self._masked.keys()):
             peers = [peer for peer in self._holders[client] if peer != client]
             beside = [peer for peer in peers if peer in self._masked]
@@ -801,7 +820,11 @@ class SumServer:
                         "sum-stays-closed",
                     ) from None
                 # The peer's mask: removed by adding what the client itself would have added.
-                total = _add_pair_mask(total, key, client, peer)
+                masks.append(Mask(key, added=client < peer))
+        total = self._masked[survivors[0]].copy()
+        for client in survivors[1:]:
+            total += self._masked[client]
+        add_masks(total, masks)
         return Opened(total, survivors), sorted(liars)
 
     def _opened_by(self, client: int) -> tuple[list[int], list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -13,25 +14,31 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure import update_sum
 from fedul_flwr.secure.identities import Identities, Purpose
 from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
+    FEWEST_SEALED,
     FROM,
     PARTICIPANTS,
     SIGNATURES,
     TO,
     Session,
+    keystream,
     new_key,
     participants_message,
 )
 from fedul_flwr.secure.update_sum import (
     DIGEST,
+    PAIR_SHARES,
     SELF_SHARES,
     SURVIVORS,
     THRESHOLD,
+    Mask,
     SumServer,
     TooFewLeftError,
     confirm,
@@ -296,13 +303,34 @@ def masked_once(party: Party, number: int, words: Mapping[int, Any]) -> dict[int
     return party.send(server, words)
 
 
-def test_given_the_same_vector_twice_then_what_is_sent_is_unrelated(five: Party) -> None:
-    words = dict.fromkeys(five.clients, np.zeros(4000, np.uint32))
-    first, second = (masked_once(five, number, words) for number in (1, 2))
-    for client in five.clients:
-        rows = [first[client], second[client], first[client] - second[client]]
-        rows += [first[client] - first[peer] for peer in five.clients if peer != client]
-        assert all(looks_random(row) for row in rows)
+def masks_are_unrelated(party: Party) -> bool:
+    """Whether two rounds, and the clients of each, have masks that look drawn for them alone."""
+    words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
+    first, second = (masked_once(party, number, words) for number in (1, 2))
+    rows = [first[client] - second[client] for client in party.clients]
+    rows += [first[client] - first[peer] for client, peer in itertools.pairwise(party.clients)]
+    return all(looks_random(row) for row in [*rows, *first.values(), *second.values()])
+
+
+def test_given_the_same_vector_twice_then_what_is_sent_is_unrelated() -> None:
+    assert masks_are_unrelated(Party([0, 2, 3, 7, 11]))
+
+
+def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_compared(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control of what the number of the round in a key is for."""
+    pair_key = update_sum._pair_key
+    monkeypatch.setattr(update_sum, "_self_key", lambda secret, number, client: bytes(32))
+    assert masks_are_unrelated(Party(range(4)))  # a self mask alone does not decide
+    monkeypatch.setattr(
+        update_sum,
+        "_pair_key",
+        lambda session, root, number, own, peer, digest: pair_key(
+            session, root, 1, own, peer, digest
+        ),
+    )
+    assert not masks_are_unrelated(Party(range(4)))
 
 
 def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
@@ -313,13 +341,14 @@ def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
     words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
     masked = masked_once(party, 1, words)
     streams: dict[int, NDArray[np.uint32]] = {}
-    original = update_sum._stream
+    self_key = update_sum._self_key
 
-    def record(secret: bytes, number: int, client: int, size: int) -> NDArray[np.uint32]:
-        streams[client] = original(secret, number, client, size)
-        return streams[client]
+    def record(secret: bytes, number: int, client: int) -> bytes:
+        key = self_key(secret, number, client)
+        streams[client] = keystream(key, 16_000).view("<u4")
+        return key
 
-    monkeypatch.setattr(update_sum, "_stream", record)
+    monkeypatch.setattr(update_sum, "_self_key", record)
     server = party.server(2)
     server.take_shares(party.offer(server, party.clients))
     masked = party.send(server, words)
@@ -340,6 +369,74 @@ def looks_random(words: NDArray[np.uint32]) -> bool:
     return bool(((counts - share) ** 2 / share).sum() < 50)
 
 
+def server_reads(colluders: Collection[int]) -> bool:
+    """Whether the server and ``colluders`` of four clients can compute client 3's vector, from all
+    that passes through the server before the sum is opened and what colluders keep."""
+    party = Party(range(4))
+    words = vectors(party.clients)
+    server = party.server(1)
+    answers = party.offer(server, party.clients)
+    server.take_shares(answers)
+    masked = party.send(server, words)
+    shares: dict[int, NDArray[Any]] = {}
+    for place in range(3):
+        if place in colluders:
+            senders = party.state[place][update_sum.SENDERS].tolist()
+            shares[place] = party.state[place][update_sum.OPENED][senders.index(3)]
+        else:
+            with suppress(SafetensorError):  # what is encrypted has no form
+                message = answers[3][f"{TO}{place}"].tobytes().rstrip(b"\0")
+                shares[place] = load(message)["shares"]
+    needed = server.terms()[THRESHOLD].item()
+    if len(shares) < needed:
+        return False
+    used = {place: shares[place] for place in sorted(shares)[:needed]}
+    self_secret, key_secret = (
+        open_secret({place: share[kind].tobytes() for place, share in used.items()})
+        for kind in (0, 1)
+    )
+    assert self_secret is not None
+    assert key_secret is not None
+    read = masked[3].copy()
+    masks = [Mask(update_sum._self_key(self_secret, 1, 3), added=False)]
+    for peer, row in enumerate(answers[3][update_sum.PAIR_KEYS]):
+        masks.append(Mask(update_sum._open_pair_key(key_secret, row), added=peer < 3))
+    update_sum.add_masks(read, masks)
+    return bool((read == words[3]).all())
+
+
+def test_given_fewer_colluders_than_the_threshold_then_a_vector_is_not_read() -> None:
+    assert not server_reads([])
+    assert not server_reads([0, 1])
+    assert server_reads([0, 1, 2])  # the attack works
+
+
+def test_given_a_threshold_of_one_then_one_colluder_could_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(update_sum, "threshold", lambda holders, clients, pinned: 1)
+    assert server_reads([0])
+
+
+def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def in_the_clear(
+        self: Session, peer: int, step: str, arrays: Arrays, entropy: object
+    ) -> NDArray[np.uint8]:
+        plain = save(arrays)
+        return np.frombuffer(plain.ljust(FEWEST_SEALED, b"\0"), np.uint8)
+
+    def read(
+        self: Session, peer: int, step: str, message: NDArray[np.uint8]
+    ) -> dict[str, NDArray[Any]]:
+        return load(message.tobytes().rstrip(b"\0"))
+
+    monkeypatch.setattr(Session, "seal", in_the_clear)
+    monkeypatch.setattr(Session, "unseal", read)
+    assert server_reads([])
+
+
 def test_given_no_self_mask_then_a_late_vector_could_be_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -351,34 +448,23 @@ def test_given_no_self_mask_then_a_late_vector_could_be_read(
         server = party.server(number)
         server.take_shares(party.offer(server, party.clients))
         masked = party.send(server, words)
-        late = masked.pop(3)
+        late = masked.pop(3).copy()
         server.take_vectors(masked)
-        opened, _ = server.open_sum(party.open(server, [0, 1, 2]))
+        answers = party.open(server, [0, 1, 2])
+        opened, _ = server.open_sum(answers)
         assert opened.words.tolist() == total(words, [0, 1, 2])
         # The keys of client 3's pair masks are open now.
-        shares = {0: 0, 1: 1, 2: 2}
-        secret = server._secret(dict(OPENED_SHARES[number]), 1, 3, set()) if shares else b""
-        for place, peer in enumerate([0, 1, 2]):
-            row = server._answers[3][update_sum.PAIR_KEYS][place]
-            key = update_sum._open_pair_key(secret, row)
-            late = update_sum._add_pair_mask(late, key, peer, 3)
+        shares = {place: answers[place][PAIR_SHARES][0].tobytes() for place in range(3)}
+        secret = open_secret(shares)
+        assert secret is not None
+        masks = [Mask(update_sum._self_key(bytes(16), number, 3), added=False)]  # known if constant
+        for peer, row in enumerate(server._answers[3][update_sum.PAIR_KEYS]):
+            masks.append(Mask(update_sum._open_pair_key(secret, row), added=peer < 3))
+        update_sum.add_masks(late, masks)
         return bool((late == words[3]).all())
 
-    OPENED_SHARES: dict[int, dict[int, bytes]] = {}
-    original = SumServer._secret
-
-    def record(
-        self: SumServer, shares: Mapping[int, bytes], kind: int, owner: int, liars: set[int]
-    ) -> bytes:
-        if kind == 1:
-            OPENED_SHARES[self.number] = dict(shares)
-        return original(self, shares, kind, owner, liars)
-
-    monkeypatch.setattr(SumServer, "_secret", record)
     assert not reads(1)
-    monkeypatch.setattr(
-        update_sum, "_stream", lambda secret, number, client, size: np.zeros(size, np.uint32)
-    )
+    monkeypatch.setattr(update_sum, "_self_key", lambda secret, number, client: bytes(32))
     assert reads(2)
 
 
