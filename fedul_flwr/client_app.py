@@ -35,9 +35,12 @@ def build_client(context: Context) -> MethodClient[Any]:
 
 
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Flower mod that clips the update, in runs with `dp.clipping = "client"`."""
+    """Flower mod that clips the update, in runs with `dp.clipping = "client"`.
+
+    An update of a secure sum is clipped before it is masked.
+    """
     *_, settings = _load_setup(context)
-    if settings[DPSettings].clipping != "client":
+    if settings[DPSettings].clipping != "client" or settings.secure_sum == "on":
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 

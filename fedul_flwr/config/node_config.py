@@ -60,7 +60,7 @@ class OwnerLimits(Settings):
     """If set, training needs `dp.clipping = "client"` with a `dp.norm` of at most this."""
     min_noise_multiplier: NotNegative = 0.0
     """If set, training needs `dp.clipping` with at least this `dp.noise-multiplier`. The server
-    adds the noise, so this is its promise."""
+    adds the noise, so this is its promise; with `secure-sum = "on"` the clients add it."""
 
     @property
     def limits(self) -> dict[str, bool | int | float | str]:

@@ -25,11 +25,13 @@ class DPSettings(Settings):
     table: ClassVar[str] = "dp"
     clipping: Literal["none", "server", "client"] = "none"
     """Who clips a client's update: with `server` the server sees unclipped updates, with `client`
-    only clipped ones; the server adds the noise. `none`: no clipping, no noise."""
+    only clipped ones. The server adds the noise; with `secure-sum = "on"` each client adds a part.
+    `none`: no clipping, no noise."""
     norm: Annotated[Positive, CLIPPED] = 1.0
     """C, the L2 norm to which an update (the client's model minus the global one) is clipped."""
     noise_multiplier: Annotated[Positive, CLIPPED] = 1.0
-    """z: the mean over n clients gets Gaussian noise of standard deviation z·C/n."""
+    """z: the mean over n clients gets Gaussian noise of standard deviation z·C/n, or somewhat more
+    with `secure-sum = "on"`."""
     delta: Annotated[float, Field(gt=0, lt=1), CLIPPED] = 1e-5
     """Delta at which epsilon is reported; far below 1 / number of clients."""
     max_epsilon: Annotated[float, Field(ge=0), CLIPPED] = 0.0
@@ -62,10 +64,10 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
             "setting-breaks-privacy",
             setting="client-weights",
         )
-    if settings.secure_sum == "on":
+    if settings.secure_sum == "on" and privacy.clipping == "server":
         raise UserError(
-            f"{choice} secure-sum = 'off': the server adds the noise to clipped updates, and with "
-            "secure-sum = 'on' it gets none.",
+            f"{choice} secure-sum = 'off': the server sees no update that it could clip. "
+            "Choose dp.clipping = 'client'.",
             "setting-breaks-privacy",
             setting="secure-sum",
         )

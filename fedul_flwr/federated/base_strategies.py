@@ -174,4 +174,6 @@ def build_base(settings: RunConfig) -> Strategy:
         **options,
     )
     privacy = settings[DPSettings]
-    return base if privacy.clipping == "none" else PrivateMean(base, privacy)
+    if privacy.clipping == "none":
+        return base
+    return PrivateMean(base, privacy, summed=settings.secure_sum == "on")

@@ -20,9 +20,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.wire import PlainArray, array_record
-from fedul_flwr.propagation.codes import gaussians
-from fedul_flwr.propagation.privacy import gaussian_epsilon
-from fedul_flwr.secure.session import fresh
+from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"
 """The data that epsilon covers."""
@@ -40,10 +38,15 @@ class PrivateMean(Strategy):
     amplification by sampling. If a sampled client returns no update, the round releases nothing:
     the model stays as it was, and no epsilon is spent.
 
+    With secure sums the clients add the noise to their parts of the sum
+    (:func:`fedul_flwr.federated.masked_update.add_noise`): enough for a release that misses as
+    many clients as may drop out.
+
     Parameters
     ----------
     base : sends one record with the model and combines by :meth:`FedAvg.aggregate_train`.
     settings : with ``clipping`` on.
+    summed : whether the replies are the mean of a secure sum, which has its noise.
 
     Attributes
     ----------
@@ -52,9 +55,10 @@ class PrivateMean(Strategy):
     exhausted : whether the last round was refused because the budget is spent.
     """
 
-    def __init__(self, base: FedAvg, settings: DPSettings) -> None:
+    def __init__(self, base: FedAvg, settings: DPSettings, *, summed: bool = False) -> None:
         self.base = base
         self.settings = settings
+        self.summed = summed
         self.releases = 0
         self.mu_squared = 0.0
         self.exhausted = False
@@ -120,17 +124,19 @@ class PrivateMean(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The noisy mean, or the unchanged model if an update is missing."""
         received = [reply for reply in replies if not reply.has_error()]
-        if len(received) != self._sampled:
+        if len(received) != self._sampled and not self.summed:
             log(WARNING, "Round %s: an update is missing, so nothing is released.", server_round)
             return self._start, None
         for reply in received if self.settings.clipping == "server" else ():
             clip_update(cast(ArrayRecord, reply.content[ARRAYS]), self._start, self.settings.norm)
         arrays, metrics = self.base.aggregate_train(server_round, received)
-        if arrays is None:
+        if arrays is None or not received:
             return self._start, None
         self.releases += 1
         self.mu_squared += self._mu_squared_of_one
         log(INFO, "Privacy spent: epsilon = %.6g, delta = %g", self.epsilon, self.settings.delta)
+        if self.summed:
+            return arrays, metrics
         deviation = self.settings.noise_multiplier * self.settings.norm / self._sampled
         return with_noise(arrays, deviation), metrics
 
@@ -183,9 +189,6 @@ def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
 def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
     """``arrays`` with Gaussian noise on every number.
 
-    Noise comes from ChaCha20 under a key of the operating system: from no seed, as the run's would
-    reveal it, and from no generator whose state follows from what it has drawn.
-
     Examples
     --------
     >>> model = array_record({"weight": PlainArray.of(np.array([1.0, 2.0, 3.0]))})
@@ -195,8 +198,7 @@ def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
     noisy = {}
     for name, array in arrays.items():
         values = array.numpy()
-        size = values.size + values.size % 2
-        noise = deviation * gaussians(fresh(8 * size).view(np.uint64))[: values.size]
+        noise = deviation * fresh_gaussians(values.size)
         noisy[name] = PlainArray.of((values + noise.reshape(values.shape)).astype(values.dtype))
     return array_record(noisy)
 

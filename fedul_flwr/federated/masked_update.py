@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
@@ -26,20 +28,25 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import NORMALIZER, WEIGHT
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
+from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.identities import Identities, Purpose, read_identities
-from fedul_flwr.secure.messages import PeerError, checked_array, complain
+from fedul_flwr.secure.messages import COMPLAINT, PeerError, checked_array, complain
 from fedul_flwr.secure.session import (
     FEWEST,
     KEY_BYTES,
     NONCE,
     PARTICIPANTS,
     PRIVATE,
+    PUBLIC,
     SIGNATURES,
     new_key,
     require_enough,
 )
 from fedul_flwr.secure.update_sum import (
+    HOLDERS,
     LAST,
+    SENDERS,
+    SURVIVORS,
     Words,
     confirm,
     dequantize,
@@ -47,6 +54,8 @@ from fedul_flwr.secure.update_sum import (
     mask_vector,
     offer_shares,
     quantize,
+    step_size,
+    threshold,
     unmask,
 )
 
@@ -91,14 +100,14 @@ class Layout:
     bounds: Mapping[tuple[str, str], float]
 
     @classmethod
-    def of(cls, records: Mapping[str, Arrays], buffers: Collection[str], max_norm: float) -> Layout:
+    def of(cls, records: Mapping[str, Arrays], buffers: Collection[str], largest: float) -> Layout:
         """The layout of an update of ``records``, the arrays that the server has sent.
 
         Parameters
         ----------
         records : the model under ``"arrays"``, and SCAFFOLD's variate.
         buffers : names of the model's batch-norm statistics.
-        max_norm : ``max-update-norm``, 0 for none.
+        largest : :func:`largest_change`, 0 for none.
         """
         shapes, bounds = {}, {}
         for record, arrays in records.items():
@@ -106,7 +115,7 @@ class Layout:
                 if np.issubdtype(array.dtype, np.floating):
                     shapes[record, name] = array.shape
                     free = BUFFER_BOUND if name in buffers else BOUND
-                    bounds[record, name] = CONTROL_BOUND if record == CONTROL else max_norm or free
+                    bounds[record, name] = CONTROL_BOUND if record == CONTROL else largest or free
         return cls(shapes, bounds)
 
     @property
@@ -158,6 +167,56 @@ class Layout:
             changes[key] = found.reshape(shape)
             at += count
         return changes, read_numbers(words[at:])
+
+
+def largest_change(settings: RunConfig) -> float:
+    """Largest absolute value of an entry of a clipped update with its noise; 0 if none is clipped.
+
+    A client's noise is at most 8.6 / √3 times z·C, as :data:`FEWEST` is 3.
+    """
+    privacy = settings[DPSettings]
+    if privacy.clipping == "none":
+        return settings.max_update_norm
+    return privacy.norm * (1 + 6 * privacy.noise_multiplier)
+
+
+def add_noise(
+    changes: Mapping[tuple[str, str], Floats], privacy: DPSettings, step: float, least: int
+) -> dict[tuple[str, str], Floats]:
+    """``changes`` with one client's part of the noise of a differentially private sum.
+
+    The sum over ``least`` clients or more has the standard deviation z·C or more. Noise is a
+    multiple of ``step``: with 1,024 steps a deviation and more, parts of it add up as Gaussian
+    numbers do (Kairouz, Liu and Steinke 2021). Rounding lengthens an update of d values by √d steps
+    at most, which the noise covers.
+
+    Parameters
+    ----------
+    changes : values of an update of L2 norm C at most.
+    privacy : with C and z.
+    step : distance of two values, see :func:`fedul_flwr.secure.update_sum.step_size`.
+    least : fewest clients of whose vectors this client opens the sum.
+
+    Raises
+    ------
+    UserError
+        If the steps are too coarse.
+    """
+    size = sum(value.size for value in changes.values())
+    sensitivity = privacy.norm + step * math.sqrt(size)
+    deviation = privacy.noise_multiplier * sensitivity / math.sqrt(least)
+    if deviation < 1024 * step:
+        raise UserError(
+            f"Setting dp.noise-multiplier = {privacy.noise_multiplier:g} is too small for the "
+            "steps of a secure sum among so many clients.",
+            "setting-breaks-privacy",
+            setting="dp.noise-multiplier",
+        )
+    return {
+        key: value
+        + step * np.rint(deviation / step * fresh_gaussians(value.size)).reshape(value.shape)
+        for key, value in changes.items()
+    }
 
 
 def write_numbers(numbers: Sequence[float]) -> Words:
@@ -280,11 +339,18 @@ class MaskedUpdates:
         config : values that came with the model.
         buffers : names of the model's batch-norm statistics.
         """
-        state = self._stored()
+        state, privacy = self._stored(), self._settings[DPSettings]
+        is_private = privacy.clipping != "none"
+        if is_private and not num_examples:
+            raise UserError(
+                "The client had nothing to learn from, and with dp.clipping = "
+                f"{privacy.clipping!r} every client of a round must return an update.",
+                "nothing-to-learn",
+            )
         weight = self._weight(num_examples, float(state[LARGEST_WEIGHT]))
         normalizer = float(metrics.get(NORMALIZER, 0.0))
         scale = weight / normalizer if weight and self._settings.base == "fednova" else weight
-        layout = Layout.of(start, buffers, self._settings.max_update_norm)
+        layout = Layout.of(start, buffers, largest_change(self._settings))
         changes = {
             (record, name): np.asarray(trained[record][name], np.float64)
             for record, name in layout.shapes
@@ -292,19 +358,29 @@ class MaskedUpdates:
         for record, name in changes:
             if record != CONTROL:
                 changes[record, name] -= start[record][name]
-        if self._settings.max_update_norm:
-            changes = _clipped(changes, self._settings.max_update_norm)
+        for norm in (self._settings.max_update_norm, privacy.norm * is_private):
+            changes = _clipped(changes, norm) if norm else changes
         for record, name in changes:
             changes[record, name] *= float(weight > 0) if record == CONTROL else scale
         numbers = [weight, float(weight > 0), weight * normalizer]
         for key, _ in metric_forms(metrics):
             numbers += [weight * float(one) for one in _as_list(metrics[key])]
         clients = int(state[_SUMMANDS])
+        if is_private:
+            step = step_size(largest_change(self._settings), clients)
+            changes = add_noise(changes, privacy, step, self._least(state))
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
         words = layout.words(changes, numbers, clients, rng)
-        state, masked = mask_vector(
-            state, self._client, int(state[BEGUN]), shares, words, digest(start, config)
-        )
+        try:
+            state, masked = mask_vector(
+                state, self._client, int(state[BEGUN]), shares, words, digest(start, config)
+            )
+        except PeerError as error:
+            # A complaint in place of a vector would be a third kind of reply: it follows when the
+            # next sum begins, and this client drops out of this one.
+            subject = {COMPLAINT: np.array(error.peer, np.int64)}
+            self._state.set_ephemeral(_STORED, {**state, **subject})
+            raise
         self._state.set_ephemeral(_STORED, dict(state))
         forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
         return masked, forms
@@ -322,10 +398,13 @@ class MaskedUpdates:
     def _keys(self, content: Content) -> tuple[Arrays, Arrays]:
         nonce = checked_array("The server sent", content.arrays, NONCE, np.uint8, (KEY_BYTES,))
         begun = number(content, BEGUN)
-        last = self._state.ephemeral(_STORED).get(LAST, np.array(0, np.int64))
+        before = self._state.ephemeral(_STORED)
+        # A second session must not ask for the sum of a round to which this client has sent.
+        unsent = HOLDERS in before and SENDERS not in before
+        last = before.get(LAST, np.array(0, np.int64)) - np.int64(unsent)
         state, reply = new_key(self._purpose(begun, nonce.tobytes()), self._identities)
-        # The last round stays: a second session must not ask for the sum of a round again.
-        return {**state, BEGUN: np.array(begun, np.int64), LAST: last}, reply
+        stays = {LAST: np.array(last, np.int64), **self._complaint()}
+        return {**state, BEGUN: np.array(begun, np.int64), **stays}, reply
 
     def _peers(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
@@ -333,10 +412,20 @@ class MaskedUpdates:
         joined, reply = join_sum(
             {PRIVATE: state[PRIVATE]}, self._client, content.arrays, purpose, self._identities
         )
-        return {**joined, BEGUN: state[BEGUN], LAST: state[LAST]}, reply
+        return {**joined, BEGUN: state[BEGUN], LAST: state[LAST], **self._complaint()}, reply
+
+    def _complaint(self) -> Arrays:
+        """The complaint that this client has not made yet, if there is one."""
+        state = self._state.ephemeral(_STORED)
+        return {name: state[name] for name in state.keys() & {COMPLAINT}}
 
     def _shares(self, content: Content) -> tuple[Arrays, Arrays]:
-        state = self._stored()
+        state = dict(self._stored())
+        if COMPLAINT in state:
+            peer = int(state.pop(COMPLAINT))
+            self._state.set_ephemeral(_STORED, state)
+            if peer in content.arrays[PARTICIPANTS]:
+                raise PeerError(f"Client {peer} sent shares that do not open.", peer)
         state, reply = offer_shares(
             state,
             self._client,
@@ -365,7 +454,18 @@ class MaskedUpdates:
         return state, {SIGNATURES: signature}
 
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
-        return unmask(self._stored(), self._client, content.arrays, self._identities)
+        state = self._stored()
+        who = content.arrays.get(SURVIVORS)
+        if who is None or len(np.unique(who)) < self._least(state):
+            raise UserError(
+                "Too few clients are left in the secure sum for its noise.", "too-few-clients"
+            )
+        return unmask(state, self._client, content.arrays, self._identities)
+
+    def _least(self, state: Arrays) -> int:
+        """Fewest clients of whose vectors this client opens the sum, on any graph."""
+        members, pinned = len(state[PUBLIC]), self._identities is not None
+        return threshold(int(state[_SUMMANDS]), members, pinned)
 
     @cached_property
     def _identities(self) -> Identities | None:

@@ -35,6 +35,7 @@ from fedul_flwr.federated.masked_update import (
     Layout,
     common_records,
     digest,
+    largest_change,
     metric_forms,
 )
 from fedul_flwr.federated.messages import (
@@ -129,7 +130,7 @@ class SecureSums:
         received = {name: to_arrays(found) for name, found in content.array_records.items()}
         self._start = common_records(received, received[ARRAYS], ARRAYS)
         config = cast(ConfigRecord, content[CONFIG])
-        self._layout = Layout.of(self._start, self._buffers, self._settings.max_update_norm)
+        self._layout = Layout.of(self._start, self._buffers, largest_change(self._settings))
         try:
             answers = self._shared(asked, digest(self._start, dict(config)))
         except TooFewLeftError as error:

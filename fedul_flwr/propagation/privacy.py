@@ -29,7 +29,7 @@ from fedul_flwr.config.method_settings import StageSettings, XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.packed_codes import blocks
-from fedul_flwr.data.types import UNLABELED, Arrays, Ints
+from fedul_flwr.data.types import UNLABELED, Arrays, Floats, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import checked_features, directions, gaussians, uniforms
 from fedul_flwr.propagation.solve import checked_classes
@@ -42,6 +42,21 @@ _SMALL_STEP = 1e-6
 
 _BLOCK_NUMBERS = 2**22
 """Size of a block of noise in numbers: 32 MB for any d and n."""
+
+
+def fresh_gaussians(count: int) -> Floats:
+    """``count`` unit Gaussian numbers for noise that nobody may predict.
+
+    From ChaCha20 under a key of the operating system: from no seed, as the run's would reveal it,
+    and from no generator whose state follows from what it has drawn.
+
+    Examples
+    --------
+    >>> fresh_gaussians(3).shape
+    (3,)
+    """
+    even = count + count % 2
+    return gaussians(fresh(8 * even).view(np.uint64))[:count]
 
 
 def gaussian_sigma(epsilon: float, delta: float, sensitivity: float, releases: int = 1) -> float:

@@ -568,7 +568,7 @@ class Mask(NamedTuple):
     added: bool
 
 
-_PIECE = 2**14
+_PIECE = 2**16
 """Words of all masks that are drawn before the next ones: they stay in a processor's cache."""
 
 

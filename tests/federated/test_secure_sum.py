@@ -11,24 +11,30 @@ import pytest
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.masked_update import (
     BOUND,
     MASKED,
+    SHARES,
     SLOTS,
     UNMASK,
     Layout,
+    add_noise,
     digest,
     read_numbers,
     write_numbers,
 )
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
+from fedul_flwr.federated.wire import PlainArray
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
+from fedul_flwr.secure.session import TO
 from fedul_flwr.secure.update_sum import quantize, step_size
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
+from tests.support.refusals import refuses
 from tests.support.runs import (
     MeddlingGrid,
     assert_same_arrays,
@@ -38,6 +44,7 @@ from tests.support.runs import (
     metrics,
     own_data_app,
     resume,
+    summary,
     train,
 )
 
@@ -199,7 +206,7 @@ class Watching(MeddlingGrid):
         nodes = sorted(reply.metadata.src_node_id for reply in replies)
         kept = [r for r in replies if not self._lose(name, nodes.index(r.metadata.src_node_id))]
         if is_train(replies):
-            self.trained += [dict(reply.content) for reply in replies]
+            self.trained += [dict(reply.content) for reply in replies if reply.has_content()]
         return kept
 
 
@@ -292,6 +299,80 @@ def test_given_two_clients_when_a_sum_is_asked_for_then_the_run_is_refused(
 ) -> None:
     with pytest.raises(NoUpdateError, match="3 clients or more; 2 are there"):
         train(settings(**SUM, output=str(tmp_path / "run")), 2)
+
+
+def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sides_leave(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """The reader drops out of round 1, and says in round 2 why: nobody can tell who lies."""
+
+    class Garbling(Watching):
+        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
+            sent = list(messages)
+            replies = list(super().send_and_receive(sent, timeout=timeout))
+            if sent and phase_of(sent[0]) == SHARES and not self.trained:
+                first = min(replies, key=lambda reply: reply.metadata.src_node_id)
+                (record,) = first.content.array_records.values()
+                name = sorted(name for name in record if name.startswith(TO))[0]
+                sealed = record[name].numpy().copy()
+                sealed[-1] ^= 1
+                record[name] = PlainArray.of(sealed)
+            return replies
+
+    directory = tmp_path / "run"
+    config = settings(**SUM, **CONTINUE, output=str(directory))
+    train(config, 6, wrap_grid=Garbling)
+    first, second = metrics(directory)
+    assert (first["clients"], len(first["failed"])) == (5, 1)
+    assert (second["clients"], len(second["failed"])) == (4, 2)
+    assert first["failed"][0] in second["failed"]
+
+
+# Differential privacy
+
+
+def test_given_an_update_when_noise_is_added_then_it_has_its_deviation_in_whole_steps() -> None:
+    privacy = DPSettings(clipping="client", norm=2.0, noise_multiplier=0.5)
+    zeros = {(ARRAYS, "w"): np.zeros((300, 200))}
+    step, least = 1e-6, 4
+    (noise,) = add_noise(zeros, privacy, step, least).values()
+    # z (C + step √d) / √least = 0.5 (2 + 1e-6 · 244.9) / 2 = 0.50006; 60,000 numbers: ± 1.5 %.
+    assert np.sqrt(np.mean(noise**2)) == pytest.approx(0.50006, rel=0.015)
+    np.testing.assert_allclose(noise / step, np.rint(noise / step), atol=1e-6)
+    with refuses("setting-breaks-privacy", setting="dp.noise-multiplier"):
+        add_noise(zeros, privacy, 1e-3, least)
+
+
+PRIVATE_SUM: dict[str, Any] = {
+    **{"dp.clipping": "client", "dp.norm": 0.5, "client_weights": "uniform", "num_rounds": 1},
+}
+
+
+def test_given_clipped_updates_when_they_are_summed_then_clients_add_the_noise(
+    settings: Settings, tmp_path: Path
+) -> None:
+    noiseless = {**SUM, "max_update_norm": 0.5, "client_weights": "uniform", "num_rounds": 1}
+    plain = train(settings(**noiseless, output=str(tmp_path / "plain")), 4)
+    options = {**SUM, **PRIVATE_SUM, "dp.noise_multiplier": 2.0}
+    private = train(settings(**options, output=str(tmp_path / "private")), 4)
+    noise = np.concatenate(
+        [(array - last_model(plain)[name]).ravel() for name, array in last_model(private).items()]
+    )
+    # Of 4 clients without identities 3 open a sum. Each adds z·C/√3 = 0.577; the mean of four has
+    # 0.577 / √4 = 0.289. A mean with the server's noise would have z·C/4 = 0.25.
+    assert np.std(noise) == pytest.approx(0.2887, rel=0.05)
+    apart = train(settings(**{**options, "secure_sum": "off"}, output=str(tmp_path / "server")), 4)
+    spent = [summary(directory)["epsilon"] for directory in (private, apart)]
+    assert spent[0] == spent[1]
+
+
+def test_given_a_client_that_drops_out_when_noise_is_added_then_the_others_have_enough_of_it(
+    settings: Settings, tmp_path: Path
+) -> None:
+    directory = tmp_path / "run"
+    options = {**SUM, **PRIVATE_SUM, **CONTINUE, "output": str(directory)}
+    watched(settings(**options), 4, lose=lambda name, client: name == "train" and client == 3)
+    assert summary(directory)["releases"] == 1
 
 
 # What is refused
