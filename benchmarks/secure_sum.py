@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
+from benchmarks.flower_runs import run_ours
+from benchmarks.inputs import mnist_like
 from benchmarks.report import Bar, Outcome
+from fedul_flwr.config.base import Scalar
 from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.session import FROM, TO, Session, new_key, participants_message
 from fedul_flwr.secure.update_sum import (
@@ -46,7 +52,32 @@ def measure(quick: bool) -> Outcome:
         f"{small[-1] / small[0]:.1f} times as long"
     )
     outcome.notes.append("every sum was compared with that of the vectors, bit by bit")
+    clients, rounds = (4, 2) if quick else (100, 4)
+    whole = _whole_rounds(clients, rounds, quick)
+    outcome.figures["round seconds"] = whole
+    plain, summed = (median(whole[side]) for side in ("off", "on"))
+    for side, seconds in whole.items():
+        listed = ", ".join(f"{one:.1f}" for one in seconds)
+        outcome.notes.append(f"secure-sum = {side!r}: seconds of rounds {listed}")
+    outcome.bars.append(
+        Bar(f"a round of FedUL, {clients} clients, over the plain round", summed / plain, 1.2)
+    )
     return outcome
+
+
+def _whole_rounds(clients: int, rounds: int, quick: bool) -> dict[str, list[float]]:
+    """Seconds of rounds but the first on MNIST, 0.9 million weights, by ``secure-sum``."""
+    dataset, _ = mnist_like()
+    options: dict[str, Scalar] = {
+        **{"dataset": str(dataset), "model": "mlp" if quick else "cnn6-quarter"},
+        **{"num-rounds": rounds, "evaluate-every": rounds, "selection": "last"},
+        **{"points-per-client": 40 if quick else 480, "fedul.num-sets": 10},
+    }
+    with tempfile.TemporaryDirectory(prefix="fedul-bench-") as scratch:
+        return {
+            side: run_ours({**options, "secure-sum": side}, Path(scratch) / side, clients).seconds()
+            for side in ("off", "on")
+        }
 
 
 def _round(outcome: Outcome, clients: int, size: int) -> dict[str, float]:
