@@ -20,7 +20,7 @@ def labels_from_scores(scores: ArrayLike, known_labels: ArrayLike | None = None)
     Parameters
     ----------
     scores : Z, ``(n, K)``, finite, not negative; a factor of a row has no effect.
-    given : ``(n,)``, given labels, which stay, with confidence 1; -1 for the others.
+    known_labels : ``(n,)``, given labels, which stay, with confidence 1; -1 for the others.
 
     Raises
     ------

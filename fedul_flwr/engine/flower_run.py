@@ -69,7 +69,7 @@ def copy_app(root: Path, target: Path) -> None:
     Parameters
     ----------
     root : folder with the app's ``pyproject.toml``.
-    place : new folder for the copy.
+    target : new folder for the copy.
 
     Raises
     ------

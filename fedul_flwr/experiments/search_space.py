@@ -81,7 +81,7 @@ def make_criterion(name: Name, settings: RunConfig, trial: RunConfig) -> Criteri
 
     Parameters
     ----------
-    own : settings of the row.
+    settings : settings of the row.
     trial : settings of the row with those that the search sets for all of its trials.
 
     Raises
@@ -346,7 +346,7 @@ def candidates(
 
     Parameters
     ----------
-    given : all settings of the row.
+    current : all settings of the row.
     resolved : checks settings and returns those that have an effect, or raises UserError.
     """
     refusals: dict[tuple[str, int], str] = {}

@@ -56,7 +56,7 @@ def average_buffers(
     ----------
     records : what each of the n clients returned, at least one.
     weights : ``(n,)``, not negative, of a positive sum.
-    kept : the arrays before the round.
+    previous : the arrays before the round.
     robust : the median of every value, which less than half of the clients cannot move at will.
 
     Examples

@@ -117,7 +117,7 @@ def client_lr_factor(
     Parameters
     ----------
     state : the client's state, which stores the losses for its next round.
-    told : values of the message: the latest validation loss and its round, if there is one.
+    setup : values of the message: the latest validation loss and its round, if there is one.
     server_round : the current round, from 1.
     stage_start : first round whose loss counts; each training stage starts a new count.
     """

@@ -53,7 +53,7 @@ def encode(
     Parameters
     ----------
     new : float or integer arrays of any shape, each of fewer than 2^32 values.
-    held : arrays of the same names, types and shapes; empty for a receiver that was never seen, to
+    base : arrays of the same names, types and shapes; empty for a receiver that was never seen, to
         which everything is sent whole.
 
     Raises
@@ -96,7 +96,7 @@ def decode(record: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]])
     Parameters
     ----------
     record : of :func:`encode`, from the network: nothing in it is trusted.
-    held : the receiver's arrays; may be read-only. If empty, the record must have whole arrays;
+    base : the receiver's arrays; may be read-only. If empty, the record must have whole arrays;
         the caller, who knows the model, checks that none is missing.
 
     Raises

@@ -138,7 +138,7 @@ def agreed_labels(
 
     Parameters
     ----------
-    own : int64 ``(n,)``, the top class of every point by the client's model.
+    local : int64 ``(n,)``, the top class of every point by the client's model.
     helpers : one int64 ``(n,)`` per helper.
     num_classes : K.
     ties : class chosen in a tie, which the text leaves open. With ``"own"`` it is also the lowest

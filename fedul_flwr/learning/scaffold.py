@@ -41,7 +41,7 @@ def train_with_variates(
     Parameters
     ----------
     server : c, an array for every trainable weight.
-    own : c_i in the same form; empty before this client's first round (zeros).
+    variate : c_i in the same form; empty before this client's first round (zeros).
     option : ``"I"`` or ``"II"``; II is valid for SGD only.
 
     Returns

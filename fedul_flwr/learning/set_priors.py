@@ -58,7 +58,7 @@ def learn_priors(likelihoods: Floats, sets: Ints, priors: Floats, stated: Dirich
     likelihoods : ``(n, K)``, from :func:`set_likelihoods`.
     sets : ``(n,)``, the set ``0..M-1`` of every point.
     priors : ``(M, K)``, current class priors.
-    told : means ``(M, K)`` and concentrations ``(M,)``.
+    stated : means ``(M, K)`` and concentrations ``(M,)``.
 
     Returns
     -------
@@ -121,7 +121,7 @@ def check_fit(likelihoods: Floats, sets: Ints, stated: Dirichlet) -> PriorFit:
 
     Parameters
     ----------
-    likelihoods, sets, told : as for :func:`learn_priors`.
+    likelihoods, sets, stated : as for :func:`learn_priors`.
 
     Examples
     --------

@@ -48,7 +48,7 @@ def confirmed(stored: Variate, used_round: int) -> dict[str, NDArray[np.generic]
 
     Parameters
     ----------
-    kept : the client's stored arrays, from :func:`proposal`; empty before its first round.
+    stored : the client's stored arrays, from :func:`proposal`; empty before its first round.
     used_round : the round in which the server last used an update of this client; 0 for none.
 
     Raises
@@ -79,8 +79,8 @@ def proposal(
 
     Parameters
     ----------
-    own : c_i at the start of the round, confirmed by the server as that of ``used_round``; empty
-        if it is zero.
+    variate : c_i at the start of the round, confirmed by the server as that of ``used_round``;
+        empty if it is zero.
     renewed : the new c_i, of round ``server_round``.
     """
     arrays = _kept(PROPOSED, renewed, server_round)

@@ -114,7 +114,7 @@ def label_part(
     Parameters
     ----------
     columns : ``(sum of unlabeled, l_i)``, from the server.
-    given : Y_i, ``(l_i, K)``, one-hot.
+    values : Y_i, ``(l_i, K)``, one-hot.
     counts : ``(K,)``, its labels per class; labels of points outside the graph count too.
     unlabeled : number of unlabeled points of each participant.
 

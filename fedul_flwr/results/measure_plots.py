@@ -137,7 +137,7 @@ def reliability_figure(measures: Mapping[str, Any]) -> Figure:
 
     Parameters
     ----------
-    found : measures by the name of their predictions.
+    measures : measures by the name of their predictions.
     """
     figure = new_figure(5.6, 5.2)
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])

@@ -85,7 +85,7 @@ def masked(numbers: Sequence[int], keys: Mapping[int, bytes], client: int) -> Di
     ----------
     numbers : integers, which count multiples of 2^-320.
     keys : for each other participant, 32 bytes shared only with it, for this sum only.
-    own : this client's number.
+    client : this client's number.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def answer_sum(
 
     Parameters
     ----------
-    own : the client's number.
+    client : the client's number.
     part : computes its :func:`~fedul_flwr.secure.column_sums.exact_sums`.
     fewest : fewest participants with which it answers.
     run : Flower's id of the run.

@@ -126,7 +126,7 @@ def read_identities(folder: str, client: int) -> Identities | None:
     Parameters
     ----------
     folder : with :data:`PRIVATE_FILE` and :data:`OWNERS_FILE`.
-    own : number of the owner.
+    client : number of the owner.
 
     Raises
     ------

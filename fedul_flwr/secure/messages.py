@@ -85,7 +85,7 @@ def check_complaint(origin: str, client: int, answer: Arrays, peers: Collection[
     origin : sender and step, for the error's text: "Client 3 sent in step 'offer'".
     client : the sender.
     answer : has a :data:`COMPLAINT`.
-    asked : the clients whose messages it may be about.
+    peers : the clients whose messages it may be about.
 
     Raises
     ------

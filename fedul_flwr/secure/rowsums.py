@@ -51,7 +51,7 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
     Parameters
     ----------
     part : ``(R, K)``, the client's summand.
-    own : its own rows.
+    rows : its own rows.
     participants : number of summands, for the check against overflow.
     mask : ``(R, K)``, added modulo 2^64; all participants' masks must add up to 0. ``None`` is 0.
 
@@ -84,7 +84,7 @@ def pair_masks(
     Parameters
     ----------
     keys : for each other participant, 32 bytes shared only with it, for this sum only.
-    own : this client's number, which determines who of the two adds and who subtracts.
+    client : this client's number, which determines who of the two adds and who subtracts.
     shape : shape of the summand.
     stream : dtype of the numbers that are added or subtracted, of 8 bytes or fewer.
 

@@ -39,8 +39,8 @@ class FakeConfig(SimpleNamespace):
 class FakeSuperLink:
     home = Path("superlink")
 
-    def __init__(self, keep: bool = False, **options: Any) -> None:
-        self.keep, self.options = keep, options
+    def __init__(self, persistent: bool = False, **options: Any) -> None:
+        self.keep, self.options = persistent, options
 
     def __enter__(self) -> Self:
         return self
@@ -336,7 +336,7 @@ def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     assert runner.invoke(app, [*ON_RAY, *options]).exit_code == 0
     [call] = stage.calls
     assert call["superlink"].options["ray_address"] == "head:6379"
-    assert call["superlink"].options["place"] == tmp_path / "a"
+    assert call["superlink"].options["home"] == tmp_path / "a"
 
 
 def test_a_failure_in_processes_before_a_round_leaves_the_error_only(

@@ -54,7 +54,7 @@ def test_given_variates_then_a_client_keeps_the_new_one_and_that_which_the_serve
         assert records == {CONTROL: {"w": np.array([len(asked) / 10])}}
     assert [given["option"] for given in asked] == [option] * 2
     assert [given["server"] for given in asked] == [server] * 2
-    assert [given["own"] for given in asked] == [{}, {"w": np.array([1.0])}]
+    assert [given["variate"] for given in asked] == [{}, {"w": np.array([1.0])}]
     # Whichever of both updates the server has used, the client still has its c_i.
     kept = state.load(CONTROL, 6)
     assert confirmed(kept, 5) == {"w": np.array([2.0])}

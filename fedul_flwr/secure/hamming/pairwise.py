@@ -91,7 +91,7 @@ class PairwiseHamming(Protocol):
         Parameters
         ----------
         step : ``"answer"`` or ``"reveal"``.
-        own, peer : numbers of points of the client and of the pair's other one.
+        client, peer : numbers of points of the client and of the pair's other one.
 
         Returns
         -------
