@@ -30,6 +30,14 @@ def nothing_noted_at_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield
 
 
+def pytest_configure() -> None:
+    """No test of a property has a time limit: a busy machine would fail it."""
+    from hypothesis import settings
+
+    settings.register_profile("untimed", deadline=None)
+    settings.load_profile("untimed")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Do not look for garbage while tests are collected, nor ever again among what was loaded.

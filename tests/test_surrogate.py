@@ -66,7 +66,7 @@ def test_equals_theorem_1_in_plain_float64(num_sets: int, num_classes: int) -> N
     scale=st.sampled_from([0.1, 1.0, 10.0]),
     seed=st.integers(0, 10_000),
 )
-@hypothesis_settings(max_examples=60, deadline=None)
+@hypothesis_settings(max_examples=60)
 def test_float32_rows_sum_to_1_and_follow_theorem_1(
     num_classes: int, more_sets: int, scale: float, seed: int
 ) -> None:
