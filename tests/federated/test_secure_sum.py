@@ -8,19 +8,25 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, MetricRecord
+from flwr.app import ArrayRecord, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.content import Content
 from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.masked_update import (
+    BEGUN,
     BOUND,
+    KEYS,
     MASKED,
     SHARES,
     SLOTS,
     UNMASK,
     Layout,
+    MaskedUpdates,
     add_noise,
     digest,
     read_numbers,
@@ -29,8 +35,8 @@ from fedul_flwr.federated.masked_update import (
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
 from fedul_flwr.federated.wire import PlainArray
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
-from fedul_flwr.secure.session import TO
-from fedul_flwr.secure.update_sum import quantize, step_size
+from fedul_flwr.secure.session import NONCE, TO
+from fedul_flwr.secure.update_sum import HOLDERS, LAST, SENDERS, quantize, step_size
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
@@ -326,6 +332,19 @@ def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sid
     assert (first["clients"], len(first["failed"])) == (5, 1)
     assert (second["clients"], len(second["failed"])) == (4, 2)
     assert first["failed"][0] in second["failed"]
+
+
+@pytest.mark.parametrize(("sent", "last"), [(False, 4), (True, 5)])
+def test_given_new_keys_when_a_client_has_sent_its_vector_then_no_other_sum_of_the_round_follows(
+    settings: Settings, sent: bool, last: int
+) -> None:
+    state = ClientState(RecordDict())
+    sums = MaskedUpdates(settings(**SUM), NodeConfig.parse({"partition-id": 0}), state)
+    before = {LAST: np.array(5), HOLDERS: np.arange(3)} | ({SENDERS: np.arange(3)} if sent else {})
+    state.set_ephemeral("secure-sum", before)
+    arrays = {NONCE: np.zeros(32, np.uint8)}
+    sums.on_phase(KEYS, Content(arrays=arrays, values={BEGUN: 1}))
+    assert state.ephemeral("secure-sum")[LAST] == last
 
 
 # Differential privacy
