@@ -167,8 +167,8 @@ def test_given_a_node_that_is_killed_after_it_has_sent_its_masked_update_then_th
         start(deployment, tmp_path / "there", 4)
         there = {**settings, "output": str(tmp_path / "there-run")}
         run = deployment.submit(text(there))
-        # Setup, keys, peers, shares, training, and now the list of who is in the sum.
-        deployment.wait_for_messages(LOST, 6)
+        # Description, setup, keys, peers, shares, training, and now the list of who is in the sum.
+        deployment.wait_for_messages(LOST, 7)
         deployment.kill(f"node-{LOST}")
         said = deployment.wait(run)
     assert "Error: Node Unavailable" in said
