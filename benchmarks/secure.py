@@ -173,7 +173,7 @@ def compare_group(name: str, clients: int, points: int, num_bits: int) -> dict[s
         answers: dict[int, Arrays] = {}
         for client in list(messages):
             task = Task(
-                own=client,
+                client=client,
                 server_round=1,
                 num_points=points,
                 num_bits=num_bits,

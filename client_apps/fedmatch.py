@@ -159,7 +159,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             part: encode(trained[part], parts[part], self.options.difference_threshold)
             for part in _parts_of(self.settings)
         }
-        stored = parts | {part: update.kept for part, update in updates.items()}
+        stored = parts | {part: update.stored for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
         self.state.save(HELD, round.number, flatten(stored) | exchanged)
         release_freed_memory()

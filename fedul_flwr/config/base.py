@@ -76,7 +76,7 @@ class OnlyWith(NamedTuple):
     idle: tuple[Scalar, ...] = ()
     or_strong_views: bool = False
 
-    def holds(self, value: Scalar | None) -> bool:
+    def matches(self, value: Scalar | None) -> bool:
         """Whether the setting has an effect where the other one has this value; ``None`` is that of
         a table that is not in use, or of a kind of points that is not known yet."""
         if value is None:

@@ -113,7 +113,7 @@ class RunConfig(SharedSettings):
                 for rule in rules if value != default else ():
                     kind = kinds.get(rule.key) if kinds else None
                     other = kind if rule.key in KINDS else self.value(rule.key)
-                    fits = rule.holds(other) or (rule.or_strong_views and strong_views)
+                    fits = rule.matches(other) or (rule.or_strong_views and strong_views)
                     if not fits and value not in rule.idle:
                         key = f"{table}.{name}".lstrip(".").replace("_", "-")
                         only = f"{rule}, and the data are {kind}" if kind else str(rule)

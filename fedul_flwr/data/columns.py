@@ -129,13 +129,13 @@ class Columns:
         return means, scales
 
     @property
-    def places(self) -> dict[str, slice]:
+    def feature_slices(self) -> dict[str, slice]:
         """The features of every column by its header.
 
         Examples
         --------
         >>> table = Columns((Column("sex", categories=("female", "male")), Column("age")))
-        >>> table.places
+        >>> table.feature_slices
         {'sex': slice(0, 2, None), 'age': slice(2, 3, None)}
         """
         ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
@@ -152,7 +152,7 @@ class Columns:
         frequent number.
         """
         filled: list[Column] = []
-        for column, features in zip(self.columns, self.places.values(), strict=True):
+        for column, features in zip(self.columns, self.feature_slices.values(), strict=True):
             fill, mean = column.fill, means[features]
             if fill is None and missing != "refuse" and column.categories is not None:
                 fill = column.values[int(np.argmax(mean))]

@@ -57,7 +57,7 @@ def assign_labels_to_clients(
 
     Returns
     -------
-    given : one ``(n_c,)`` per client, its given labels, ``-1`` for points without.
+    observed : one ``(n_c,)`` per client, its given labels, ``-1`` for points without.
     new : one ``(n_c,)`` per client, true for points to predict; none of them has a given label.
 
     Raises
@@ -195,11 +195,11 @@ class LabelTruth(ClientTruth):
 
     Attributes
     ----------
-    given : its given labels, ``-1`` for none.
+    observed : its given labels, ``-1`` for none.
     new : its points to predict.
     """
 
-    given: Ints
+    observed: Ints
     new: Bools
 
 
@@ -265,7 +265,7 @@ def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[Label
     match label_scenario(config):
         case "all":
             return [
-                replace(client, given=np.where(client.new, UNLABELED, client.labels))
+                replace(client, observed=np.where(client.new, UNLABELED, client.labels))
                 for client in clients
             ]
         case "server":
@@ -275,7 +275,7 @@ def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[Label
 
 
 def _without_labels(client: LabelTruth) -> LabelTruth:
-    return replace(client, given=np.full_like(client.given, UNLABELED))
+    return replace(client, observed=np.full_like(client.observed, UNLABELED))
 
 
 def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
@@ -296,7 +296,7 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
 def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
     columns: dict[str, list[NDArray[Any]]] = {
         "points": [client.points for client in clients],
-        "labels": [client.given for client in clients],
+        "labels": [client.observed for client in clients],
         "new": [client.new for client in clients],
     }
     bounds = bounds_of(columns["points"])

@@ -33,7 +33,7 @@ class SetCheck:
     Attributes
     ----------
     reason : why the sets are refused, only for the client; empty if they are accepted.
-    told : the same for the server, with numbers from 0 instead of names of sets.
+    public_reason : the same for the server, with numbers from 0 instead of names of sets.
     code : that of the error, if they are refused.
     num_sets, num_points : M_c and n_c.
     condition_number : condition number of Pi; infinite below full column rank.
@@ -46,7 +46,7 @@ class SetCheck:
     num_points: int
     condition_number: float
     warnings: tuple[str, ...] = ()
-    told: str = ""
+    public_reason: str = ""
     code: str = ""
     rank: int = 0
 
@@ -156,7 +156,7 @@ def check_counts(
     cut = set_sizes > bag_size if bag_size else np.zeros(len(set_sizes), dtype=bool)
     if not certain:
         text = "its class shares are uncertain, and exact counts are needed"
-        return replace(check, reason=text, told=text, code="class-priors-wrong")
+        return replace(check, reason=text, public_reason=text, code="class-priors-wrong")
     for wrong, subject, why, kind in (
         (
             cut,
@@ -174,8 +174,8 @@ def check_counts(
         if wrong.any():
             m = int(np.argmax(wrong))
             name = set_names[m] if set_names else str(m)
-            reason, told = (f"{subject.format(repr(x))} {why}" for x in (name, str(m)))
-            return replace(check, reason=reason, told=told, code=kind)
+            reason, public_reason = (f"{subject.format(repr(x))} {why}" for x in (name, str(m)))
+            return replace(check, reason=reason, public_reason=public_reason, code=kind)
     return check
 
 

@@ -279,7 +279,7 @@ def _fit_vectors(tables: Sequence[Table], columns: Columns, missing: Missing) ->
             means.append(float(present.mean()) if len(present) else 0.0)
     numbers_filled = tuple(
         column if column.categories else replace(column, fill=fills[positions.start])
-        for column, positions in zip(columns.columns, columns.places.values(), strict=True)
+        for column, positions in zip(columns.columns, columns.feature_slices.values(), strict=True)
     )
     return Columns(numbers_filled).filled_by(means, missing)
 
@@ -316,7 +316,7 @@ def _encode(table: Table, columns: Columns) -> Vectors:
     _check_columns(table, columns)
     if table.vectors is not None:
         columns = _as_numbers(columns)
-    positions = columns.places
+    positions = columns.feature_slices
     vectors: Vectors = np.zeros((len(table), len(columns.features)), dtype=np.float32)
     for block in _blocks(columns):
         values = _numbers(table, block, columns)
@@ -356,7 +356,7 @@ def _numbers(table: Table, block: Sequence[Column], columns: Columns) -> Floats:
     """``(n, b)``: some of the columns of numbers, NaN where a value is missing."""
     if table.vectors is None:
         return number_block([_cells(table, column.name) for column in block])
-    positions = columns.places
+    positions = columns.feature_slices
     taken = [positions[column.name].start for column in block]
     return np.asarray(table.vectors[:, taken], dtype=np.float64)
 

@@ -103,7 +103,7 @@ def _of_identities(identities: Identities | None) -> str:
             "The server could replace them, or add clients of its own."
         )
     return (
-        f"Keys of owners for each other are signed: this is owner {identities.own} of "
+        f"Keys of owners for each other are signed: this is owner {identities.client} of "
         f"{len(identities.owners)} in {OWNERS_FILE}, and keys of nobody else are taken."
     )
 

@@ -73,7 +73,7 @@ class RowSearch:
     ----------
     row, column : the row; the column is empty in a comparison of runs.
     settings : settings by which the stored search is recognized, see ``Trial.settings``.
-    given : all flat settings of the row on this computer.
+    all_settings : all flat settings of the row on this computer.
     num_clients : number of clients.
     directory : directory of the trials.
     search, criterion : the settings to try, and the measure to compare them by.
@@ -84,7 +84,7 @@ class RowSearch:
     row: str
     column: str
     settings: Mapping[str, Scalar]
-    given: Overrides
+    all_settings: Overrides
     num_clients: int
     directory: Path
     search: SearchSettings
@@ -105,10 +105,10 @@ class RowSearch:
     @property
     def warm_up(self) -> int:
         """First rounds that no rung judges: the method's warm-up, at most half of the rounds."""
-        used = keys_in_use(dict(self.given))
-        rounds = [v for k, v in self.given.items() if k in used and k.endswith(_WARM_UPS)]
+        used = keys_in_use(dict(self.all_settings))
+        rounds = [v for k, v in self.all_settings.items() if k in used and k.endswith(_WARM_UPS)]
         numbers = [value for value in rounds if isinstance(value, int)]
-        return min(max(numbers, default=0), int(self.given["num-rounds"]) // 2)
+        return min(max(numbers, default=0), int(self.all_settings["num-rounds"]) // 2)
 
     @property
     def identity(self) -> str:
@@ -125,7 +125,7 @@ class RowSearch:
 
     def base(self) -> Overrides:
         """Settings of the trial that changes nothing."""
-        return {**self.given, **self.criterion.settings(), "seed": self.seed}
+        return {**self.settings, **self.criterion.settings(), "seed": self.seed}
 
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
         """Check the settings of a trial.
@@ -192,7 +192,7 @@ def _row_search(
             row=trial.row,
             column=trial.column,
             settings=trial.settings,
-            given=settings,
+            all_settings=settings,
             num_clients=plan.num_clients,
             directory=Path.cwd() / folder,
             search=search,
@@ -307,7 +307,7 @@ def _run_trials(task: RowSearch, log: Log) -> list[Record]:
     """
     import optuna
 
-    search, rounds = task.search, int(task.given["num-rounds"])
+    search, rounds = task.search, int(task.all_settings["num-rounds"])
     pruner: optuna.pruners.BasePruner = optuna.pruners.NopPruner()
     if search.rungs:
         first = math.ceil((rounds - task.warm_up) / search.reduction_factor**search.rungs)
@@ -387,7 +387,7 @@ class _Run:
         def report(lines: Lines) -> None:
             """Of the first run; the others belong to trials that no rung has ended."""
             for count in range(len(reported) + 1, len(lines) + 1):  # several after an interruption
-                line, best = lines[count - 1], criterion.kept(lines[:count])
+                line, best = lines[count - 1], criterion.chosen(lines[:count])
                 reported.append(line["round"])
                 if best is None or not criterion.measures(line):
                     continue
@@ -409,7 +409,7 @@ class _Run:
             state = "diverged"
         except Exception as error:  # the other trials can still run
             state, reason = "failed", one_line(error)
-        values = [criterion.kept(lines) for lines in lines_of_runs]
+        values = [criterion.chosen(lines) for lines in lines_of_runs]
         measured = [one for one in values if one is not None]
         if state == "complete" and len(measured) < len(task.seeds):
             state, reason = "failed", f"no round has a {criterion.name} figure"

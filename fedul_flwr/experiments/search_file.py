@@ -134,7 +134,8 @@ def _chosen(best: Mapping[str, Any], task: RowSearch) -> dict[str, Any]:
     """The best trial, and its settings; a run with them chooses its round as the trials did."""
     chooses = task.criterion.selection
     is_validated = task.criterion.name == "validation" or chooses != task.criterion.name
-    also = {} if is_validated or task.given["selection"] == chooses else {"selection": chooses}
+    as_the_row = task.all_settings["selection"] == chooses
+    also = {} if is_validated or as_the_row else {"selection": chooses}
     return {
         "trial": best["trial"],
         "value": best["value"],

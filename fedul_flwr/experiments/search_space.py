@@ -61,7 +61,7 @@ class Criterion:
         """Whether a line of ``metrics.jsonl`` has the measure."""
         return criterion_value(line, self.name) is not None
 
-    def kept(self, lines: Sequence[Line]) -> tuple[int, float] | None:
+    def chosen(self, lines: Sequence[Line]) -> tuple[int, float] | None:
         """The round that a run keeps of the rounds so far, and the measure in it.
 
         It is None if no round was measured. Of equal rounds a run keeps the first.
@@ -409,7 +409,7 @@ def changes(current: Overrides, option: Overrides) -> dict[str, Scalar]:
     gone = [
         name.replace("_", "-")
         for name, rules in SharedSettings.rules().items()
-        if any(rule.key in option and not rule.holds(result[rule.key]) for rule in rules)
+        if any(rule.key in option and not rule.matches(result[rule.key]) for rule in rules)
     ]
     result |= {key: defaults[key] for key in gone if key not in option}
     return {key: value for key, value in result.items() if current.get(key) != value}

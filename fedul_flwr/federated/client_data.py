@@ -248,7 +248,7 @@ class UnlabeledSetData(ClientData):
         for line in filter(None, (*self.sets.notes, reason, *check.warnings)):
             print(f"Client {self.node.partition_id}: {line}")
         values: dict[str, Value] = {
-            "reason": check.told,
+            "reason": check.public_reason,
             "num-sets": check.num_sets,
             "num-points": check.num_points,
             "condition-number": check.condition_number,

@@ -237,7 +237,7 @@ class PartsCodec(UpdateCodec):
         since = self.cache.rounds.get(client, 0)
         for part, arrays in self.parts.items():
             update = encode(arrays, held.get(part, {}), self._threshold)
-            held[part], sent[part] = update.kept, update.record
+            held[part], sent[part] = update.stored, update.record
             record.nonzero_down[part] += update.changed
         self._sent[client] = sent
         own, sparse = held[unlabeled_part(held)], {}

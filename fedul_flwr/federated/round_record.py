@@ -24,7 +24,7 @@ class RoundRecord:
     Attributes
     ----------
     model_bytes, model_values : payload of one dense model in bytes, and its number of values.
-    asked : number of clients sampled for training.
+    sampled : number of clients sampled for training.
     clients : number of clients that took part: their replies are valid.
     failures : number of failures among those asked, and in extra phases.
     failed : who has failed, each with the last reason.
@@ -44,7 +44,7 @@ class RoundRecord:
     round: int
     model_bytes: int = 0
     model_values: int = 0
-    asked: int = 0
+    sampled: int = 0
     clients: int = 0
     failures: int = 0
     failed: dict[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class RoundRecord:
         return {key: names for key, names in by_kind.items() if names}
 
     def _percent(self, amount: int, dense: int) -> float:
-        return 100 * amount / (self.asked * dense) if self.asked else 0.0
+        return 100 * amount / (self.sampled * dense) if self.sampled else 0.0
 
     def seconds_fit(self) -> float:
         """Seconds in which at least one client was training."""

@@ -31,12 +31,12 @@ class Update(NamedTuple):
         has the fewest bytes: ``NAME/indices`` (uint32, increasing flat positions) with
         ``NAME/values``; ``NAME/mask`` (a bit per value, as of :func:`numpy.packbits`) with
         ``NAME/values``; or the whole array of ``kept`` as ``NAME``.
-    kept : the whole arrays that both ends have afterwards, whichever form was sent.
+    stored : the whole arrays that both ends have afterwards, whichever form was sent.
     changed : number of values sent because they differ, in all arrays together.
     """
 
     record: Arrays
-    kept: Arrays
+    stored: Arrays
     changed: int
 
 
@@ -84,7 +84,7 @@ def encode(
         _expect(name, array, base[name].dtype, base[name].shape)
         positions = np.flatnonzero(_differ(array, base[name], threshold))
         sent = _replaced(base[name], positions, np.ravel(array)[positions])
-        update.kept[name] = sent
+        update.stored[name] = sent
         update.record.update(_smallest(name, sent, positions))
         changed += len(positions)
     return update._replace(changed=changed)

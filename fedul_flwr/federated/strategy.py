@@ -324,7 +324,7 @@ class MethodStrategy(Strategy):
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
         chosen = self.before_train(round_number, arrays, grid)
-        self.record.asked = len(chosen)
+        self.record.sampled = len(chosen)
         refuse_too_few(self.settings, len(chosen))
         present = self.registry.present(chosen)
         if not present:

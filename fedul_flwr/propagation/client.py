@@ -301,7 +301,7 @@ class PropagationClient:
         to_store = {
             PRESENT: stored[PRESENT],
             MISSING_LABELS: is_missing,
-            OWN_SHARE: share.kept,
+            OWN_SHARE: share.stored,
             CHECKS: words,
         }
         self._store_arrays(to_store, backends)
@@ -323,7 +323,7 @@ class PropagationClient:
 
     def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
         return Task(
-            own=self._client,
+            client=self._client,
             server_round=number(content, ROUND),
             num_points=int(present.sum()),
             num_bits=self._options.num_bits,

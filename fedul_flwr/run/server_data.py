@@ -244,7 +244,7 @@ class ServerData:
         if self.source is None or not truths:
             return None
         points = np.concatenate([client.points for client in truths])
-        labels = np.concatenate([client.given for client in truths])
+        labels = np.concatenate([client.observed for client in truths])
         is_labeled = labels != UNLABELED
         return LabeledPoints(self.source.train.inputs, points[is_labeled], labels[is_labeled])
 
@@ -283,7 +283,7 @@ class ServerData:
             report.set_sizes = np.bincount(truth.sets, minlength=len(truth.priors)).tolist()
             report.priors = truth.true_priors.tolist()
         if isinstance(truth, LabelTruth):
-            report.labeled_counts = _counts(truth.given, self.source.num_classes)
+            report.labeled_counts = _counts(truth.observed, self.source.num_classes)
 
 
 def _counts(labels: Ints, num_classes: int) -> list[int]:

@@ -263,9 +263,9 @@ class DistanceServer:
     def _check_reply(self, origin: str, client: int, answer: Arrays) -> set[str]:
         """Check what the server is told of pairs; returns the names of the arrays."""
         step, names = STEPS[self._step], set()
-        role, _ = self._protocol.told(step, 0, 0)
+        role, _ = self._protocol.payload_spec(step, 0, 0)
         for peer in self._peers(client, role):
-            _, forms = self._protocol.told(step, self._sizes[client], self._sizes[peer])
+            _, forms = self._protocol.payload_spec(step, self._sizes[client], self._sizes[peer])
             for name, (dtype, shape) in forms.items():
                 names.add(f"{TELL}{peer}/{name}")
                 checked_array(origin, answer, f"{TELL}{peer}/{name}", dtype, shape)

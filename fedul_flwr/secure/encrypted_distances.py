@@ -123,7 +123,7 @@ def mask_keys(
         With too few participants, or too few with labels; with others than those whose points were
         compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
-    after, keys = attempt_keys(remembered, task.own, unlabeled, attempt, "labels")
+    after, keys = attempt_keys(remembered, task.client, unlabeled, attempt, "labels")
     participants = remembered[PARTICIPANTS].tolist()
     sizes = dict(zip(participants, remembered[SIZES].tolist(), strict=True))
     if not all(0 <= count <= sizes[client] for client, count in unlabeled.items()):
@@ -172,7 +172,7 @@ def _shares(
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
     purpose = _purpose(task, remembered[NONCE].tobytes())
     private = remembered[PRIVATE].tobytes()
-    session = join(task.own, private, message, task.num_points, purpose, task.identities)
+    session = join(task.client, private, message, task.num_points, purpose, task.identities)
     shape = (len(session.public), KEY_BYTES)
     commitments = checked_array("The server sent", message, COMMITMENTS, np.uint8, shape)
     result = protocol.prepare(_party(session, session.peers, task))
@@ -186,10 +186,10 @@ def _shares(
 def _offer(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    session = Session.from_arrays(task.own, task.server_round, remembered)
+    session = Session.from_arrays(task.client, task.server_round, remembered)
     inbox = _open(session, SHARES, message)
     commitments = dict(zip(session.public, remembered[COMMITMENTS], strict=True))
-    seeds = {task.own: _seeds(remembered)}
+    seeds = {task.client: _seeds(remembered)}
     for peer, arrays in inbox.items():
         with messages_from(peer):
             seeds[peer] = _pop_seeds(peer, arrays)
@@ -209,14 +209,14 @@ def _offer(
 def _answer(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    session = Session.from_arrays(task.own, task.server_round, remembered)
+    session = Session.from_arrays(task.client, task.server_round, remembered)
     inbox = _open(session, OFFER, message)
     for peer, arrays in inbox.items():
         with messages_from(peer):
             confirmed = _pop_bytes(peer, OFFER, arrays, CONFIRM)
             if not hmac.compare_digest(confirmed, remembered[CONFIRM].tobytes()):
                 raise UserError(
-                    f"Clients {task.own} and {peer} have made different seeds.", "peer-cheated"
+                    f"Clients {task.client} and {peer} have made different seeds.", "peer-cheated"
                 )
     codes = remembered[CODES]
     result = protocol.answer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
@@ -228,7 +228,7 @@ def _answer(
 def _reveal(
     protocol: PairwiseHamming, remembered: Arrays, message: Arrays, task: Task
 ) -> tuple[Arrays, dict[str, NDArray[Any]]]:
-    session = Session.from_arrays(task.own, task.server_round, remembered)
+    session = Session.from_arrays(task.client, task.server_round, remembered)
     inbox = _open(session, ANSWER, message)
     shares = {}
     for peer, arrays in inbox.items():
@@ -253,9 +253,9 @@ def _purpose(task: Task, nonce: bytes) -> Purpose:
 
 def _party(session: Session, present: Mapping[int, Any] | list[int], task: Task) -> Party:
     """This client's view of the remaining peers."""
-    evaluators, owners = pairs_of(task.own, list(session.public))
+    evaluators, owners = pairs_of(task.client, list(session.public))
     return Party(
-        own=task.own,
+        client=task.client,
         evaluators=tuple(peer for peer in evaluators if peer in present),
         owners=tuple(peer for peer in owners if peer in present),
         sizes=session.sizes,
@@ -273,7 +273,7 @@ def _post(
     private = {peer: {**more, **result.to_peers.get(peer, {})} for peer, more in besides.items()}
     groups = zip(
         (EVALUATORS, OWNERS),
-        pairs_of(session.own, list(session.public)),
+        pairs_of(session.client, list(session.public)),
         (result.to_evaluators, result.to_owners),
         strict=True,
     )
@@ -303,7 +303,7 @@ def _open(session: Session, step: str, message: Arrays) -> dict[int, dict[str, N
             group = message.get(f"{GROUP}{peer}")
             arrays |= session.unseal_for_several(peer, step, group, key)
         inbox[peer] = arrays
-    require_enough([session.own, *inbox])
+    require_enough([session.client, *inbox])
     return inbox
 
 

@@ -85,13 +85,13 @@ class Identities:
     >>> Identities(1, keys[1], owners).check(0, purpose, b"public key", signature)
     """
 
-    own: int
+    client: int
     private: ec.EllipticCurvePrivateKey = field(repr=False)
     owners: Mapping[int, ec.EllipticCurvePublicKey]
 
     def sign(self, purpose: Purpose, public: bytes) -> Bytes:
         """A signature of this owner's public key."""
-        text = purpose.text(self.own, public)
+        text = purpose.text(self.client, public)
         numbers = decode_dss_signature(self.private.sign(text, ec.ECDSA(SHA384())))
         joined = b"".join(number.to_bytes(_HALF) for number in numbers)
         return np.frombuffer(joined, np.uint8)

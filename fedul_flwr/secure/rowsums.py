@@ -42,7 +42,7 @@ class Share(NamedTuple):
     """One client's part of a sum: the rows that it sends, and those that it keeps."""
 
     sent: Words
-    kept: Words
+    stored: Words
 
 
 def split_share(part: Floats, rows: slice, participants: int, mask: Words | None = None) -> Share:
@@ -67,7 +67,7 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
     Examples
     --------
     >>> share = split_share(np.array([[1.0], [2.0]]), rows=slice(0, 1), participants=2)
-    >>> from_words(share.sent).tolist(), from_words(share.kept).tolist()
+    >>> from_words(share.sent).tolist(), from_words(share.stored).tolist()
     ([[2.0]], [[1.0]])
     """
     words = to_words(part, participants)

@@ -358,7 +358,7 @@ class Session:
 
     Attributes
     ----------
-    own : the client's number.
+    client : the client's number.
     private : its private key.
     public : public keys of all participants, in ascending order of their numbers.
     sizes : number of points of all participants.
@@ -366,7 +366,7 @@ class Session:
     server_round : round of the run.
     """
 
-    own: int
+    client: int
     private: bytes = field(repr=False)
     public: Mapping[int, bytes]
     sizes: Mapping[int, int]
@@ -376,7 +376,7 @@ class Session:
     @property
     def peers(self) -> list[int]:
         """The other participants."""
-        return [client for client in self.public if client != self.own]
+        return [client for client in self.public if client != self.client]
 
     @cached_property
     def number(self) -> bytes:
@@ -395,13 +395,13 @@ class Session:
         """
         with messages_from(peer):
             capsule, fresh = encapsulate(self.public[peer], peer)
-        address = self._place(step, self.own, peer)
+        address = self._place(step, self.client, peer)
         sealed = seal(arrays, self._secret(peer) + fresh, address, entropy)
         return np.concatenate([bytes_array(capsule), sealed])
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to this client only."""
-        address = self._place(step, peer, self.own)
+        address = self._place(step, peer, self.client)
         with messages_from(peer):
             whole = checked_seal(sealed, address, FEWEST_SEALED)
             fresh = self._open(whole[:CAPSULE_BYTES].tobytes())
@@ -410,7 +410,7 @@ class Session:
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
         """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
         key = entropy(KEY_BYTES)
-        return key, seal(arrays, key, self._place(step, self.own, EVERYBODY), entropy)
+        return key, seal(arrays, key, self._place(step, self.client, EVERYBODY), entropy)
 
     def unseal_for_several(
         self, peer: int, step: str, sealed: NDArray[Any] | None, key: bytes
@@ -421,7 +421,7 @@ class Session:
 
     def mask_share(self, peer: int) -> Bytes:
         """32 bytes that go into the masks with ``peer``, to be sealed for it: always the same."""
-        address = self._place("sum", self.own, peer)
+        address = self._place("sum", self.client, peer)
         return bytes_array(derive(self.private, address.info("mask share")))
 
     def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
@@ -433,9 +433,9 @@ class Session:
         ----------
         shares : what :meth:`mask_share` of each peer has sent; others have dropped out.
         """
-        left = [client for client in self.public if client == self.own or client in shares]
+        left = [client for client in self.public if client == self.client or client in shares]
         roots = [
-            bytes(KEY_BYTES) if peer == self.own else self._mask_root(peer, shares[peer])
+            bytes(KEY_BYTES) if peer == self.client else self._mask_root(peer, shares[peer])
             for peer in left
         ]
         return {
@@ -445,8 +445,8 @@ class Session:
         }
 
     def _mask_root(self, peer: int, share: bytes) -> bytes:
-        lower, upper = sorted((self.own, peer))
-        shares = {self.own: self.mask_share(peer).tobytes(), peer: share}
+        lower, upper = sorted((self.client, peer))
+        shares = {self.client: self.mask_share(peer).tobytes(), peer: share}
         address = Address(self.number, 0, "sum", lower, upper)
         together = self._secret(peer) + shares[lower] + shares[upper]
         return derive(together, address.info("masks"))
@@ -475,7 +475,7 @@ class Session:
         """Restore a session from :meth:`as_arrays`."""
         clients = arrays[PARTICIPANTS].tolist()
         return cls(
-            own=number,
+            client=number,
             private=arrays[PRIVATE].tobytes(),
             public={
                 client: key.tobytes() for client, key in zip(clients, arrays[PUBLIC], strict=True)

@@ -32,7 +32,7 @@ class Task:
 
     Attributes
     ----------
-    own : the client's number.
+    client : the client's number.
     server_round : round of the run.
     num_points : n_i, the points that it compares.
     num_bits : L.
@@ -45,7 +45,7 @@ class Task:
     identities : who the owners are; ``None`` if nobody has said so.
     """
 
-    own: int
+    client: int
     server_round: int
     num_points: int
     num_bits: int

@@ -228,7 +228,7 @@ def neighbors(number: bytes, clients: Sequence[int]) -> dict[int, list[int]]:
 
 def join_sum(
     state: Arrays,
-    own: int,
+    client: int,
     message: Arrays,
     purpose: Purpose,
     identities: Identities | None,
@@ -249,17 +249,17 @@ def join_sum(
         For a list that is none, see :func:`fedul_flwr.secure.session.join`.
     """
     private = state[PRIVATE].tobytes()
-    session = join(own, private, message, 0, purpose, identities)
+    session = join(client, private, message, 0, purpose, identities)
     sealed = {
         f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, entropy)
-        for peer in neighbors(session.number, [*session.public])[own]
+        for peer in neighbors(session.number, [*session.public])[client]
     }
     return {**session.as_arrays(), LAST: np.array(0, np.int64)}, sealed
 
 
 def offer_shares(
     state: Arrays,
-    own: int,
+    client: int,
     server_round: int,
     message: Arrays,
     pinned: bool,
@@ -283,8 +283,8 @@ def offer_shares(
         For a round that is not later than the last one, participants that are no peers or too few,
         or a threshold below this client's.
     """
-    session = Session.from_arrays(own, server_round, state)
-    beside = neighbors(session.number, [*session.public])[own]
+    session = Session.from_arrays(client, server_round, state)
+    beside = neighbors(session.number, [*session.public])[client]
     roots = _roots(state, session, beside, message)
     number, needed = _number(message, ROUND), _number(message, THRESHOLD)
     digest = message.get(DIGEST)
@@ -296,9 +296,9 @@ def offer_shares(
         raise UserError(
             f"The server asked for the sum of round {number} out of turn.", "server-out-of-turn"
         )
-    if own not in present or len(present) < len(who) or not present <= session.public.keys():
+    if client not in present or len(present) < len(who) or not present <= session.public.keys():
         raise UserError("The server named others for a sum than before.", "server-names-others")
-    holders = sorted({own, *(peer for peer in beside if peer in present)})
+    holders = sorted({client, *(peer for peer in beside if peer in present)})
     if not threshold(len(holders), len(session.public), pinned) <= needed <= len(holders):
         raise UserError(
             f"The server asked for a secure sum that {needed} of {len(holders)} clients can open, "
@@ -316,16 +316,16 @@ def offer_shares(
     answer: dict[str, NDArray[Any]] = {
         f"{TO}{peer}": session.seal(peer, step, {"shares": parts[peer]}, entropy)
         for peer in holders
-        if peer != own
+        if peer != client
     }
     pair_keys = {
-        peer: _pair_key(session.number, roots[peer], number, own, peer, digest.tobytes())
+        peer: _pair_key(session.number, roots[peer], number, client, peer, digest.tobytes())
         for peer in holders
-        if peer != own
+        if peer != client
     }
     answer[PAIR_KEYS] = _seal_pair_keys(key_secret, pair_keys)
-    answer[HASHES] = np.stack([_hash(number, own, s) for s in (self_secret, key_secret)])
-    kept = {
+    answer[HASHES] = np.stack([_hash(number, client, s) for s in (self_secret, key_secret)])
+    renewed = {
         **_without_round(state),
         ROOTS: bytes_array(b"".join(roots[peer] for peer in beside)).reshape(-1, KEY_BYTES),
         LAST: np.array(number, np.int64),
@@ -333,13 +333,13 @@ def offer_shares(
         DIGEST: digest,
         HOLDERS: np.array(holders, np.int64),
         SECRETS: bytes_array(self_secret),
-        OPENED: parts[own][None],
+        OPENED: parts[client][None],
     }
-    return kept, answer
+    return renewed, answer
 
 
 def mask_vector(
-    state: Arrays, own: int, server_round: int, message: Arrays, words: Words, digest: bytes
+    state: Arrays, client: int, server_round: int, message: Arrays, words: Words, digest: bytes
 ) -> tuple[dict[str, NDArray[Any]], Words]:
     """State, and a client's words under all its masks.
 
@@ -365,11 +365,11 @@ def mask_vector(
             "The server sent another model than it has announced for the secure sum.",
             "model-mismatch",
         )
-    session = Session.from_arrays(own, server_round, state)
+    session = Session.from_arrays(client, server_round, state)
     number, holders = int(state[LAST]), state[HOLDERS].tolist()
-    opened = {own: state[OPENED][0]}
+    opened = {client: state[OPENED][0]}
     for peer in holders:
-        if peer != own and f"{FROM}{peer}" in message:
+        if peer != client and f"{FROM}{peer}" in message:
             arrays = session.unseal(peer, f"{SHARES}/{number}", message[f"{FROM}{peer}"])
             shares = arrays.get("shares")
             if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
@@ -380,22 +380,22 @@ def mask_vector(
             f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
-    beside = neighbors(session.number, [*session.public])[own]
+    beside = neighbors(session.number, [*session.public])[client]
     roots = dict(zip(beside, state[ROOTS], strict=True))
-    masks = [Mask(_self_key(state[SECRETS].tobytes(), number, own), added=True)]
-    for peer in opened.keys() - {own}:
-        key = _pair_key(session.number, roots[peer].tobytes(), number, own, peer, digest)
-        masks.append(Mask(key, added=own < peer))
+    masks = [Mask(_self_key(state[SECRETS].tobytes(), number, client), added=True)]
+    for peer in opened.keys() - {client}:
+        key = _pair_key(session.number, roots[peer].tobytes(), number, client, peer, digest)
+        masks.append(Mask(key, added=client < peer))
     masked = words.copy()
     add_masks(masked, masks)
     senders = sorted(opened)
-    kept = {name: value for name, value in state.items() if name != SECRETS}
-    kept[SENDERS] = np.array(senders, np.int64)
-    kept[OPENED] = np.stack([opened[peer] for peer in senders])
-    return kept, masked
+    renewed = {name: value for name, value in state.items() if name != SECRETS}
+    renewed[SENDERS] = np.array(senders, np.int64)
+    renewed[OPENED] = np.stack([opened[peer] for peer in senders])
+    return renewed, masked
 
 
-def confirm(state: Arrays, own: int, message: Arrays, identities: Identities) -> Bytes:
+def confirm(state: Arrays, client: int, message: Arrays, identities: Identities) -> Bytes:
     """This owner's signature over the list of those whose vectors are summed.
 
     Raises
@@ -403,12 +403,12 @@ def confirm(state: Arrays, own: int, message: Arrays, identities: Identities) ->
     UserError
         For a list that this client is not in, or that has others than those who sent shares.
     """
-    survivors = _survivors(state, own, message)
+    survivors = _survivors(state, client, message)
     return identities.sign(_purpose(state, survivors), b"")
 
 
 def unmask(
-    state: Arrays, own: int, message: Arrays, identities: Identities | None
+    state: Arrays, client: int, message: Arrays, identities: Identities | None
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State without the round, and the shares that open the sum: one kind for each client.
 
@@ -421,16 +421,16 @@ def unmask(
     UserError
         As :func:`confirm`; for fewer than the threshold of valid signatures; for a second request.
     """
-    survivors = _survivors(state, own, message)
+    survivors = _survivors(state, client, message)
     if identities:
         signatures = message.get(SIGNATURES)
         if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
             raise UserError("The server sent no signatures for a secure sum.", "signature-wrong")
         purpose, near = _purpose(state, survivors), set(state[HOLDERS].tolist())
         signed = 0
-        for client, signature in zip(survivors, signatures, strict=True):
-            if client in near and (signature != UNSIGNED).any():
-                identities.check(client, purpose, b"", signature)
+        for peer, signature in zip(survivors, signatures, strict=True):
+            if peer in near and (signature != UNSIGNED).any():
+                identities.check(peer, purpose, b"", signature)
                 signed += 1
         if signed < int(state[THRESHOLD]):
             raise UserError(
@@ -439,8 +439,8 @@ def unmask(
     senders = state[SENDERS].tolist()
     left = set(survivors)
     opened = dict(zip(senders, state[OPENED], strict=True))
-    alive = [opened[client][0].tobytes() for client in senders if client in left]
-    gone = [opened[client][1].tobytes() for client in senders if client not in left]
+    alive = [opened[peer][0].tobytes() for peer in senders if peer in left]
+    gone = [opened[peer][1].tobytes() for peer in senders if peer not in left]
     answer = {SELF_SHARES: _rows(alive), PAIR_SHARES: _rows(gone)}
     return _without_round(state), answer
 
@@ -465,10 +465,10 @@ def _roots(
         parts[peer] = part.tobytes()
     roots = session.mask_roots(parts)
     rows = zip(roots[PARTICIPANTS].tolist(), roots[MASK_ROOTS], strict=True)
-    return {peer: row.tobytes() for peer, row in rows if peer != session.own}
+    return {peer: row.tobytes() for peer, row in rows if peer != session.client}
 
 
-def _survivors(state: Arrays, own: int, message: Arrays) -> list[int]:
+def _survivors(state: Arrays, client: int, message: Arrays) -> list[int]:
     if SENDERS not in state:
         raise UserError("The server asked to open a secure sum out of turn.", "server-out-of-turn")
     who = message.get(SURVIVORS)
@@ -476,7 +476,7 @@ def _survivors(state: Arrays, own: int, message: Arrays) -> list[int]:
         raise UserError("The server sent no list of a secure sum's clients.", "server-names-others")
     near = set(state[SENDERS].tolist())
     here = near & set(who.tolist())
-    if own not in here:
+    if client not in here:
         raise UserError(
             "The server left this client out of a secure sum to which it sent.",
             "server-names-others",
@@ -487,7 +487,7 @@ def _survivors(state: Arrays, own: int, message: Arrays) -> list[int]:
             f"it takes {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
-    return [int(client) for client in who]
+    return [int(peer) for peer in who]
 
 
 def _purpose(state: Arrays, survivors: Iterable[int]) -> Purpose:
@@ -533,20 +533,20 @@ def open_secret(shares: Mapping[int, bytes]) -> bytes | None:
 def _factors(places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's factors of the values at ``places`` + 1 for the value at 0."""
     points = [place + 1 for place in places]
-    found = []
+    factors = []
     for at in points:
         above = below = 1
         for other in points:
             if other != at:
                 above = above * other % PRIME
                 below = below * (other - at) % PRIME
-        found.append(above * pow(below, -1, PRIME) % PRIME)
-    return tuple(found)
+        factors.append(above * pow(below, -1, PRIME) % PRIME)
+    return tuple(factors)
 
 
 def _hash(number: int, client: int, secret: bytes) -> Bytes:
-    place = Address(b"", number, "hash", client, client)
-    return bytes_array(hashlib.sha256(place.info("secret") + secret).digest())
+    address = Address(b"", number, "hash", client, client)
+    return bytes_array(hashlib.sha256(address.info("secret") + secret).digest())
 
 
 def _self_key(secret: bytes, number: int, client: int) -> bytes:
@@ -554,11 +554,11 @@ def _self_key(secret: bytes, number: int, client: int) -> bytes:
 
 
 def _pair_key(
-    session: bytes, root: bytes, number: int, own: int, peer: int, digest: bytes
+    session: bytes, root: bytes, number: int, client: int, peer: int, digest: bytes
 ) -> bytes:
-    lower, upper = sorted((own, peer))
-    place = Address(session, number, "sum", lower, upper)
-    return derive(root, place.info("pair key") + digest)
+    lower, upper = sorted((client, peer))
+    address = Address(session, number, "sum", lower, upper)
+    return derive(root, address.info("pair key") + digest)
 
 
 class Mask(NamedTuple):
@@ -610,10 +610,10 @@ def _rows(shares: Iterable[bytes]) -> Bytes:
 
 
 def _number(message: Arrays, name: str) -> int:
-    found = message.get(name)
-    if found is None or found.dtype != np.int64 or found.shape != ():
+    value = message.get(name)
+    if value is None or value.dtype != np.int64 or value.shape != ():
         raise UserError("The server sent no terms of a sum.", "server-out-of-turn")
-    return int(found)
+    return int(value)
 
 
 # The server

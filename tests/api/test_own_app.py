@@ -105,7 +105,7 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
     strategy = fedul(base=base)
     assert isinstance(strategy, Strategy)
     run(strategy, ff.make_client_app(fedul_client), clients=4, rounds=1)
-    assert strategy.record.asked == 2
+    assert strategy.record.sampled == 2
     assert base.fraction_train == 0.5  # the user's own is as it was
     client = ff.make_client_app(fedul_client)
     mean, median = (

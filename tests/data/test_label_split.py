@@ -82,7 +82,7 @@ def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
     for points, truth in zip(opened(place, split), split.clients, strict=True):
         assert isinstance(truth, LabelTruth)
         np.testing.assert_array_equal(points.points, truth.points)
-        np.testing.assert_array_equal(points.labels, truth.given)
+        np.testing.assert_array_equal(points.labels, truth.observed)
         np.testing.assert_array_equal(points.new, truth.new)
         np.testing.assert_array_equal(truth.labels, LABELS[truth.points])
         assert points.inputs.shape == (400, 4, 4, 1)
@@ -161,8 +161,8 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
     for truth in split.clients:
         assert isinstance(truth, LabelTruth)
         np.testing.assert_array_equal(truth.labels, labels[truth.points])
-        assert (truth.given >= 0).sum() == 10
-        assert (truth.given[truth.labels < 0] == -1).all()
+        assert (truth.observed >= 0).sum() == 10
+        assert (truth.observed[truth.labels < 0] == -1).all()
     nothing = write_source(tmp_path / "nothing", np.full(400, -1))
     empty = build_split(nothing, 3, config(**{"labels.total": 0}))
     assert len(empty.validation) == 0
@@ -212,7 +212,7 @@ def test_labels_that_were_not_given_change_nothing_for_clients(tmp_path: Path, p
     changed = LABELS.copy()
     for truth in split.clients:
         assert isinstance(truth, LabelTruth)
-        hidden = truth.points[truth.given == -1]
+        hidden = truth.points[truth.observed == -1]
         changed[hidden] = (changed[hidden] + 1) % 4
     assert (changed != LABELS).sum() == 240
     other = write_source(tmp_path / "other", changed)
@@ -343,7 +343,7 @@ def test_given_a_split_file_of_the_authors_then_clients_have_its_points_and_labe
         np.testing.assert_array_equal(client.points, expected)
         np.testing.assert_array_equal(client.labels, LABELS[expected])
         given = np.where(expected % 10 == 0, LABELS[expected], -1)
-        np.testing.assert_array_equal(client.given, given)
+        np.testing.assert_array_equal(client.observed, given)
         assert not client.new.any()
     changed = file.read_text().replace(" 2 0\n", " 1 0\n", 1)
     file.write_text(changed)

@@ -83,13 +83,13 @@ def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
         assert new.sum() == round(0.2 * len(new))
         for client in clients:
             np.testing.assert_array_equal(client.new, new)
-            assert (client.given[new] == -1).all()
+            assert (client.observed[new] == -1).all()
         assert (clients[2].given[~new] == clients[2].labels[~new]).all()
 
 
 def test_all_labels_of_a_client_can_be_withheld(place: Path) -> None:
     clients = given(build_split(place, 3, config(ALL_GIVEN_METHOD, **{"labels.without-client": 1})))
-    assert [bool((client.given >= 0).all()) for client in clients] == [True, False, True]
+    assert [bool((client.observed >= 0).all()) for client in clients] == [True, False, True]
     assert (clients[1].given == -1).all()
 
 
@@ -98,7 +98,7 @@ def test_points_that_nobody_knows_have_no_label(tmp_path: Path) -> None:
     labels[::2] = -1
     place = write_source(tmp_path / "gaps", labels)
     for client in given(build_split(place, 3, config("all-labels"))):
-        np.testing.assert_array_equal(client.given, labels[client.points])
+        np.testing.assert_array_equal(client.observed, labels[client.points])
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER])
@@ -112,7 +112,7 @@ def test_the_labels_of_an_earlier_split(
     np.testing.assert_array_equal(again.server, earlier.server)
     for one, other in zip(given(earlier), given(again), strict=True):
         np.testing.assert_array_equal(one.points, other.points)
-        np.testing.assert_array_equal(other.given, -1 if scenario else one.given)
+        np.testing.assert_array_equal(other.observed, -1 if scenario else one.given)
     every = build_split(place, 3, config(ALL_GIVEN_METHOD, **reused))
     for one in given(every):
         np.testing.assert_array_equal(one.given, one.labels)

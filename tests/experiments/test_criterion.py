@@ -41,14 +41,14 @@ def config(**overrides: Any) -> RunConfig:
 def test_given_a_selection_then_the_measure_is_that_of_the_round_the_run_keeps(
     name: Any, selection: str, kept: tuple[int, float]
 ) -> None:
-    assert Criterion(name, selection).kept(LINES) == kept
+    assert Criterion(name, selection).chosen(LINES) == kept
 
 
 def test_given_rounds_without_a_number_then_they_are_ignored() -> None:
     lines = [{"round": 1, "heldout_loss": math.nan}, {"round": 2, "heldout_loss": 3.0}]
-    assert Criterion("heldout", "heldout").kept(lines) == (2, 3.0)
-    assert Criterion("heldout", "heldout").kept(lines[:1]) is None
-    assert Criterion("validation", "validation").kept([]) is None
+    assert Criterion("heldout", "heldout").chosen(lines) == (2, 3.0)
+    assert Criterion("heldout", "heldout").chosen(lines[:1]) is None
+    assert Criterion("validation", "validation").chosen([]) is None
 
 
 def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:

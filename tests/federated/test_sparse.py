@@ -47,7 +47,7 @@ def test_indices_by_hand() -> None:
         "w/values": "0000803f 000000c0",
     }
     assert update.changed == 2
-    assert same_bits(update.kept, new)
+    assert same_bits(update.stored, new)
     assert same_bits(decode(update.record, held), new)
 
 
@@ -75,7 +75,7 @@ def test_the_threshold_by_hand() -> None:
     ]
     new, held, kept = (np.array(column, np.float32) for column in zip(*pairs, strict=True))
     update = encode({"w": new}, {"w": held}, half)
-    assert same_bits(update.kept, {"w": kept})
+    assert same_bits(update.stored, {"w": kept})
     assert update.changed == 6
     assert same_bits(encode({"w": kept}, {"w": held}, half).record, update.record)
 
@@ -144,7 +144,7 @@ def test_given_values_whose_difference_is_no_number_then_they_travel_without_a_w
         warnings.simplefilter("error")
         update = encode(new, held, 0.5)
     assert update.changed == 2
-    np.testing.assert_array_equal(update.kept["w"], new["w"])
+    np.testing.assert_array_equal(update.stored["w"], new["w"])
 
 
 def test_a_whole_array_keeps_what_is_below_the_threshold() -> None:
@@ -162,7 +162,7 @@ def test_given_arrays_in_fortrans_order_then_their_changes_are_kept() -> None:
     new["w"][2, 3] = -1.0
     update = encode(new, held, 0.5)
     assert update.record["w/indices"].tolist() == [23]
-    np.testing.assert_array_equal(update.kept["w"], new["w"])
+    np.testing.assert_array_equal(update.stored["w"], new["w"])
     np.testing.assert_array_equal(decode(update.record, held)["w"], new["w"])
 
 
@@ -191,7 +191,7 @@ def test_nothing_is_shared_with_what_came_in(tmp_path: Path) -> None:
     new.flags.writeable = False
     for before in (held, {}):
         update = encode({"w": new}, before, 0)
-        for outcome in (update.kept, decode(update.record, before), decode({}, held)):
+        for outcome in (update.stored, decode(update.record, before), decode({}, held)):
             assert type(outcome["w"]) is np.ndarray
             outcome["w"][:] = 5
     assert np.array_equal(held["w"], np.zeros((20, 30)))
@@ -216,10 +216,10 @@ def pairs(draw: st.DrawFn) -> tuple[Arrays, Arrays, float]:
 def test_any_arrays_make_the_round_trip(case: tuple[Arrays, Arrays, float]) -> None:
     new, held, threshold = case
     update = encode(new, held, threshold)
-    assert same_bits(decode(update.record, held), update.kept)
+    assert same_bits(decode(update.record, held), update.stored)
     sent = 0
     for one, before, kept in zip(
-        *(map(np.ravel, (new["w"], held["w"], update.kept["w"]))), strict=True
+        *(map(np.ravel, (new["w"], held["w"], update.stored["w"]))), strict=True
     ):
         with np.errstate(all="ignore"):
             close = threshold > 0 and abs(one - before) < before.dtype.type(threshold)
@@ -228,7 +228,7 @@ def test_any_arrays_make_the_round_trip(case: tuple[Arrays, Arrays, float]) -> N
         sent += differs
     assert update.changed == sent
     if threshold == 0:
-        assert same_bits(update.kept, new)
+        assert same_bits(update.stored, new)
     # The bound of the docstring, in bytes: the share, a bit per value, a byte and two headers.
     bound = sent * new["w"].itemsize + new["w"].size / 8 + 1 + 2 * HEADER
     assert payload_bytes(RecordDict({"w": to_record(update.record)})) <= bound
@@ -247,7 +247,7 @@ def test_both_ends_stay_in_step(threshold: float) -> None:
             sender, receiver = (server, client) if way == 0 else (client, server)
             trained = {name: _moved(rng, array, step) for name, array in sender.items()}
             update = encode(trained, receiver, threshold)
-            sender, receiver = update.kept, decode(update.record, receiver)
+            sender, receiver = update.stored, decode(update.record, receiver)
             assert same_bits(sender, receiver)
             server, client = (sender, receiver) if way == 0 else (receiver, sender)
             for name, array in trained.items():

@@ -48,7 +48,7 @@ def summed(
         part = label_part(found.columns[client], given, counts, unlabeled)
         shares[client] = split_share(part, own_rows(unlabeled, position), len(clients))
     sums = sum_shares({client: share.sent for client, share in shares.items()}, found.rows())
-    return {client: open_rows(shares[client].kept, sums[client]) for client in clients}
+    return {client: open_rows(shares[client].stored, sums[client]) for client in clients}
 
 
 # Points 0 to 3 have no label, and 104 is a client's only point; its label is unknown, too.

@@ -89,7 +89,7 @@ TRUTHS = [
 
 def truths(*, new: bool) -> list[LabelTruth]:
     return [
-        LabelTruth(truth.points, truth.labels, truth.given, truth.new & new) for truth in TRUTHS
+        LabelTruth(truth.points, truth.labels, truth.observed, truth.new & new) for truth in TRUTHS
     ]
 
 
@@ -141,7 +141,7 @@ def test_nothing_to_score(folder: Path, tmp_path: Path) -> None:
     assert score_labels(folder, [], 3) == {}
     assert score_labels(tmp_path / "none", truths(new=False), 3) == {}
     unknown = [
-        LabelTruth(truth.points, np.full_like(truth.labels, -1), truth.given, truth.new)
+        LabelTruth(truth.points, np.full_like(truth.labels, -1), truth.observed, truth.new)
         for truth in truths(new=False)
     ]
     assert score_labels(folder, unknown, 3)["sources"][XCLP] == {"clients": []}

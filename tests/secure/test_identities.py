@@ -87,7 +87,7 @@ def test_a_signature_is_for_one_key_and_of_one_client() -> None:
         ALL[9].sign(PURPOSE, KEY),
         replace(ALL[4], private=ec.generate_private_key(ec.SECP384R1())).sign(PURPOSE, KEY),
         # With client 4's own key, for another client.
-        replace(ALL[4], own=9).sign(PURPOSE, KEY),
+        replace(ALL[4], client=9).sign(PURPOSE, KEY),
         UNSIGNED,
         np.full(SIGNATURE_BYTES, 255, np.uint8),
     ):

@@ -108,12 +108,12 @@ class Twin:
 
     def data(self, client: int) -> Batches:
         dealt = self.split.clients[client]
-        order = np.argsort(dealt.given < 0, kind="stable")  # labeled ones first
-        rest = order[(dealt.given >= 0).sum() :]
+        order = np.argsort(dealt.observed < 0, kind="stable")  # labeled ones first
+        rest = order[(dealt.observed >= 0).sum() :]
         order[len(order) - len(rest) :] = stream(self.config.seed, "streaming", client).permutation(
             rest
         )
-        points, labels = dealt.points[order], dealt.given[order]
+        points, labels = dealt.points[order], dealt.observed[order]
         return matching_batches(self.source.train.inputs, points, labels, self.plan, 20)
 
     def train(self, parts: Parts, batches: Batches, seed: Any, helpers: list[Parts]) -> Parts:

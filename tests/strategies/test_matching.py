@@ -105,7 +105,7 @@ def test_without_unlabeled_points_it_is_supervised_learning(
 ) -> None:
     config = settings(**QUICK, **WIDE, method=method, **options)
     clients = [one for one in split_of(config, 3).clients if isinstance(one, LabelTruth)]
-    rows = [client.points[client.given >= 0] for client in clients]
+    rows = [client.points[client.observed >= 0] for client in clients]
     assert sum(map(len, rows)) == (180 if method == "all-labels" else 100)
     directory = train(config, 3)
     assert_ends_as(directory, federated(config, rows, rounds=2))

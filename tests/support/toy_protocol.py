@@ -38,23 +38,23 @@ class Toy:
 
     groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators"}
 
-    def told(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
+    def payload_spec(self, step: str, own: int, peer: int) -> tuple[str, Forms]:
         if step == "answer":
             return "owners", {"mask": (np.uint16, (peer, own))}
         return "evaluators", {"masked": (np.uint16, (own, peer))}
 
     def prepare(self, party: Party) -> StepResult:
-        peers = [peer for peer in party.sizes if peer != party.own]
-        to_peers = {peer: {"pair": np.array([party.own, peer])} for peer in peers}
+        peers = [peer for peer in party.sizes if peer != party.client]
+        to_peers = {peer: {"pair": np.array([party.client, peer])} for peer in peers}
         session = np.frombuffer(party.session, np.uint8)
-        state = {"prepared": np.array(party.own), "session": session}
+        state = {"prepared": np.array(party.client), "session": session}
         return StepResult(state=state, to_peers=to_peers)
 
     def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
-        assert state["prepared"] == party.own
+        assert state["prepared"] == party.client
         assert {*party.evaluators, *party.owners} == {*inbox}
         for peer, arrays in inbox.items():
-            assert arrays["pair"].tolist() == [peer, party.own]
+            assert arrays["pair"].tolist() == [peer, party.client]
         assert party.num_bits == 8 * codes.shape[1]
         return StepResult(state=state, to_evaluators={"codes": codes} if party.evaluators else {})
 

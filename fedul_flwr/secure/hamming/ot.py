@@ -308,7 +308,7 @@ class ObliviousTransfer:
 
     groups: ClassVar[Mapping[str, str]] = {}
 
-    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
+    def payload_spec(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """The owner's sums, then the evaluator's."""
         if step == "answer":
             return "evaluators", {SUMS: (np.uint16, (client, peer))}
@@ -321,7 +321,7 @@ class ObliviousTransfer:
         to_peers = {}
         for peer in party.evaluators:
             secret = np.frombuffer(party.entropy(ROW_BYTES), dtype=np.uint8)
-            context = _context("base", party, party.own, peer)
+            context = _context("base", party, party.client, peer)
             seeds, points = choose(context, np.unpackbits(secret), party.entropy)
             for name, array in ((SECRET, secret), (SEEDS, seeds), (POINTS, points)):
                 state[_of(name, peer)] = array
@@ -338,7 +338,7 @@ class ObliviousTransfer:
             with messages_from(owner), _points_checked(origin):
                 points = checked_array(origin, inbox[owner], POINTS, np.uint8, shape)
                 point, keys = sender_keys(
-                    _context("base", party, owner, party.own), points, party.entropy
+                    _context("base", party, owner, party.client), points, party.entropy
                 )
             remembered[_of(KEYS, owner)] = keys[0]
             to_peers[owner] = {POINT: point, CHOICES: hide_choices(keys, codes.ravel())}
@@ -355,9 +355,11 @@ class ObliviousTransfer:
             with messages_from(peer), _points_checked(origin):
                 choices = checked_array(origin, inbox[peer], CHOICES, np.uint8, shape)
                 point = checked_array(origin, inbox[peer], POINT, np.uint8, (POINT_BYTES,))
-                keys = receiver_keys(_context("base", party, party.own, peer), seeds, points, point)
+                keys = receiver_keys(
+                    _context("base", party, party.client, peer), seeds, points, point
+                )
             corrections, sums = _correct(
-                _context("pads", party, party.own, peer),
+                _context("pads", party, party.client, peer),
                 hidden_columns(keys, secret, choices),
                 secret,
                 bits,
@@ -376,7 +378,7 @@ class ObliviousTransfer:
             with messages_from(owner):
                 corrections = checked_array(origin, inbox[owner], CORRECTIONS, np.uint16, shape)
             streams = columns(state[_of(KEYS, owner)], codes.size)
-            context = _context("pads", party, owner, party.own)
+            context = _context("pads", party, owner, party.client)
             to_server[owner] = {SUMS: _receive(context, streams, codes, corrections)}
         return StepResult(to_server=to_server)
 

@@ -221,7 +221,7 @@ class Paillier:
 
     groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators"}
 
-    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
+    def payload_spec(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """The evaluator's masks, then what the owner decrypts, and its modulus."""
         width = self._width
         if step == "answer":

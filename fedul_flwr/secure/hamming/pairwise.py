@@ -35,7 +35,7 @@ class Party:
 
     Attributes
     ----------
-    own : the client's number.
+    client : the client's number.
     evaluators : peers for which it is the owner.
     owners : peers for which it is the evaluator.
     sizes : number of points of all participants, this one included.
@@ -44,7 +44,7 @@ class Party:
     entropy : source of randomness.
     """
 
-    own: int
+    client: int
     evaluators: tuple[int, ...]
     owners: tuple[int, ...]
     sizes: Mapping[int, int]
@@ -85,7 +85,7 @@ class PairwiseHamming(Protocol):
     """Role of the readers, ``"evaluators"`` or ``"owners"``, of the message to several that a step
     has, by step."""
 
-    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
+    def payload_spec(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """Messages to the server in a step, which it checks when they come.
 
         Parameters

@@ -486,7 +486,7 @@ class RingLWE:
 
     groups: ClassVar[Mapping[str, str]] = {"offer": "evaluators", "answer": "owners"}
 
-    def told(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
+    def payload_spec(self, step: str, client: int, peer: int) -> tuple[str, Forms]:
         """The key of the evaluator's masks, then what the owner decrypts."""
         if step == "answer":
             return "owners", {MASK_KEY: (np.uint8, (KEY_BYTES,))}

@@ -38,4 +38,4 @@ OWN, PEER = 3, 5
 def test_what_the_server_is_told_has_a_number_for_each_pair(
     protocol: Any, step: str, role: str, forms: dict[str, Any]
 ) -> None:
-    assert protocol.told(step, OWN, PEER) == (role, forms)
+    assert protocol.payload_spec(step, OWN, PEER) == (role, forms)

@@ -238,7 +238,7 @@ def decrypted_by_a_liar(
 
     def lying(party: Any, *arguments: Any) -> Any:
         found = offer(party, *arguments)
-        if party.own == LIAR:
+        if party.client == LIAR:
             added(found.to_evaluators["bits"])
         return found
 

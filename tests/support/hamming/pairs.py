@@ -128,7 +128,7 @@ def parties(codes: Mapping[int, Bytes], session: bytes, entropy: Entropy) -> dic
     among = list(pairs(list(codes)))
     return {
         client: Party(
-            own=client,
+            client=client,
             evaluators=tuple(evaluator for owner, evaluator in among if owner == client),
             owners=tuple(owner for owner, evaluator in among if evaluator == client),
             sizes={peer: len(own) for peer, own in codes.items()},
