@@ -133,7 +133,9 @@ def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_p
             labeled.append((found.points.tolist(), found.labels.tolist()))
             validation.append(data.validation.tolist())
             clients.append([c.points.tolist() for c in data.split.clients])
-            known = [(c.given >= 0).any() for c in data.split.clients if isinstance(c, LabelTruth)]
+            known = [
+                (c.observed >= 0).any() for c in data.split.clients if isinstance(c, LabelTruth)
+            ]
             assert known == [place == "clients"] * 4
         assert len(labeled) == len(ALIKE)
         assert len(labeled[0][0]) == (50 if place == "server" else 40)

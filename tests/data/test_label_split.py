@@ -59,7 +59,12 @@ def same(one: Split, other: Split) -> bool:
     for a, b in zip(one.clients, other.clients, strict=True):
         assert isinstance(a, LabelTruth)
         assert isinstance(b, LabelTruth)
-        pairs += [(a.points, b.points), (a.labels, b.labels), (a.given, b.given), (a.new, b.new)]
+        pairs += [
+            (a.points, b.points),
+            (a.labels, b.labels),
+            (a.observed, b.observed),
+            (a.new, b.new),
+        ]
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
@@ -270,7 +275,7 @@ def test_labels_of_a_saved_split_can_be_withheld(place: Path, saved: tuple[Split
         one, two = split.clients[client], again.clients[client]
         assert isinstance(one, LabelTruth)
         assert isinstance(two, LabelTruth)
-        np.testing.assert_array_equal(two.given, -1 if client == 2 else one.given)
+        np.testing.assert_array_equal(two.observed, -1 if client == 2 else one.observed)
 
 
 def test_a_saved_split_that_does_not_fit_is_refused(

@@ -57,9 +57,9 @@ def test_points_are_dealt_alike_whoever_has_labels(place: Path, partition: str) 
         for part in parts:
             np.testing.assert_array_equal(part.points, found["clients"].points)
             np.testing.assert_array_equal(part.labels, LABELS[part.points])
-        assert (found["clients"].given >= 0).sum() in (33, 34)  # 100 labels for three clients
-        assert (found["server"].given == -1).all()
-        np.testing.assert_array_equal(found["all"].given, found["all"].labels)
+        assert (found["clients"].observed >= 0).sum() in (33, 34)  # 100 labels for three clients
+        assert (found["server"].observed == -1).all()
+        np.testing.assert_array_equal(found["all"].observed, found["all"].labels)
     for split in splits.values():
         np.testing.assert_array_equal(split.server, splits["clients"].server)
         np.testing.assert_array_equal(split.validation, splits["clients"].validation)
@@ -84,13 +84,13 @@ def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
         for client in clients:
             np.testing.assert_array_equal(client.new, new)
             assert (client.observed[new] == -1).all()
-        assert (clients[2].given[~new] == clients[2].labels[~new]).all()
+        assert (clients[2].observed[~new] == clients[2].labels[~new]).all()
 
 
 def test_all_labels_of_a_client_can_be_withheld(place: Path) -> None:
     clients = given(build_split(place, 3, config(ALL_GIVEN_METHOD, **{"labels.without-client": 1})))
     assert [bool((client.observed >= 0).all()) for client in clients] == [True, False, True]
-    assert (clients[1].given == -1).all()
+    assert (clients[1].observed == -1).all()
 
 
 def test_points_that_nobody_knows_have_no_label(tmp_path: Path) -> None:
@@ -112,10 +112,10 @@ def test_the_labels_of_an_earlier_split(
     np.testing.assert_array_equal(again.server, earlier.server)
     for one, other in zip(given(earlier), given(again), strict=True):
         np.testing.assert_array_equal(one.points, other.points)
-        np.testing.assert_array_equal(other.observed, -1 if scenario else one.given)
+        np.testing.assert_array_equal(other.observed, -1 if scenario else one.observed)
     every = build_split(place, 3, config(ALL_GIVEN_METHOD, **reused))
     for one in given(every):
-        np.testing.assert_array_equal(one.given, one.labels)
+        np.testing.assert_array_equal(one.observed, one.labels)
 
 
 # Which runs share a split

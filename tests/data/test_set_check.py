@@ -72,7 +72,7 @@ def test_rows_must_sum_to_1_within_1e_4(sign: int) -> None:
         f"the class priors of set 'ward B' do not sum to 1: they sum to {1 + sign * 1.1e-4:.6g}, "
         "and rounding explains 0.0001"
     )
-    assert outside.told == "the class priors of set '1' do not sum to 1"
+    assert outside.public_reason == "the class priors of set '1' do not sum to 1"
 
 
 def test_each_row_has_its_own_tolerance() -> None:
@@ -194,7 +194,7 @@ REFUSED = {
 def test_the_server_is_told_no_value_of_a_prior(
     priors: Floats, sizes: NDArray[np.int64], strict: bool
 ) -> None:
-    reason = checked(priors, sizes, strict_rank=strict).told
+    reason = checked(priors, sizes, strict_rank=strict).public_reason
     assert reason
     # Names of sets, M, K and a rank at most: no fractions, no exponents, no names of classes.
     assert re.search(r"\d[.e]|nan\b|-\d", reason.replace("non-finite", "")) is None

@@ -45,7 +45,7 @@ def task(
         row="row",
         column="",
         settings={"learning-rate": 3e-3},
-        given={key: value for key, value in given.items() if key != "output"},
+        all_settings={key: value for key, value in given.items() if key != "output"},
         num_clients=3,
         directory=tmp_path / "study",
         search=SearchSettings(

@@ -57,7 +57,7 @@ def test_percents_by_hand() -> None:
         round=3,
         model_bytes=1000,
         model_values=250,
-        asked=2,
+        sampled=2,
         down=Counter(sigma=500, psi=300, other=200),
         up=Counter(sigma=100),
         nonzero_down=Counter(sigma=100, psi=25),

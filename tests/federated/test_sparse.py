@@ -241,7 +241,7 @@ def test_both_ends_stay_in_step(threshold: float) -> None:
     shapes: dict[str, tuple[int, ...]] = {"w": (40, 20), "b": (20,), "s": ()}
     model = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     down = encode(model, {}, threshold)
-    server, client = down.kept, decode(down.record, {})
+    server, client = down.stored, decode(down.record, {})
     for step in range(5):
         for way in range(2):
             sender, receiver = (server, client) if way == 0 else (client, server)

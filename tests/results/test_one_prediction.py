@@ -162,7 +162,7 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
 
     filled = stored_points(frame, predictor.input_shape, predictor.table)
     with_gaps = np.array(filled)
-    places = predictor.table.columns.places
+    places = predictor.table.columns.feature_slices
     with_gaps[0, places["number"]] = np.nan
     with_gaps[0, places["sex"]] = np.nan
     row = frame.iloc[[0]].assign(number=None, sex=None)

@@ -72,7 +72,7 @@ def test_points_in_any_order_and_truth_that_is_not_known(tmp_path: Path) -> None
     truth = LabelTruth(
         points=np.array([7, 3, 9, 5]),
         labels=np.array([1, 0, -1, 2]),
-        given=np.full(4, -1),
+        observed=np.full(4, -1),
         new=np.zeros(4, dtype=bool),
     )
     (tmp_path / "1").mkdir()

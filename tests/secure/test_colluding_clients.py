@@ -54,7 +54,7 @@ def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, s
         shares[client] = split_share(part, rows[client], len(clients), mask)
         parts[client] = to_words(part, len(clients))
     sums = sum_shares({c: share.sent for c, share in shares.items()}, found.rows())
-    opened = {c: to_words(open_rows(shares[c].kept, sums[c])) for c in clients}
+    opened = {c: to_words(open_rows(shares[c].stored, sums[c])) for c in clients}
     return parts, opened, rows
 
 

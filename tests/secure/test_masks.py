@@ -79,7 +79,7 @@ def summed(
     }
     sent = {client: share.sent for client, share in shares.items()}
     sums = sum_shares(sent, sizes)
-    return sent, {client: open_rows(shares[client].kept, sums[client]) for client in parts}
+    return sent, {client: open_rows(shares[client].stored, sums[client]) for client in parts}
 
 
 @pytest.mark.parametrize("sizes", [{4: 2, 1: 3}, {4: 2, 1: 0, 9: 5}, {3: 1, 2: 1, 1: 1, 0: 4}])

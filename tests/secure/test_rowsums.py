@@ -88,7 +88,7 @@ def run(parts: list[Floats], sizes: list[int], masks: list[Words] | None) -> lis
     sent = {client: share.sent for client, share in shares.items()}
     sums = sum_shares(sent, dict(zip(ids, sizes, strict=True)))
     assert list(sums) == ids
-    return [open_rows(shares[client].kept, sums[client]) for client in ids]
+    return [open_rows(shares[client].stored, sums[client]) for client in ids]
 
 
 @pytest.mark.parametrize("columns", [1, 4])
@@ -145,7 +145,7 @@ def test_own_rows_are_not_sent() -> None:
     part = np.outer(np.arange(5.0), [1, 10])
     share = split_share(part, slice(1, 3), 3)
     assert from_words(share.sent).tolist() == [[0, 0], [3, 30], [4, 40]]
-    assert from_words(share.kept).tolist() == [[1, 10], [2, 20]]
+    assert from_words(share.stored).tolist() == [[1, 10], [2, 20]]
 
 
 def test_a_mask_is_added_to_what_is_sent_and_to_what_is_kept() -> None:
@@ -153,7 +153,7 @@ def test_a_mask_is_added_to_what_is_sent_and_to_what_is_kept() -> None:
     mask = np.array([[7], [2**64 - 1], [5]], np.uint64)
     share = split_share(np.full((3, 1), 2.0), slice(1, 2), 3, mask)
     assert share.sent.tolist() == [[2**41 + 7], [2**41 + 5]]
-    assert share.kept.tolist() == [[2**41 - 1]]
+    assert share.stored.tolist() == [[2**41 - 1]]
 
 
 def test_combine_by_hand() -> None:

@@ -143,7 +143,7 @@ def view(of: World) -> View:
         if client == ATTACKER:
             mine = part[own_rows(unlabeled, client)]
     received = sum_shares({client: share.sent for client, share in shares.items()}, found.rows())
-    rows = open_rows(shares[ATTACKER].kept, received[ATTACKER]) - mine
+    rows = open_rows(shares[ATTACKER].stored, received[ATTACKER]) - mine
     return View(found.columns[ATTACKER].astype(np.float64), rows[:-1], rows[-1])
 
 
