@@ -86,7 +86,7 @@ def test_without_a_threshold_every_bit_counts() -> None:
     nan = np.array([np.nan], np.float32)
     other = (nan.view(np.uint32) + 1).view(np.float32)
     assert encode({"w": nan}, {"w": nan}, 0).record == {}
-    assert same_bits(encode({"w": other}, {"w": nan}, 0).kept, {"w": other})
+    assert same_bits(encode({"w": other}, {"w": nan}, 0).stored, {"w": other})
 
 
 @pytest.mark.parametrize(

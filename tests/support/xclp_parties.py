@@ -35,7 +35,7 @@ class Party(XCLPClient):
 
     def _features(self, weights: Arrays, number: int) -> Any:
         del weights, number
-        return self.observed[self.graph.positions]
+        return self.given[self.graph.positions]
 
     @property
     def labels(self) -> Ints:
