@@ -139,7 +139,7 @@ def reproduce(
         table_failed, errors = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
         failed += table_failed
         ranks[content.name] = errors
-    for name, errors in ranks.items() if len(names) > 1 else ():
+    for name, errors in ranks.items() if names != [table] else ():
         print_ranks(name, errors)
     if failed:
         raise typer.Exit(1)

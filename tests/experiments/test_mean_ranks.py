@@ -116,6 +116,10 @@ def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table
     assert alone.exit_code == 0, alone.output
     assert "mean ranks" not in output_of(alone)
     assert "to run" not in output_of(alone)
+    # A folder has them with one table, too.
+    FILE.unlink()
+    folder = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=10")
+    assert "mini/table-2: mean ranks" in output_of(folder)
 
 
 def test_given_a_folder_then_a_name_that_is_not_in_every_table_is_refused(
