@@ -125,7 +125,7 @@ class RowSearch:
 
     def base(self) -> Overrides:
         """Settings of the trial that changes nothing."""
-        return {**self.settings, **self.criterion.settings(), "seed": self.seed}
+        return {**self.all_settings, **self.criterion.settings(), "seed": self.seed}
 
     def config(self, flat: Overrides, output: Path | None = None) -> RunConfig:
         """Check the settings of a trial.
