@@ -50,7 +50,7 @@ def test_given_finished_trials_then_they_do_not_run_again(
     rows = training.run(plan(tmp_path))
     assert training.started == []
     assert {p: p.stat().st_mtime_ns for p in asked.output.rglob("seed-*/*")} == files
-    assert "4 of 4 " in training.said
+    assert any(line.startswith("4 of 4 ") for line in training.said)
     assert [row.ranking.error.mean for row in rows] == [3.5, 1.25]
 
 
