@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.experiments.table_file import Size
+    from fedul_flwr.experiments.mean_ranks import Errors
+    from fedul_flwr.experiments.table_file import Size, Table
     from fedul_flwr.experiments.table_runs import Reproduction
     from fedul_flwr.experiments.trial import Key
     from fedul_flwr.experiments.trial_plan import Plan
@@ -38,7 +39,11 @@ if TYPE_CHECKING:
 
 def reproduce(
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see --list.")
+        str | None,
+        typer.Argument(
+            metavar="TABLE",
+            help="Table, as fedul/table-1; see --list. Or a folder of tables, as reference.",
+        ),
     ] = None,
     quick: Quick = False,
     device: DeviceName = "auto",
@@ -91,12 +96,11 @@ def reproduce(
         tables_page.render(experiments, results)
         typer.echo(f"Tables: {tables_page.PAGE}")
         return
-    from fedul_flwr.experiments.paper_table import lines, print_lines
+    from fedul_flwr.experiments.mean_ranks import print_ranks
     from fedul_flwr.experiments.result_file import ResultFile
-    from fedul_flwr.experiments.table_file import pick, read_table
+    from fedul_flwr.experiments.table_file import read_table, tables_of
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
-    content = read_table(experiments, table)
     size: Size = "quick" if quick else "full"
     is_set = {"--device": device != "auto", "--seeds": seeds != "0", "--tuned": tuned}
     is_set["--dataset"] = bool(dataset)
@@ -104,45 +108,86 @@ def reproduce(
         from fedul_flwr.experiments.flat_file import flat_file
 
         refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
-        typer.echo(flat_file(content, column, size, rows), nl=False)
+        typer.echo(flat_file(read_table(experiments, table), column, size, rows), nl=False)
         return
-    chosen_rows = pick(rows, content.rows(), "row")
-    chosen_columns = pick(columns, list(content.columns), "column")
-    if measured := content.settings.benchmark:
-        refuse_options({"--quick": quick, **is_set}, f"on {table}: a benchmark measures it")
-        typer.echo(f"A benchmark measures {table}: {measured}")
-        print_lines(content, None, list(lines(content, {}, chosen_rows, chosen_columns)))
-        return
+    names = tables_of(experiments, table)
+    contents = [read_table(experiments, name) for name in names]
+    chosen = [_choose(content, rows, columns) for content in contents]
     from fedul_flwr.engine.simulate import run_here
     from fedul_flwr.experiments.table_plan import Device
     from fedul_flwr.experiments.table_runs import Reproduction
 
-    numbers = parse_seeds(seeds)
-    file = ResultFile(results, table, size, tuned)
-    task = Reproduction(
-        content,
-        file,
-        Device(device, local_copies(dataset)),
-        run=lambda config, clients, title: run_here(
-            config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
-        ),
-        say=typer.echo,
-    )
-    if verify is not None:
-        refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
-        _verify(task, chosen_rows, chosen_columns, verify)
-        return
-    failed = _run(task, chosen_rows, chosen_columns, numbers)
-    chosen = {
-        (row, column, seed): result
-        for (row, column, seed), result in file.read().items()
-        if row in chosen_rows and column in chosen_columns and seed in numbers
-    }
-    tables_page.check_results(content, file, chosen)
-    shown = list(lines(content, {size: chosen}, chosen_rows, chosen_columns))
-    print_lines(content, size, shown, tuned=tuned)
+    failed, ranks = 0, {}
+    for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
+        if content.settings.benchmark:
+            options = {"--quick": quick, **is_set} if len(names) == 1 else {}
+            _print_benchmark(content, of_rows, of_columns, options)
+            continue
+        task = Reproduction(
+            content,
+            ResultFile(results, content.name, size, tuned),
+            Device(device, local_copies(dataset)),
+            run=lambda config, clients, title: run_here(
+                config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
+            ),
+            say=typer.echo,
+        )
+        if verify is not None:
+            refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
+            _verify(task, of_rows, of_columns, verify)
+            continue
+        table_failed, errors = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
+        failed += table_failed
+        ranks[content.name] = errors
+    for name, errors in ranks.items() if names != [table] else ():
+        print_ranks(name, errors)
     if failed:
         raise typer.Exit(1)
+
+
+def _choose(table: Table, rows: str | None, columns: str | None) -> tuple[list[str], list[str]]:
+    """The rows and columns of a table that the options name."""
+    from fedul_flwr.experiments.table_file import pick
+
+    return pick(rows, table.rows(), "row"), pick(columns, list(table.columns), "column")
+
+
+def _print_benchmark(
+    table: Table, rows: list[str], columns: list[str], options: Mapping[str, object]
+) -> None:
+    """Print the paper's figures of a table that a benchmark measures; it has no ``options``."""
+    from fedul_flwr.experiments.paper_table import lines, print_lines
+
+    refuse_options(options, f"on {table.name}: a benchmark measures it")
+    typer.echo(f"A benchmark measures {table.name}: {table.settings.benchmark}")
+    print_lines(table, None, list(lines(table, {}, rows, columns)))
+
+
+def _run_and_print(
+    task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]
+) -> tuple[int, Errors]:
+    """Run the missing trials and print the table.
+
+    Returns
+    -------
+    How many trials failed, and the errors of the rows that have ranks.
+    """
+    from fedul_flwr.experiments import tables_page
+    from fedul_flwr.experiments.mean_ranks import row_errors
+    from fedul_flwr.experiments.paper_table import lines, print_lines
+
+    table, size = task.table, task.file.size
+    failed = _run(task, rows, columns, seeds)
+    chosen = {
+        (row, column, seed): result
+        for (row, column, seed), result in task.file.read().items()
+        if row in rows and column in columns and seed in seeds
+    }
+    tables_page.check_results(table, task.file, chosen)
+    print_lines(
+        table, size, list(lines(table, {size: chosen}, rows, columns)), tuned=task.file.tuned
+    )
+    return failed, row_errors(table, rows, columns, chosen, len(seeds))
 
 
 def _client_gpus(config: RunConfig) -> float:

@@ -93,7 +93,11 @@ def _estimate(results: Results, row: str, column: str, metric: str) -> Estimate:
     of = METRICS[metric].of
     if of is None:
         return Estimate()
-    figures = [result["figures"] for key, result in results.items() if key[:2] == (row, column)]
+    figures = [
+        {**result["figures"], "seconds": result.get("seconds")}
+        for key, result in results.items()
+        if key[:2] == (row, column)
+    ]
     return Estimate.of([value for each in figures if (value := of(each)) is not None])
 
 

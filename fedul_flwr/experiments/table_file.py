@@ -330,6 +330,8 @@ class TableSettings(Settings):
     """Own settings of every row by name, or a file of named runs, relative to this file."""
     only: list[str] = Field(default_factory=list)
     """Rows of such a file that the table has; empty: all."""
+    unranked: list[str] = Field(default_factory=list)
+    """Rows without a mean rank, as they learn from more than the others."""
     settings: dict[str, Any] = Field(default_factory=dict)
     """Settings of all columns."""
     matrix: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict)
@@ -422,6 +424,17 @@ def table_names(experiments: Path) -> list[str]:
             "folder-missing",
         )
     return sorted(file.relative_to(experiments).with_suffix("").as_posix() for file in tables)
+
+
+def tables_of(experiments: Path, name: str) -> list[str]:
+    """The table ``name`` alone, or the tables of the folder ``name``.
+
+    A name that is neither is returned as it is: :func:`read_table` refuses it.
+    """
+    if table_file(experiments, name).is_file():
+        return [name]
+    folder = f"{name.rstrip('/')}/"
+    return [one for one in table_names(experiments) if one.startswith(folder)] or [name]
 
 
 def _number(settings: Overrides, key: str) -> str:
@@ -562,6 +575,9 @@ def _check(table: Table) -> None:
             )
     if settings.picture and settings.picture not in table.columns:
         raise UserError(f"Key picture: there is no column {settings.picture!r}.", "unknown-name")
+    for row in settings.unranked:
+        if row not in table.rows():
+            raise UserError(f"Key unranked: there is no row {row!r}.", "unknown-name")
     _check_start(table)
     folders: dict[str, str] = {}
     for label in table.columns:

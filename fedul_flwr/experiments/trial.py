@@ -66,6 +66,11 @@ def _accuracy(values: Values) -> float | None:
     return None if error is None else 100 - error
 
 
+def _megabytes(values: Values) -> float | None:
+    up, down = values.get("bytes_up"), values.get("bytes_down")
+    return None if up is None or down is None else (up + down) / 1e6
+
+
 def _balanced(source: str) -> str:
     return f"balanced_accuracy_{source}"
 
@@ -76,6 +81,9 @@ METRICS: Mapping[str, Metric] = {
     "s2c": Metric("S2C (%)", 0, _first("nonzero_down_percent", "percent_down")),
     "c2s": Metric("C2S (%)", 0, _first("nonzero_up_percent", "percent_up")),
     "s2c-release": Metric("S2C as released (%)", 0, _first(RELEASED_DOWN)),
+    "last-error": Metric("test error of the last round (%)", 2, _first("last_test_error")),
+    "seconds": Metric("seconds", 0, _first("seconds")),
+    "megabytes": Metric("traffic (MB)", 1, _megabytes),
     "labeled-error": Metric("error on labeled points (%)", 2, _first("labeled_error")),
     "balanced-accuracy": Metric(
         "balanced accuracy (%)", 2, _first(_balanced(LEFT_OUT), _balanced(XCLP))
@@ -88,7 +96,7 @@ METRICS: Mapping[str, Metric] = {
 """Metrics by their names in the tables' files. S2C and C2S are FedMatch's traffic from and to the
 server: values that were sent because they changed, in percent of a dense model per client;
 ``s2c-release`` counts as its authors' code, where a client's first exchange costs a later one's
-price."""
+price. ``megabytes`` is all that was sent in both directions."""
 
 
 def metrics_of(run: Run) -> dict[str, float]:
@@ -107,7 +115,7 @@ def metrics_of(run: Run) -> dict[str, float]:
         "last_test_error": summary.get("final_test_error"),
         "lowest_test_error": min(errors, default=None),
         "labeled_error": labeled[-1] if labeled else None,
-        **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN)},
+        **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN, "bytes_up", "bytes_down")},
     }
     for source, score in ((run.labels or {}).get("sources") or {}).items():
         metrics[_balanced(source)] = score.get("balanced_accuracy")

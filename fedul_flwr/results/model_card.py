@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import read_config
 from fedul_flwr.data.run_files.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory
-from fedul_flwr.results.report import NONE, measure_cells
+from fedul_flwr.results.printed_summary import NONE, measure_cells
 
 MODEL_CARD = "model-card.md"
 _PATHS = {"dataset", "server.dataset", "client-data", "columns", "labels.split", "start-from"}

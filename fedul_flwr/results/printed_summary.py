@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import SOURCE_WORDS, count_in_words
-from fedul_flwr.data.run_files.records import incident_rows, incidents_in_words
+from fedul_flwr.data.run_files.records import incident_rows, incidents_in_words, number
 
 if TYPE_CHECKING:  # imported where it is used: this module is imported at every start
     from rich.table import Table
 
 _NARROW, _GAP = 60, 4
 """Columns of a terminal in which a value is below its name, and columns between them elsewhere."""
+NONE = "–"
+"""What a table shows where a value is missing."""
 NOT_CALIBRATED = "none: probabilities are not calibrated"
+_COLUMNS = {
+    "error": ("error (%)", 2),
+    "balanced_accuracy": ("balanced accuracy (%)", 2),
+    "auc": ("AUC", 3),
+    "ece": ("ECE (%)", 2),
+    "nll": ("NLL (nats)", 3),
+    "brier": ("Brier score", 3),
+}
 _PRIOR_SOURCES = {
     "given": "as given",
     "sets": "mean of the clients' sets",
@@ -124,6 +134,15 @@ def summary_rows(directory: Path) -> dict[str, str]:
         "model": str(directory / store.BEST_MODEL),
         "metrics": str(directory / store.METRICS),
         "plots": str(directory / "plots"),
+    }
+
+
+def measure_cells(measured: Mapping[str, Any], *keys: str) -> dict[str, str]:
+    """Measures by their headings as text; all of them, or those of ``keys``."""
+    return {
+        heading: NONE if (value := number(measured.get(key))) is None else f"{value:.{digits}f}"
+        for key, (heading, digits) in _COLUMNS.items()
+        if not keys or key in keys
     }
 
 

@@ -41,32 +41,20 @@ from fedul_flwr.results.plots import (
     run_figures,
     save_plots,
 )
-from fedul_flwr.results.printed_summary import duration, format_bytes, prior_fit_in_words
+from fedul_flwr.results.printed_summary import (
+    NONE,
+    duration,
+    format_bytes,
+    measure_cells,
+    prior_fit_in_words,
+)
 
-NONE = "–"
 _PREDICTIONS = {
     "best": "best round",
     "unscaled": "best round, before temperature scaling",
     "reweighed": "best round, re-weighed for estimated class priors",
     "last": "last round",
 }
-_COLUMNS = {
-    "error": ("error (%)", 2),
-    "balanced_accuracy": ("balanced accuracy (%)", 2),
-    "auc": ("AUC", 3),
-    "ece": ("ECE (%)", 2),
-    "nll": ("NLL (nats)", 3),
-    "brier": ("Brier score", 3),
-}
-
-
-def measure_cells(measured: Mapping[str, Any], *keys: str) -> dict[str, str]:
-    """Measures by their headings as text; all of them, or those of ``keys``."""
-    return {
-        heading: NONE if (value := number(measured.get(key))) is None else f"{value:.{digits}f}"
-        for key, (heading, digits) in _COLUMNS.items()
-        if not keys or key in keys
-    }
 
 
 def measure_rows(run: Run) -> list[dict[str, str]]:

@@ -210,13 +210,13 @@ def test_evaluation_is_done_when_due_and_at_the_end(settings: Settings) -> None:
 
 RESUMED: dict[str, dict[str, Any]] = {
     "fedavg": {},
-    "fedadam": {"base": "fedadam", "model": "cnn6-quarter"},
+    "fedadam": {"base": "fedadam", "model": TINY},
     "fedavgm": {"base": "fedavgm"},
     # Clients have variates of their own, and those of a round that was cut off must not count.
     "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
     # Their models are theirs, buffers too.
     "local": {
-        **{"base": "local", "evaluate": "local", "model": "cnn6-quarter"},
+        **{"base": "local", "evaluate": "local", "model": TINY},
         "fraction_train": 0.7,
     },
     "persistent": {

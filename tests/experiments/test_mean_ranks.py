@@ -1,0 +1,132 @@
+"""Mean ranks and Nemenyi's test: by hand, against the published table, and of a folder."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from fedul_flwr.experiments.mean_ranks import (
+    critical_difference,
+    mean_ranks,
+    print_ranks,
+    row_errors,
+)
+from fedul_flwr.experiments.table_file import read_table, tables_of
+from tests.support.digits_table import FILE, TABLE, change_table, invoke, output_of
+from tests.support.refusals import refuses
+
+EXPERIMENTS = Path("experiments")
+ROWS = ["FedUL", "all labels"]
+COLUMNS = ["M=10", "M=12"]
+
+
+def test_given_errors_with_ties_then_mean_ranks_are_those_of_a_calculation_by_hand() -> None:
+    errors = {
+        "a": {"one": 1.0, "two": 5.0, "three": 2.0},
+        "b": {"one": 3.0, "two": 5.0, "three": 1.0},
+        "c": {"one": 2.0, "two": 5.0, "three": 2.0},
+    }
+    # one: 1, 3, 2; two: all share (1 + 2 + 3)/3; three: b first, the others (2 + 3)/2.
+    assert mean_ranks(errors) == pytest.approx({"a": 5.5 / 3, "b": 2.0, "c": 6.5 / 3})
+
+
+def test_given_a_missing_cell_then_its_column_does_not_count() -> None:
+    errors = {"a": {"one": 1.0, "two": 9.0}, "b": {"one": 2.0}, "c": {"two": 1.0, "one": 3.0}}
+    assert mean_ranks(errors) == {"a": 1.0, "b": 2.0, "c": 3.0}
+    assert mean_ranks({**errors, "d": {"two": 0.0}}) == {}
+    assert mean_ranks({}) == {}
+
+
+# Table 5 (a) of Demšar 2006.
+@pytest.mark.parametrize(
+    ("level", "num_rows", "q"),
+    [
+        *((0.05, 2, 1.960), (0.05, 3, 2.343), (0.05, 5, 2.728), (0.05, 10, 3.164)),
+        *((0.10, 2, 1.645), (0.10, 5, 2.459), (0.10, 10, 2.920)),
+    ],
+)
+def test_given_the_published_quantiles_then_the_difference_has_them(
+    level: float, num_rows: int, q: float
+) -> None:
+    for num_columns in (1, 14):
+        scale = math.sqrt(num_rows * (num_rows + 1) / (6 * num_columns))
+        found = critical_difference(num_rows, num_columns, level) / scale
+        assert found == pytest.approx(q, abs=1e-3)  # it has three digits, some cut off
+
+
+def results(*errors: tuple[str, str, int, float]) -> dict[tuple[str, str, int], dict[str, object]]:
+    return {
+        (row, column, seed): {"figures": {"test_error": error}}
+        for row, column, seed, error in errors
+    }
+
+
+def test_given_results_then_a_cell_is_the_mean_over_all_seeds_or_missing(
+    digits_table: Path,
+) -> None:
+    found = results(
+        ("FedUL", "M=10", 0, 2.0),
+        ("FedUL", "M=10", 1, 4.0),
+        ("FedUL", "M=12", 0, 2.0),
+        ("all labels", "M=10", 0, 1.0),
+        ("all labels", "M=10", 1, 1.0),
+    )
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    errors = row_errors(table, ROWS, COLUMNS, found, num_seeds=2)
+    assert errors == {"FedUL": {"M=10": 3.0}, "all labels": {"M=10": 1.0}}
+    assert row_errors(table, ROWS[:1], COLUMNS[1:], found, num_seeds=1) == {"FedUL": {"M=12": 2.0}}
+
+
+def test_given_a_row_that_learns_from_more_then_it_has_no_rank(digits_table: Path) -> None:
+    change_table("clients = 3", 'clients = 3\nunranked = ["all labels"]')
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    assert row_errors(table, ROWS, COLUMNS, {}, num_seeds=1) == {"FedUL": {}}
+    change_table('unranked = ["all labels"]', 'unranked = ["FedPL"]')
+    with refuses("unknown-name"):
+        read_table(EXPERIMENTS, "mini/table-1")
+
+
+def test_given_columns_then_the_best_row_is_printed_first_with_the_critical_difference(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_ranks("mini", {"a": {"x": 2.0, "y": 2.0}, "b": {"x": 1.0, "y": 1.0}})
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.index("│ b │ 1.00 │") < shown.index("│ a │ 2.00 │")
+    # q = 1.960 for two rows, times the root of 2 * 3 / (6 * 2).
+    assert "columns: x, y." in shown
+    assert "differ by less than 1.39 are not told apart at the 5 % level" in shown
+    print_ranks("mini", {"a": {"x": 2.0}})
+    assert "No ranks: they need two rows" in " ".join(capsys.readouterr().out.split())
+
+
+def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table: Path) -> None:
+    FILE.with_name("table-2.toml").write_text(TABLE.replace("Digits", "More digits"))
+    assert tables_of(EXPERIMENTS, "mini") == ["mini/table-1", "mini/table-2"]
+    assert tables_of(EXPERIMENTS, "mini/table-1") == ["mini/table-1"]
+    ran = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=10")
+    assert ran.exit_code == 0, ran.output
+    shown = output_of(ran)
+    first, last = (shown.index(f"mini/table-{number}: mean ranks") for number in (1, 2))
+    assert shown.index("mini/table-2: More digits") < first < last
+    assert "Ranks of mean test errors over columns: M=10." in shown
+    # One table has no ranks, and its results are there.
+    alone = invoke("reproduce", "mini/table-2", "--device", "cpu", "--columns", "M=10")
+    assert alone.exit_code == 0, alone.output
+    assert "mean ranks" not in output_of(alone)
+    assert "to run" not in output_of(alone)
+    # A folder has them with one table, too.
+    FILE.unlink()
+    folder = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=10")
+    assert "mini/table-2: mean ranks" in output_of(folder)
+
+
+def test_given_a_folder_then_a_name_that_is_not_in_every_table_is_refused(
+    digits_table: Path,
+) -> None:
+    FILE.with_name("table-2.toml").write_text(TABLE.replace('"M=12"', '"M=14"', 1))
+    refused = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=14")
+    assert refused.exit_code == 1
+    assert "Unknown column 'M=14'; there are M=10, M=12" in output_of(refused)
+    assert not Path("runs").exists()
