@@ -21,6 +21,7 @@ from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
+from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
 from tests.support.runs import (
     MeddlingGrid,
