@@ -30,6 +30,10 @@ def test_given_a_notebook_then_every_cell_runs(
     from nbclient import NotebookClient
 
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+    if name == "consortium-on-one-machine":
+        # A new program answers each message, and loads PyTorch: one round shows as much as three.
+        [cell] = [cell for cell in notebook.cells if "num-rounds=3" in cell.source]
+        cell.source = cell.source.replace("num-rounds=3", "num-rounds=1")
     client = NotebookClient(notebook, timeout=600, resources={"metadata": {"path": tmp_path}})
     client.execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]

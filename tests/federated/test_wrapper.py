@@ -22,6 +22,7 @@ from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
+from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import (
     MeddlingGrid,
     as_error,
@@ -210,13 +211,13 @@ def test_evaluation_is_done_when_due_and_at_the_end(settings: Settings) -> None:
 
 RESUMED: dict[str, dict[str, Any]] = {
     "fedavg": {},
-    "fedadam": {"base": "fedadam", "model": "cnn6-quarter"},
+    "fedadam": {"base": "fedadam", "model": TINY},
     "fedavgm": {"base": "fedavgm"},
     # Clients have variates of their own, and those of a round that was cut off must not count.
     "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
     # Their models are theirs, buffers too.
     "local": {
-        **{"base": "local", "evaluate": "local", "model": "cnn6-quarter"},
+        **{"base": "local", "evaluate": "local", "model": TINY},
         "fraction_train": 0.7,
     },
     "persistent": {

@@ -254,5 +254,5 @@ def test_a_labeled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_pat
 
 @pytest.mark.parametrize("method", ["fedul-mix"])
 def test_it_learns(settings: Settings, method: str) -> None:
-    config = settings(method=method, num_rounds=6, server_fraction=0.2)
+    config = settings(method=method, model="mlp", num_rounds=6, server_fraction=0.2)
     assert summary(train(config, 5))["test_error"] < 10
