@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import logging
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -199,6 +200,33 @@ def climbs() -> tuple[int, int]:
     return len(pairs), len(files)
 
 
+def sentences_of(test: str) -> Iterator[int]:
+    """Lines of a test that ask for a sentence, which is frozen in ``tests/golden`` already.
+
+    ``match=`` with two words or more, and ``in`` or ``==`` that compare three words or more with
+    something else than a literal.
+    """
+
+    def words(node: ast.AST) -> int:
+        if not isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp):
+            return 0
+        parts = [n.value for n in ast.walk(node) if isinstance(n, ast.Constant)]
+        text = "".join(part for part in parts if isinstance(part, str))
+        return 1 + len(re.findall(r"(?<=[^\W\d]) (?=[^\W\d])", text))
+
+    for node in ast.walk(ast.parse(test)):
+        if isinstance(node, ast.keyword) and node.arg == "match":
+            inner = [node.value, *(node.value.args if isinstance(node.value, ast.Call) else [])]
+            if max(map(words, inner)) >= 2:
+                yield node.value.lineno
+        elif isinstance(node, ast.Assert):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Compare) and isinstance(part.ops[0], ast.In | ast.Eq):
+                    sides = sorted(map(words, [part.left, part.comparators[0]]))
+                    if sides[0] == 0 and sides[1] >= 3:
+                        yield part.lineno
+
+
 def rows() -> Iterator[tuple[str, object]]:
     """Names of figures and their values."""
     yield "root modules of fedul_flwr", len(modules("fedul_flwr"))
@@ -216,6 +244,7 @@ def rows() -> Iterator[tuple[str, object]]:
     yield "files / lines of the four packages", f"{len(own)} / {lines(own):,}"
     yield "raise in 1,000 lines", round(1000 * sum(t.count("raise ") for t in own) / lines(own))
     yield "lines of tests", f"{lines(tests):,}"
+    yield "assertions on sentences", sum(len(list(sentences_of(test))) for test in tests)
     yield "settings", len(default_flat())
     yield "settings to text, 2 rounds and 3 clients", conversions_to_text()
     yield "climbs of a setting / files", "{} / {}".format(*climbs())

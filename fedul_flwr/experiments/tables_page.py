@@ -233,11 +233,9 @@ def not_run_lines(table: Table, shown: Sequence[Line]) -> list[str]:
     run = {(line.column, line.row) for line in shown if line.has_run}
     if len(run) == len(cells):
         return []
-    return [
-        "",
-        f"Not run: {len(cells) - len(run)} of {len(cells)} cells; the paper's figures of these are "
-        f"in `experiments/{table.name}.toml`.",
-    ]
+    paper = f"; the paper's figures of these are in `experiments/{table.name}.toml`"
+    text = f"Not run: {len(cells) - len(run)} of {len(cells)} cells"
+    return ["", f"{text}{paper if table.settings.paper else ''}."]
 
 
 def _paper_lines(table: Table, shown: Sequence[Line]) -> Iterator[str]:

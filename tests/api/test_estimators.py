@@ -126,7 +126,7 @@ def test_given_images_then_a_model_for_images_learns_them() -> None:
     sets = [np.r_[images[:20], images[30:40]], np.r_[images[20:30], images[40:]]]
     found = ff.FedULClassifier("cnn-small", rounds=3).fit(sets, [[2 / 3, 1 / 3], [1 / 3, 2 / 3]])
     assert found.predict(images).tolist() == [0] * 30 + [1] * 30
-    with pytest.raises(ValueError, match="trained on"):
+    with pytest.raises(ValueError, match="trained"):
         found.predict(np.zeros((2, 4, 4, 1), dtype=np.uint8))
 
 
@@ -215,10 +215,10 @@ def test_given_frames_then_columns_of_sets_are_matched_by_name_and_checked_at_pr
     assert one.feature_names_in_.tolist() == FRAME.columns.tolist()
     assert one.n_features_in_ == 13
     np.testing.assert_array_equal(one.predict_proba(FRAME), other.predict_proba(FRAME))
-    with pytest.raises(ValueError, match="same order"):
+    with pytest.raises(ValueError, match="order"):
         one.predict(FRAME[FRAME.columns[::-1]])
     for odd in (sets[1].rename(columns={"c0": "z"}), sets[1].to_numpy()):
-        with pytest.raises(ValueError, match=r"columns of set 1 differ|DataFrames and others"):
+        with pytest.raises(ValueError, match=r"set 1 |DataFrames"):
             one.fit([sets[0], odd, sets[2]], PRIORS)
 
 

@@ -25,6 +25,7 @@ from fedul_flwr.engine import in_process
 from fedul_flwr.engine import simulate as engines
 from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.results.predict import load_model
+from tests.support.refusals import refuses
 
 IMAGES, LABELS = load_digits(return_X_y=True)
 IMAGES = IMAGES.reshape(-1, 8, 8) / 16
@@ -84,7 +85,7 @@ def test_given_a_result_then_its_figures_are_drawn_and_notebooks_show_them(
 ) -> None:
     assert result.plot().axes[0].get_xlabel() == "round"
     assert result.plot("confusion")._repr_png_()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
-    with pytest.raises(ff.UserError, match=r"no figure 'eror': its figures are error, loss"):
+    with refuses("unknown-name", match="eror"):
         result.plot("eror")
 
 
@@ -95,7 +96,7 @@ def test_given_a_result_when_saved_then_it_is_loaded_from_there(
     np.testing.assert_array_equal(again.predict_proba(IMAGES), result.predict_proba(IMAGES))
     with pytest.raises(ff.UserError, match="exists"):
         result.save(tmp_path / "saved")
-    with pytest.raises(ff.UserError, match="not a directory"):
+    with refuses("folder-missing", match="nothing"):
         ff.load(tmp_path / "nothing")
 
 
@@ -110,7 +111,7 @@ def test_given_a_frame_then_rows_are_predicted_by_its_columns(place: Path) -> No
     assert found.directory.name.startswith("supervised-data-")
     shuffled = frame[frame.columns[::-1]]
     assert (found.predict(shuffled) == frame.label).mean() > 0.9
-    with pytest.raises(ff.UserError, match="no column 'vintage'"):
+    with refuses("column-missing", match="vintage"):
         found.predict(frame.drop(columns="vintage"))
 
 
@@ -243,7 +244,7 @@ def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_r
 
     copy = result.save(tmp_path / "copy")
     monkeypatch.setattr(engines, "check_start", refuse)
-    with pytest.raises(ff.UserError, match="is gone"):
+    with pytest.raises(ff.UserError, match="gone"):
         ff.simulate(resume=copy, rounds=7, engine="in-process")
     assert ff.load(copy).settings["num-rounds"] == 2
 
@@ -273,7 +274,7 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
     assert len(found.plot().axes) == 2
     capsys.readouterr()
     pd.testing.assert_frame_equal(compare().table, found.table)
-    assert "4 of 4 trials are finished already" in capsys.readouterr().out
+    assert "4 of 4 " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -376,5 +377,5 @@ def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Pat
     )
     [result] = compared.results["supervised"]
     assert len(json.loads((result.directory / "federation.json").read_text())["clients"]) == 2
-    with pytest.raises(ff.UserError, match="Setting partition contradicts clients"):
+    with refuses("settings-contradict", setting="partition"):
         ff.simulate("supervised", (x, y), partition="iid", **{**SMALL, "clients": clients})

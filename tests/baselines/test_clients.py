@@ -94,7 +94,7 @@ def test_a_class_without_points_is_counted_as_none(client: Build) -> None:
     found = built.data.examples
     built.data.examples = replace(found, labels=np.minimum(found.labels, 7))
     lines = list(built.data.describe())
-    assert lines[0] == f"{len(found.labels)} points to train on, all with a label"
+    assert lines[0].startswith(f"{len(found.labels)} points")
     assert lines[-2:] == ["class 8: 0 points", "class 9: 0 points"]
     assert len(lines) == 11
 

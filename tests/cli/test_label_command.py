@@ -15,6 +15,7 @@ from fedul_flwr.config.run_config import resolve
 from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 from fedul_flwr.run.resolve_settings import with_model
+from tests.support.refusals import code_of
 from tests.support.runs import summary
 
 runner = CliRunner()
@@ -46,8 +47,7 @@ def write_model(directory: Path, **settings: Any) -> Path:
 def test_labels_across_clients_without_rounds(here: Path) -> None:
     done = label("--output", "out", "-c", "labels.total=60")
     assert done.exit_code == 0, done.output
-    assert "xclp-predict on digits: asking clients\n" in done.output
-    assert "xclp-predict on digits: points are labeled, " in done.output
+    assert done.output.count("xclp-predict on digits: ") == 2
     assert "round" not in done.output
     assert summary(here / "out")["method"] == "xclp-predict"
     words = " ".join(done.output.split())
@@ -85,7 +85,7 @@ def test_features_of_an_earlier_run(here: Path) -> None:
     saved = json.loads((here / "out" / "config.json").read_text())["settings"]
     assert saved["start-from"] == str(here / "first")
     assert (saved["model"], saved["xclp-predict.features"]) == ("mlp", "model")
-    assert "by the model itself" in done.output
+    assert "itself" in done.output
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
     before = (here / "out" / "summary.json").read_bytes()
     done = label("--output", "out")
     assert done.exit_code == 1
-    assert "name another output" in done.stderr
+    assert code_of(done.stderr) == "run-exists"
     assert "points are labeled" not in done.output
     assert (here / "out" / "summary.json").read_bytes() == before
 

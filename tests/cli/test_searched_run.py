@@ -38,7 +38,7 @@ def test_given_trials_then_the_run_has_the_best_ones_settings_and_a_split_that_n
     kept = json.loads((tmp_path / "best" / "config.json").read_text())["settings"]
     assert {key: kept[key] for key in chosen} == chosen
     assert kept["seed"] == 4
-    assert "Chosen by the search: " in done.output
+    assert "Chosen by" in done.output
 
 
 @pytest.mark.parametrize("option", [["--resume", "there"], ["--federation", "there"]])

@@ -104,13 +104,13 @@ def test_given_differential_privacy_then_the_model_has_no_batch_norm(
     settled, chosen = with_auto_values(private, DataSize(shape, 600))
     assert not list(build_model(settled.model, shape, 2).buffers())
     chose_other = settled.model == "lenet"
-    assert ("forbids batch norm" in chosen["model"].reason) == chose_other
+    assert ("batch norm" in chosen["model"].reason) == chose_other
 
 
 def test_given_owners_of_unknown_size_then_they_get_the_values_of_few_points() -> None:
     chosen = auto_values(replace(DIGITS, points=None))
     assert {key: choice.value for key, choice in chosen.items()} == TODAY
-    assert "does not know" in chosen["batch-size"].reason
+    assert "know" in chosen["batch-size"].reason
 
 
 def test_given_a_setting_of_the_user_then_it_is_kept() -> None:

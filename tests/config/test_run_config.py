@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -166,26 +167,15 @@ def test_rules_over_several_settings_name_them() -> None:
 def test_parts_of_a_schedule_need_that_schedule(
     key: str, value: float | str, schedule: str
 ) -> None:
-    choices = f"{schedule!r}"
-    if schedule == "plateau":
-        choices = "'plateau' or 'client-plateau'"
     for other in {"constant", "cosine", "plateau"} - {schedule}:
-        with pytest.raises(UserError) as error:
+        with refuses("setting-without-effect", setting=key, match=schedule):
             parse({"learning-rate-schedule": other, key: value})
-        assert str(error.value) == (
-            f"Setting {key} = {value!r} has an effect only with learning-rate-schedule = "
-            f"{choices}: leave it out."
-        )
     assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
 
 
 def test_pretrained_weights_are_for_models_of_torchvision() -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("settings-contradict", match="resnet18-fedul"):
         parse({"start-from": "torchvision", "model": "resnet18"})
-    assert str(error.value) == (
-        "Setting start-from = 'torchvision' is for models of torchvision, and model = 'resnet18' "
-        "is none: choose 'torchvision:NAME' or 'resnet18-fedul'."
-    )
     for model in ("torchvision:resnet18", "torchvision:resnet18+head", "resnet18-fedul"):
         assert parse({"start-from": "torchvision", "model": model}).start_from == "torchvision"
 
@@ -227,12 +217,8 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
     ],
 )
 def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("setting-without-effect", setting=key, match=re.escape(choice)):
         parse({key: value})
-    shown = str(value).lower() if isinstance(value, bool) else repr(value)
-    assert str(error.value) == (
-        f"Setting {key} = {shown} has an effect only with {choice}: leave it out."
-    )
 
 
 def test_a_key_of_another_method_is_refused() -> None:
@@ -253,11 +239,8 @@ def test_a_key_of_another_method_is_refused() -> None:
     ],
 )
 def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, value: Any) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("setting-without-effect", setting=key, match="client-data"):
         parse({"client-data": "systems", key: value})
-    assert str(error.value) == (
-        f"Setting {key} = {value!r} has an effect only without client-data: leave it out."
-    )
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
 
 
@@ -285,11 +268,8 @@ OTHER_SPLITS: dict[str, Any] = {"labels.without-client": 1, "labels.split": "spl
 def test_owners_bring_the_labels_of_partly_labeled_data(key: str, value: Any) -> None:
     own = {"client-data": "systems", "method": GIVEN_METHOD}
     assert parse(own).client_data == "systems"
-    with pytest.raises(UserError) as error:
+    with refuses("setting-without-effect", setting=key, match="client-data"):
         parse({**own, key: value})
-    assert str(error.value) == (
-        f"Setting {key} = {value!r} has an effect only without client-data: leave it out."
-    )
 
 
 @pytest.mark.parametrize(
@@ -305,11 +285,8 @@ def test_owners_bring_the_labels_of_partly_labeled_data(key: str, value: Any) ->
 def test_an_earlier_split_leaves_nothing_to_deal(key: str, value: Any) -> None:
     earlier = {"labels.split": "split.npz", "method": GIVEN_METHOD}
     parse({**earlier, "labels.without-client": 3, "seed": 7})
-    with pytest.raises(UserError) as error:
+    with refuses("setting-without-effect", setting=key, match=r"labels\.split"):
         parse({**earlier, key: value})
-    assert str(error.value) == (
-        f"Setting {key} = {value!r} has an effect only without labels.split: leave it out."
-    )
 
 
 def test_integers_are_accepted_for_numbers() -> None:
@@ -406,7 +383,7 @@ def test_a_settings_class_without_a_table_is_refused() -> None:
 
 def test_settings_of_another_class_than_the_runs_are_a_programming_error() -> None:
     config = parse({"method": "local-lp"})
-    with pytest.raises(TypeError, match="table 'xclp' is a PropagationSettings, not XCLPSettings"):
+    with pytest.raises(TypeError, match=r"'xclp' .*PropagationSettings, .*XCLPSettings"):
         _ = config[XCLPSettings]
 
 

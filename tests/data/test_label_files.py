@@ -57,9 +57,8 @@ def test_no_points(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "labels.csv"
     file.write_text(text)
-    with pytest.raises(UserError) as error:
+    with refuses("labels-file-wrong", match="name,label,class,confidence"):
         read_labels(file)
-    assert str(error.value) == f"{file} is no file of labels (name,label,class,confidence)."
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -124,8 +124,8 @@ def test_flower_loads_node_keys(tmp_path: Path) -> None:
 
 def test_keys_that_flower_does_not_take(authority: Identity) -> None:
     private, public = make_node_key("a")
-    assert public_key_fault(private) == "is a private key"
-    assert public_key_fault(key_pem(authority.key)) == "is a private key"
+    assert "private" in public_key_fault(private)
+    assert "private" in public_key_fault(key_pem(authority.key))
     for text in (
         b"",
         b"describe",
@@ -133,6 +133,6 @@ def test_keys_that_flower_does_not_take(authority: Identity) -> None:
         b"\xff\xfe",
         public_key_to_bytes(authority.key.public_key()),
     ):
-        assert public_key_fault(text) == "is no public key in OpenSSH's format"
+        assert "OpenSSH" in public_key_fault(text)
     ed25519 = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
-    assert public_key_fault(ed25519) == "is a ssh-ed25519 key"
+    assert "ssh-ed25519" in public_key_fault(ed25519)

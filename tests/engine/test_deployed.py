@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.engine import deployed
 from fedul_flwr.errors import UserError
+from tests.support.refusals import code_of
 
 runner = CliRunner()
 SETTINGS = ["-c", "dataset=none class-names=a,b input-shape=8x8x1 model=mlp num-rounds=2"]
@@ -98,7 +99,7 @@ def test_given_a_failed_run_then_its_reason_and_exit_code_1(flower: FakeFlower) 
     flower.statuses = [("finished:failed", "ValueError: broken")]
     result = run("--output", "here")
     assert result.exit_code == 1
-    assert "Error: ValueError: broken\nThe log of the run is" in result.stderr
+    assert "Error: ValueError: broken\n" in result.stderr
     flower.write = lambda output: (output / "error.txt").write_text("No client can take part.\n")
     assert "Error: No client can take part.\n" in run("--output", "there").stderr
 
@@ -117,7 +118,7 @@ def test_given_a_silent_superlink_then_the_run_is_lost(
     flower.statuses = [("", "")]
     result = run("--output", "here")
     assert result.exit_code == 1
-    assert "`flwr list consortium` says how the run ended" in result.stderr
+    assert "`flwr list consortium`" in result.stderr
 
 
 def test_given_results_on_another_machine_then_their_place_there_is_named(
@@ -125,7 +126,7 @@ def test_given_results_on_another_machine_then_their_place_there_is_named(
 ) -> None:
     result = run("--output", "here")
     assert result.exit_code == 0
-    assert f"on the SuperLink's machine, in {tmp_path / 'here'}." in result.stdout
+    assert f" {tmp_path / 'here'}." in result.stdout
     assert "Summary" not in result.stdout
 
 
@@ -158,12 +159,14 @@ def test_given_an_option_of_simulations_then_it_is_refused(
 ) -> None:
     result = run(*option)
     assert result.exit_code == 1
-    assert f"{option[0]} has no effect with --federation: leave it out." in result.stderr
+    assert code_of(result.stderr) == "option-without-effect"
+    assert option[0] in result.stderr
     assert flower.asked == []
 
 
 def test_given_an_unknown_superlink_then_the_nearest_one_is_suggested(flower: FakeFlower) -> None:
     result = runner.invoke(app, ["run", "--federation", "consortum", *SETTINGS])
     assert result.exit_code == 1
-    assert "it has local, consortium; did you mean 'consortium'?" in result.stderr
+    assert code_of(result.stderr) == "unknown-name"
+    assert "'consortium'?" in result.stderr
     assert flower.asked == []

@@ -30,6 +30,7 @@ from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, app_
 from fedul_flwr.engine.superlink import _is_compiled, absolute, end_superlink, superlink_environment
 from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
+from tests.support.refusals import refuses
 
 # Flower's and typer's own, about libraries that they call.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -273,7 +274,7 @@ def test_no_start_is_a_user_error(
     monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "no.luck")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with (
-        pytest.raises(UserError, match=r"exit code 1(?s:.*)No module named 'no'"),
+        refuses("flower-failed", match="'no'"),
         LocalSuperLink(),
     ):
         pass
@@ -307,25 +308,27 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> LocalSuperLink:
 def test_given_no_superlink_when_an_app_is_submitted_then_the_run_is_refused(
     mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
 ) -> None:
-    with pytest.raises(UserError, match=r"^Flower refused the run: Connection to the SuperLink is"):
+    with refuses("flower-failed", match="Connection"):
         start(nobody, mini_app, tmp_path)
 
 
 def test_given_an_app_that_flower_does_not_take_then_its_reason_is_told(
     tmp_path: Path, nobody: LocalSuperLink
 ) -> None:
-    with pytest.raises(UserError, match=r"cannot be packed.*No such file"):
+    with refuses("flower-failed", match="packed"):
         start(nobody, tmp_path, tmp_path)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.replace('publisher = "tests"', ""))
-    with pytest.raises(UserError, match=r'^Flower refused the run: (?s:.*)"publisher" missing'):
+    with refuses("flower-failed", match='refused(?s:.*)"publisher"'):
         start(nobody, tmp_path, tmp_path)
 
 
-@pytest.mark.parametrize("cpus", [0.5, 10**6])
+@pytest.mark.parametrize(
+    ("cpus", "code"), [(0.5, "setting-out-of-range"), (10**6, "machine-too-small")]
+)
 def test_given_impossible_cpus_then_the_run_is_refused(
-    cpus: float, mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
+    cpus: float, code: str, mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
 ) -> None:
-    with pytest.raises(UserError, match="client CPUs"):
+    with refuses(code, match="CPUs"):
         run_app(
             nobody,
             mini_app,
@@ -340,7 +343,7 @@ def test_given_impossible_cpus_then_the_run_is_refused(
 def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
     nobody: LocalSuperLink,
 ) -> None:
-    with pytest.raises(UserError, match=r"`flwr juggle` gave no answer(?s:.*)No such command"):
+    with refuses("flower-failed", match="juggle"):
         nobody.flwr.ask("juggle")
 
 

@@ -30,11 +30,11 @@ from fedul_flwr.engine.processes import (
     shares_of_cores,
     worker_environments,
 )
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
 from tests.support.patience import wait_until
 from tests.support.recorded_calls import recorded
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -168,9 +168,7 @@ def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its
     replies = grid.answer(describe(0, 1, 2), None)
     failed = [reply for reply in replies if reply.has_error()]
     assert [reply.error.code for reply in failed] == [ErrorCode.CLIENT_APP_CRASHED]
-    assert failed[0].error.reason == (
-        "Its process was killed by signal 9, perhaps for want of memory."
-    )
+    assert "signal 9" in failed[0].error.reason
     assert len([reply for reply in replies if reply.has_content()]) == 2
     assert partitions(grid.answer(describe(0, 1, 2), None)) == [0, 1, 2]
     assert len(pool()) == 2
@@ -196,7 +194,7 @@ def test_given_an_error_for_the_user_then_the_server_gets_its_text(
     [unknown] = phase_messages("nonsense", {FIRST_NODE_ID: Content()})
     [reply] = grid.answer([unknown], None)
     assert reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-    assert reply.error.reason == "Method 'fedul' has no phase 'nonsense'."
+    assert "'nonsense'" in reply.error.reason
     assert logged == []
 
 
@@ -267,7 +265,7 @@ def test_given_no_gpu_for_clients_then_they_see_none() -> None:
 
 
 def test_given_too_many_cpus_for_a_client_then_it_is_refused() -> None:
-    with pytest.raises(UserError, match=f"this machine has {usable_cpus()}"):
+    with refuses("machine-too-small", match="CPUs"):
         worker_environments(usable_cpus() + 1, 0.0)
 
 
@@ -302,7 +300,7 @@ def test_given_fewer_gpus_than_a_client_needs_then_it_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(UserError, match=r"client GPUs is 2\.0; this machine has 1\."):
+    with refuses("machine-too-small", match="GPUs"):
         worker_environments(1, 2.0)
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from fedul_flwr.engine import flower_simulation
 from fedul_flwr.engine.flower_simulation import refuse_silent_cluster
-from fedul_flwr.errors import UserError
+from tests.support.refusals import refuses
 
 
 def test_given_a_port_without_a_program_then_it_is_named() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with pytest.raises(UserError, match=f"127.0.0.1:{port}: no Ray cluster answers there"):
+    with refuses("ray-not-reachable", option="--ray-address"):
         refuse_silent_cluster(f"127.0.0.1:{port}")
 
 
@@ -26,7 +26,7 @@ def test_given_another_program_then_it_is_no_cluster(monkeypatch: pytest.MonkeyP
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
-        with pytest.raises(UserError, match="what answers there is no Ray cluster"):
+        with refuses("ray-not-reachable", option="--ray-address"):
             refuse_silent_cluster(f"127.0.0.1:{server.server_port}")
     finally:
         server.shutdown()
@@ -51,7 +51,7 @@ def test_given_a_server_of_grpc_then_it_is_taken() -> None:
     "address", ["head", "head:", "head:x", "head:99999", ":6379", "http://a:1"]
 )
 def test_given_another_form_then_the_form_is_named(address: str) -> None:
-    with pytest.raises(UserError, match="must be HOST:PORT of the head of a cluster, or auto"):
+    with refuses("address-wrong", option="--ray-address"):
         refuse_silent_cluster(address)
 
 

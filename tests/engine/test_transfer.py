@@ -18,6 +18,7 @@ from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
 from fedul_flwr.federated.wire import StoredArray, num_bytes
+from tests.support.refusals import refuses
 
 SMALL, LARGE = 10, 100_000
 
@@ -100,7 +101,7 @@ def test_given_no_room_anywhere_then_the_error_says_so(monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(transfer.tempfile, "TemporaryFile", refuse)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="space"):
         pack(records(LARGE))
 
 
@@ -123,7 +124,7 @@ def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(
         np.testing.assert_array_equal(array.numpy(), np.arange(LARGE, dtype=np.float32))
         assert first[ARRAYS]["weight"] == array == records(LARGE)[ARRAYS]["weight"]
         disk.truncate(0)  # nothing was kept in memory
-        with pytest.raises(BadMessageError, match="NumPy's format"):
+        with refuses("message-form", BadMessageError, match="NumPy"):
             array.numpy()
 
 

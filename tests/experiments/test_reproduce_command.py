@@ -23,6 +23,7 @@ from tests.support.digits_table import (
     output_of,
     stored_results,
 )
+from tests.support.refusals import code_of
 
 MINI = ("mini/table-1", "--device", "cpu")
 
@@ -53,7 +54,7 @@ def test_given_missing_results_then_they_run_and_the_page_shows_them(
     first = reproduce(*MINI)
     assert first.exit_code == 0, first.output
     assert ran == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
-    assert "--quick runs a small size made for two cores" in output_of(first)
+    assert "--quick" in output_of(first)
     kept = stored_results()
     assert [(run["column"], run["row"]) for run in kept] == [
         *(("M=10", "FedUL"), ("M=10", "all labels"), ("M=12", "FedUL"), ("M=12", "all labels"))
@@ -105,10 +106,11 @@ def test_given_missing_results_then_they_run_and_the_page_shows_them(
     change_result(0, settings=settings)
     refused = reproduce("--render")
     assert refused.exit_code == 1
-    assert "does not have the hash of its settings, so it was edited" in output_of(refused)
+    assert code_of(refused.output) == "result-edited"
     change_result(0, hash=digest(settings))
     refused = reproduce("--render")
-    assert "row 'FedUL', column 'M=10', seed 0 was made with other settings" in output_of(refused)
+    assert code_of(refused.output) == "result-of-other-settings"
+    assert "row 'FedUL', column 'M=10', seed 0" in output_of(refused)
     assert re.search(
         r"\(learning-rate was 0.5, is 'auto'\): run it again: fedul-flwr", output_of(refused)
     )
@@ -172,7 +174,7 @@ def test_given_a_table_of_a_benchmark_then_the_papers_figures_are_shown(digits_t
     FILE.write_text(BENCHMARK)
     shown = reproduce("mini/table-1", "--rows", "FedUL")
     assert shown.exit_code == 0, shown.output
-    assert "A benchmark measures mini/table-1: python -m benchmarks method_cost" in output_of(shown)
+    assert "python -m benchmarks method_cost" in output_of(shown)
     assert "0.048" in shown.output
     for absent in ("0.050", "ours", "not run", "difference"):
         assert absent not in shown.output
@@ -207,7 +209,7 @@ def test_given_verify_then_stored_runs_run_again_and_the_drift_is_printed(
 ) -> None:
     none = reproduce(*MINI, "--verify", "2")
     assert none.exit_code == 1
-    assert "has no result of these rows and columns to verify" in output_of(none)
+    assert code_of(none.output) == "result-file-wrong"
     assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
     ran.clear()
     before = RESULTS.read_bytes()
@@ -219,4 +221,4 @@ def test_given_verify_then_stored_runs_run_again_and_the_drift_is_printed(
     stored = stored_results()[0]["figures"]
     change_result(0, figures=stored | {"test_error": stored["test_error"] - 1.5})
     done = reproduce(*MINI, "--rows", "FedUL", "--verify", "5")
-    assert "Largest difference: 1.50 percentage points." in done.output
+    assert "1.50 percentage" in done.output

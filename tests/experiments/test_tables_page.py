@@ -55,6 +55,9 @@ def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(
         "Not run: 3 of 4 cells; the paper's figures of these are in "
         "`experiments/mini/table-1.toml`.",
     ]
+    FILE.write_text(TABLE.partition("[paper.test-error]")[0])
+    without = read_table(EXPERIMENTS, "mini/table-1")
+    assert not_run_lines(without, shown) == ["", "Not run: 3 of 4 cells."]
 
 
 def test_given_runs_of_the_column_then_tuned_ones_are_plotted_first_and_full_before_quick(

@@ -26,6 +26,7 @@ from tests.support.digits_table import (
     start_from_another,
 )
 from tests.support.patience import PATIENCE, wait_until
+from tests.support.refusals import code_of
 
 MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
@@ -100,7 +101,7 @@ def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
     # Its seed is refused, others run with what it chose, apart from untuned results.
     refused = invoke("reproduce", *COLUMN, "--tuned")
     assert refused.exit_code == 1
-    assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
+    assert code_of(refused.output) == "option-not-allowed"
     assert ran == []
     tuned = invoke("reproduce", *COLUMN, "--tuned", "--seeds", "1,2")
     assert tuned.exit_code == 0, tuned.output
@@ -125,7 +126,7 @@ def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
     # Of two seeds s/sqrt(2) is half of their distance, and the quantile of t 12.706.
     half = 12.7062 * abs(errors[0] - errors[1]) / 2
     assert f"| {np.mean(errors):.2f} ± {half:.2f} ({np.std(errors, ddof=1):.2f}), 2 seeds |" in page
-    assert "`results/mini/table-1.search.json` has all trials." in page
+    assert "results/mini/table-1.search.json" in page
     assert f"validation error (%): {fedul['chosen']['value']:.4g} | 3: " in page
 
     # A search that chooses something else makes tuned results stale, as changed settings do.
@@ -134,7 +135,7 @@ def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
     other[0]["outcome-hash"] = outcome_hash(other[0])
     FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": other}))
     refused = invoke("reproduce", "--render")
-    assert "The result (full, tuned) of mini/table-1, row 'FedUL'" in output_of(refused)
+    assert code_of(refused.output) == "result-of-other-settings"
     assert "l1 was 0.0, is 0.5" in output_of(refused)
 
 
@@ -143,15 +144,13 @@ def test_given_changed_settings_then_their_earlier_search_is_refused(
 ) -> None:
     asked = (*COLUMN, "--rows", "all labels")
     missing = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
-    assert "has no search of row 'all labels', column 'M=10': search it with" in output_of(missing)
+    assert code_of(missing.output) == "search-missing"
     assert invoke("tune", *asked, "--trials", "1").exit_code == 0
     change_table("num-rounds = 2", "num-rounds = 2\nbatch-size = 32")
     refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
     assert refused.exit_code == 1
-    assert (
-        "The search of row 'all labels', column 'M=10' was made with other settings "
-        "(batch-size was 'auto', is 32): search it with fedul-flwr tune mini/table-1"
-    ) in output_of(refused)
+    assert code_of(refused.output) == "result-of-other-settings"
+    assert "batch-size was 'auto', is 32" in output_of(refused)
     ran.clear()
     assert invoke("tune", *asked, "--trials", "1").exit_code == 0
     assert [config.batch_size for config in ran] == [32]
@@ -169,7 +168,7 @@ def test_given_two_searches_of_a_row_then_the_seeds_of_both_are_refused(
         "fedul-flwr tune mini/table-1 --rows 'all labels' --columns M=10 --trials 1 --seed 7"
     )
     refused = invoke("reproduce", *asked, "--tuned", "--seeds", "3,0")
-    assert "Seed 0 was used by the search" in output_of(refused)
+    assert code_of(refused.output) == "option-not-allowed"
 
 
 def test_given_an_edited_search_then_it_is_refused(digits_search: Path) -> None:
@@ -180,11 +179,12 @@ def test_given_an_edited_search_then_it_is_refused(digits_search: Path) -> None:
         kept = FOUND.read_text()
         FOUND.write_text(json.dumps({"table": "mini/table-1", "searches": [edited]}))
         refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
-        assert "does not have its hashes, so it was edited" in output_of(refused), key
+        assert code_of(refused.output) == "result-edited", key
         FOUND.write_text(kept)
     FOUND.write_text('{"searches": [{"row": "FedUL"}]}')
     refused = invoke("reproduce", *asked, "--tuned", "--seeds", "1")
-    assert "search 1: key 'column' is missing or has a wrong type." in output_of(refused)
+    assert code_of(refused.output) == "result-file-wrong"
+    assert "'column'" in output_of(refused)
 
 
 def test_given_random_test_errors_then_the_search_is_the_same(
@@ -240,10 +240,8 @@ def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_method
 ) -> None:
     refused = invoke("tune", *COLUMN, "--criterion", "heldout")
     assert refused.exit_code == 1
-    assert (
-        "Row 'all labels', column 'M=10': Method 'supervised' has no held-out loss: "
-        "search it with --criterion validation." in output_of(refused)
-    )
+    assert code_of(refused.output) == "method-mismatch"
+    assert "'supervised'" in output_of(refused)
     asked = (*COLUMN, "--rows", "FedUL")
     done = invoke("tune", *asked, "--criterion", "heldout", "--trials", "1")
     assert done.exit_code == 0, done.output
@@ -263,7 +261,7 @@ def test_given_the_balanced_criterion_then_trials_and_tuned_runs_choose_by_it(
     asked = (*COLUMN, "--rows", "FedUL")
     done = invoke("tune", *asked, "--criterion", "balanced", "--trials", "1")
     assert done.exit_code == 0, done.output
-    assert "balanced validation error " in done.output
+    assert "balanced" in done.output
     assert [config.selection for config in ran] == ["balanced"]
     (found,) = searches()
     assert found["chosen"]["settings"] == {"selection": "balanced"}
@@ -278,7 +276,7 @@ def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_no
     change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
     asked = (*COLUMN, "--rows", "all labels")
     refused = invoke("tune", *asked)
-    assert "There are no validation points: set validation-fraction above 0" in output_of(refused)
+    assert code_of(refused.output) == "setting-needs-labels"
     own = Path("experiments/mini/search.toml")
     own.write_text(f"trials = 1\n[settings]\nvalidation-fraction = 0.25\n{STEP}")
     assert invoke("tune", *asked).exit_code == 0
@@ -315,7 +313,7 @@ def test_given_ctrl_c_then_the_same_command_ends_with_the_same_search(
     monkeypatch.setattr(simulation, "run_in_process", cut)
     stopped = invoke("tune", *asked)
     assert stopped.exit_code == 130
-    assert "The same command resumes from here." in stopped.output
+    assert "resumes" in stopped.output
     assert not FOUND.exists()
     done = invoke("tune", *asked)
     assert done.exit_code == 0, done.output
@@ -397,7 +395,7 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
     ran.clear()
     compared = ("--tuned", str(file), "--engine", "in-process")
     refused = invoke("compare", *given, *compared)
-    assert "Seed 0 was used by the search; choose others with --seeds." in output_of(refused)
+    assert code_of(refused.output) == "option-not-allowed"
     assert ran == []
     done = invoke("compare", *given, *compared, "--seeds", "1")
     assert done.exit_code == 0, done.output
@@ -406,12 +404,10 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
         assert config.to_flat() | chosen[row] == config.to_flat()
         assert "compare-runs-tuned" in config.output
     other = invoke("compare", *given, "-c", "l1=0.1", *compared, "--seeds", "1")
-    assert (
-        "The search of row 'FedUL' was made with other settings (l1 was 0.0, is 0.1)"
-        in output_of(other)
-    )
+    assert code_of(other.output) == "result-of-other-settings"
+    assert "l1 was 0.0, is 0.1" in output_of(other)
     gone = invoke("compare", *given, "--tuned", "no.json", "--seeds", "1")
-    assert "--tuned no.json is no file: fedul-flwr tune --runs writes one." in output_of(gone)
+    assert code_of(gone.output) == "file-missing"
 
 
 @pytest.mark.parametrize(
@@ -441,9 +437,7 @@ def test_given_a_column_that_starts_from_another_run_then_it_is_refused(
 ) -> None:
     start_from_another()
     refused = invoke("tune", *COLUMN)
-    assert "Column 'M=10' starts from the model of another run, which no search" in output_of(
-        refused
-    )
+    assert code_of(refused.output) == "nothing-to-search"
 
 
 def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
@@ -452,7 +446,7 @@ def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
     monkeypatch.setitem(sys.modules, "optuna", None)
     refused = invoke("tune", *MINI)
     assert refused.exit_code == 1
-    assert "fedul-flwr tune needs Optuna: pip install 'fedul-flwr[tune]'" in output_of(refused)
+    assert code_of(refused.output) == "package-missing"
 
 
 def test_given_a_search_in_the_tables_file_then_it_wins(digits_search: Path) -> None:

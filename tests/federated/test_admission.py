@@ -20,6 +20,7 @@ from fedul_flwr.federated.grid import GridProxy
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, DESCRIBE, SETTINGS, SETUP
 from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.run.server_data import named_shape
+from tests.support.refusals import refuses
 from tests.support.runs import metrics, train
 
 VECTORS = {
@@ -87,7 +88,7 @@ def test_given_an_owner_that_tightens_its_limits_when_the_next_message_comes_the
     set_up(owner, tmp_path)
     build_client(owner)
     owner.node_config["allow-methods"] = "xclp"
-    with pytest.raises(UserError, match="does not allow method = 'fedul'"):
+    with refuses("owner-does-not-allow", match="fedul"):
         build_client(owner)
 
 
@@ -100,14 +101,14 @@ def test_given_a_run_with_a_module_of_its_own_when_not_allowed_then_nothing_of_i
     monkeypatch.setattr(sys, "path", [*sys.path])
     named = {key: "module_of_a_server:NAME"}
     owner.run_config.update(named)
-    with pytest.raises(UserError, match=f"does not allow {key} = "):
+    with refuses("owner-does-not-allow", match=f"{key} = "):
         build_client(owner).on_phase(DESCRIBE, Content())
     del owner.run_config[key]
     owner.run_config["method"] = "fedul"
     settings = resolve({**VECTORS, "output": str(tmp_path / "run")}, tmp_path)
     setup = setup_content(settings, named_shape(settings))
     setup.values[SETTINGS] = json.dumps({**settings.to_flat(), **named})
-    with pytest.raises(UserError, match=f"does not allow {key} = "):
+    with refuses("owner-does-not-allow", match=f"{key} = "):
         build_client(owner).on_phase(SETUP, setup)
     assert "module_of_a_server" not in sys.modules
 

@@ -68,9 +68,9 @@ def test_a_plain_array_is_flowers_with_the_rows_first(array: Any) -> None:
 @pytest.mark.parametrize("kind", [object, [("a", "<i4"), ("b", object)]])
 def test_objects_are_refused_as_flower_does(kind: Any) -> None:
     array = np.zeros(2, kind)
-    with pytest.raises(ValueError, match="Object arrays cannot be saved"):
+    with pytest.raises(ValueError, match="saved"):
         Array(array)
-    with pytest.raises(ValueError, match="Object arrays cannot be sent"):
+    with pytest.raises(ValueError, match="sent"):
         PlainArray.of(array)
 
 

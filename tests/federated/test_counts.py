@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS
 from fedul_flwr.federated.replies import (
     check_clipped,
@@ -23,6 +24,7 @@ from fedul_flwr.federated.replies import (
 from fedul_flwr.learning.local import local_normalizer
 from fedul_flwr.learning.plan import LocalPlan
 from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, QUICK, changing, telling
+from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -103,7 +105,7 @@ def test_given_more_points_than_announced_then_the_client_is_refused_and_no_mode
 
 def test_given_as_many_points_as_announced_then_the_count_is_sound() -> None:
     check_points(figures(), 5)
-    with pytest.raises(BadMessageError, match=r"^its num-examples is above the num-points that it"):
+    with refuses("message-contradicts", BadMessageError, match="above"):
         check_points(figures(), 4)
 
 
@@ -138,7 +140,7 @@ def test_given_more_codes_than_points_announced_then_plaintext_refuses_them(
         return replies
 
     train(settings(**plan), 3, wrap_grid=lambda grid: MeddlingGrid(grid, more))
-    assert "Client 1 sent more points than it announced" in caplog.text
+    assert re.search("Client 1 .*points", caplog.text)
 
 
 # Clipping by clients
@@ -151,10 +153,9 @@ def test_given_clipped_updates_then_only_those_within_the_norm_and_rounding_are_
     start = record([1.0, 1.0])
     check_clipped(record([4.0, 5.0]), start, 5.0)  # sqrt(3² + 4²) = 5
     check_clipped(record([4.0, 5.004]), start, 5.0)  # a thousandth more
-    with pytest.raises(BadMessageError) as error:
+    with refuses("update-too-large", BadMessageError, match=r"5\.08035, .* 5$"):
         check_clipped(record([4.0, 5.1]), start, 5.0)
     # sqrt(3² + 4.1²) = 5.0804
-    assert str(error.value) == "its update has norm 5.08035, above dp.norm = 5"
     # Around 1e6 neighbors in float32 are 0.0625 apart, and rounding cannot be told from a step.
     check_clipped(record([1e6 + 0.0625, 1e6]), record([1e6, 1e6]), 1e-3)
 
@@ -170,9 +171,7 @@ def test_given_an_update_that_was_not_clipped_then_its_client_has_failed(
         arrays["1.bias"] = Array(arrays["1.bias"].numpy() + np.float32(1.0))
 
     # 128 values are moved by 1 each: by sqrt(128) = 11.3 and what it had learned.
-    with pytest.raises(
-        UserError, match=r"Client 1: its update has norm 11\.\d+, above dp\.norm = "
-    ):
+    with refuses("client-failed", match=r"Client 1: .*norm 11\.\d+"):
         train(settings(**plan), 3, **changing(far))
 
 
@@ -209,7 +208,7 @@ def test_given_a_first_node_that_lies_about_the_run_then_it_is_named_and_decides
     directory = train(settings(**LENIENT), 3, **lie)
     assert [line["clients"] for line in metrics(directory)] == [2, 2]
     assert f"1 client(s) failed in round 1: Client 0: it says {said}" in caplog.text
-    with pytest.raises(UserError, match=rf"Client 0: it says {said} \("):
+    with refuses("client-failed", match=f"Client 0: .*{said}"):
         train(settings(**QUICK), 3, **lie)
 
 

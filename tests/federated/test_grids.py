@@ -195,7 +195,7 @@ def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) ->
     for reply in wire.replies.values():
         reply.content[PACKED] = ArrayRecord({"x": Array(np.zeros(1))})
     (reply,) = PackingGrid(wire).pull_messages(ids)
-    assert reply.error.reason == "its packed arrays are not in the format of this app"
+    assert "packed" in reply.error.reason
     assert reply.metadata.src_node_id == FIRST_NODE_ID
     assert [reply.metadata.reply_to_message_id] == ids
 

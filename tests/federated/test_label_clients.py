@@ -19,6 +19,7 @@ from fedul_flwr.federated.client_policy import (
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from tests.support.fake_registry import registry_of
+from tests.support.refusals import refuses
 
 Settings = Callable[..., RunConfig]
 
@@ -61,7 +62,7 @@ def test_given_no_label_at_all_then_the_run_ends(
 def test_given_more_labels_than_points_then_the_client_is_refused(settings: Settings) -> None:
     config = settings(method="labels-only")
     policy = LabeledClients(config, registry_of(config, 1), 10)
-    with pytest.raises(BadMessageError, match=r"^it announced more labels than points$"):
+    with refuses("message-contradicts", BadMessageError, match="labels"):
         policy.accept(ClientReport(0, num_points=5), Content(values={"num-labeled": 6}))
 
 

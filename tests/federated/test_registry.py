@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from fedul_flwr.federated.nodes import read_owners
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -117,9 +119,8 @@ def test_who_comes_late_joins(run: Run, caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_with_stop_all_have_to_be_there_at_first(run: Run) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("too-few-clients", match="3 of 4"):
         run(late)
-    assert str(error.value) == "Only 3 of 4 nodes connected within connect-timeout = 0.05 s."
 
 
 @pytest.mark.parametrize("policy", ["stop", "continue"])
@@ -130,7 +131,7 @@ def test_more_than_announced_may_join(run: Run, policy: str) -> None:
 
 @pytest.mark.parametrize("policy", ["stop", "continue"])
 def test_nobody_comes(run: Run, policy: str) -> None:
-    with pytest.raises(UserError, match=r"^Only 0 of 1 nodes connected within connect-timeout"):
+    with refuses("too-few-clients", match="0 of 1"):
         run(lambda round: [], on_client_failure=policy)
 
 
@@ -183,16 +184,12 @@ def test_owners_names_are_in_the_metrics_and_the_federation(run: Run) -> None:
 
 
 def test_with_stop_a_node_that_is_gone_ends_the_run(run: Run) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("client-failed", match="Client 1: .*connected"):
         run(lambda round: [0, 2, 3] if round == 2 else ALL)
-    assert str(error.value) == (
-        "1 client(s) failed in round 2: Client 1: its node is not connected "
-        "(on-client-failure = 'continue' goes on without)."
-    )
 
 
 def test_all_are_gone(run: Run) -> None:
-    with pytest.raises(UserError, match=r"^Round 2: no client is left to train\.$"):
+    with refuses("no-update", match="train"):
         run(lambda round: ALL if round == 1 else [], **LENIENT)
 
 
@@ -254,7 +251,7 @@ def test_a_run_begins_where_the_first_nodes_hang(
     directory, flock = run(silent=[(1, 0), (1, 1), (2, 1)], **LENIENT)
     assert flock.heard[1][:4] == [("describe", node) for node in ALL]
     assert flock.bounds[1, "describe"] == 0.025  # half of connect-timeout, twice at most
-    assert "Node 1001 does not say who it is: no answer" in caplog.text
+    assert re.search("Node 1001 .*no answer", caplog.text)
     # Node 0 is heard again before round 2, as a newcomer; node 1 is silent then too.
     assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
 
@@ -270,12 +267,12 @@ def test_given_a_node_that_the_superlink_has_lost_when_a_run_begins_then_it_is_a
 def test_given_a_lost_node_when_it_does_not_return_within_connect_timeout_then_the_run_ends(
     run: Run,
 ) -> None:
-    with pytest.raises(UserError, match=r'^Node 1002: it says "lost"$'):
+    with refuses("client-failed", match="Node 1002: .*lost"):
         run(lost=[(2, 99)])
 
 
 def test_with_stop_a_first_node_that_hangs_ends_the_run(run: Run) -> None:
-    with pytest.raises(UserError, match=r"^Node 1000: no answer$"):
+    with refuses("client-failed", match="Node 1000: "):
         run(silent=[(1, 0)])
 
 
@@ -335,8 +332,8 @@ def test_who_takes_the_place_of_a_node_without_a_name_is_seen(
 ) -> None:
     caplog.set_level("WARNING", logger="flwr")
     _, flock = run(impostor, partitions=[0, 1, 2, 3, 0], registered=[1, 2, 3], **LENIENT)
-    assert "Node 1004 says that it is client 0, which was node 1000." in caplog.text
-    assert "Node 1000 takes no part: Node 1004 has its partition-id, 0." in caplog.text
+    assert re.search(r"Node 1004 .*client 0, .*node 1000\.", caplog.text)
+    assert re.search(r"Node 1000 .*Node 1004 .*partition-id, 0\.", caplog.text)
     assert flock.asked(3, "train") == [1, 2, 3, 4]
 
 
@@ -385,7 +382,7 @@ def test_two_nodes_with_one_partition_at_the_start(
     ]
     assert counts(directory) == [(3, 0)] * 4
     assert summary(directory)["num_clients"] == 3
-    with pytest.raises(UserError, match=r"^Node 1002 and Node 1003 have partition-id 2 in"):
+    with refuses("name-twice", match="Node 1002 .* Node 1003 .* 2 "):
         run(**options)
 
 
@@ -434,10 +431,10 @@ def test_given_a_damaged_list_of_owners_when_read_then_it_is_refused(
     owners_file: Path, text: str
 ) -> None:
     owners_file.write_text(text)
-    with pytest.raises(UserError, match="not NUMBER NAME"):
+    with refuses("owners-list-wrong", match="NUMBER"):
         read_owners()
     owners_file.unlink()
-    with pytest.raises(UserError, match="cannot be read"):
+    with refuses("owners-list-wrong", match="cannot"):
         read_owners()
 
 
@@ -451,7 +448,7 @@ def test_a_newcomer_whose_data_cannot_be_read_ends_no_run(
     (tmp_path / "owners" / "3" / "labels.csv").write_text("name,label\n0,nothing\n")
     directory, _ = run(late, announced=3)
     assert counts(directory) == [(3, 0)] * 4
-    assert "Node 1003 takes no part: " in caplog.text
+    assert "Node 1003 takes" in caplog.text
     assert federation(directory) == dict.fromkeys(range(3), "accepted")
 
 
@@ -482,5 +479,5 @@ def test_a_newcomer_that_the_method_refuses_leaves_all_as_it_was(
     assert flock.asked(4, "describe") == []
     without, _ = run(lambda round: range(3), announced=3)
     assert same(directory, without)
-    with pytest.raises(UserError, match=r"^Client 3 is one too many\.$"):
+    with pytest.raises(UserError, match="Client 3"):
         run(**method)

@@ -153,27 +153,27 @@ def test_degenerate_input_is_refused() -> None:
     posterior = np.array([[0.5, 0.5]])
     even = uniform_prior(2)
     for wrong in ([0.0, 1.0], [0.5, 0.6], [np.nan, 0.5], [[0.5, 0.5]]):
-        with pytest.raises(ValueError, match="class prior"):
+        with pytest.raises(ValueError, match="prior"):
             reweigh(posterior, even, wrong)
-        with pytest.raises(ValueError, match="class prior"):
+        with pytest.raises(ValueError, match="prior"):
             estimate_prior(posterior, wrong)
-    with pytest.raises(ValueError, match="has 3 entries; there are 2 classes"):
+    with pytest.raises(ValueError, match=r"3 .* 2 "):
         reweigh(posterior, even, uniform_prior(3))
-    with pytest.raises(ValueError, match=r"\(1, 2\) does not go with 3 classes"):
+    with pytest.raises(ValueError, match=r"\(1, 2\) .* 3 "):
         estimate_prior(posterior, uniform_prior(3))
     for row in ([0.0, 0.0], [-0.1, 1.1], [np.nan, 0.5]):
-        with pytest.raises(ValueError, match="a posterior must be finite"):
+        with pytest.raises(ValueError, match="finite"):
             estimate_prior(np.array([row]), even)
-    with pytest.raises(ValueError, match="needs one point"):
+    with pytest.raises(ValueError, match="point"):
         estimate_prior(posterior[:0], even)
     for masses in ([], [[0.0, 0.0]], [[-1.0, 2.0]], [[np.inf, 1.0]]):
-        with pytest.raises(ValueError, match="class masses must be"):
+        with pytest.raises(ValueError, match="masses"):
             mean_prior(masses)
 
 
 def test_priors_as_text() -> None:
     assert parse_prior("0.2, 0.3,0.5") == [0.2, 0.3, 0.5]
-    with pytest.raises(ValueError, match=r"^must be numbers separated by commas$"):
+    with pytest.raises(ValueError, match=r"^(?!.*').*numbers"):
         parse_prior("a,b")
-    with pytest.raises(ValueError, match=r"^must be 'a', 'b' or numbers separated by commas$"):
+    with pytest.raises(ValueError, match=r"'a', 'b' .*numbers"):
         parse_prior("0.5;0.5", ("a", "b"))

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.features import extract_features, features_and_logits, pixel_features
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import MODELS, build_model
 from fedul_flwr.models.last_layer import feature_layer
+from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)
@@ -97,12 +97,8 @@ def test_the_last_layer_of_every_built_in_model_gives_the_logits(name: str) -> N
 
 
 def test_a_model_without_a_linear_layer_has_no_features() -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("model-unfit", match="linear"):
         extract_features(nn.Sequential(nn.Conv2d(2, 3, 1)), IMAGES, POINTS)
-    assert str(error.value) == (
-        "The model has no linear layer, and features are the inputs of the last one: "
-        "choose another model."
-    )
 
 
 def test_pixels_pixel_after_pixel() -> None:

@@ -181,7 +181,7 @@ def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
     built.embed(1, model(0))
     with (
         np.errstate(over="ignore"),
-        pytest.raises(ValueError, match="its model's outputs are not finite"),
+        pytest.raises(ValueError, match="finite"),
     ):
         built.embed(1, model(0, 1e30))
     np.testing.assert_array_equal(built.state_dict()["embedded-clients"], [1])

@@ -378,9 +378,9 @@ def test_arrays_of_another_model_are_refused() -> None:
     model = network()
     arrays = state(model)
     missing = {name: array for name, array in arrays.items() if name != "5.bias"}
-    with pytest.raises(ValueError, match=r"differ in '5\.bias' \(1 names in all\)"):
+    with pytest.raises(ValueError, match=r"'5\.bias' \(1 "):
         load_arrays(model, missing)
-    with pytest.raises(ValueError, match=r"differ in '9\.bias' \(1 names in all\)"):
+    with pytest.raises(ValueError, match=r"'9\.bias' \(1 "):
         load_arrays(model, {**arrays, "9.bias": np.zeros(3)})
     message = r"array '5\.bias' has shape \(1,\), the model's has \(3,\)"
     with pytest.raises(ValueError, match=message):  # and it would broadcast
@@ -470,5 +470,5 @@ def test_given_a_model_on_another_device_then_read_only_arrays_are_copied_there(
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # torch warns of memory that it may not write to
         load_arrays(elsewhere, arrays)
-    with pytest.raises(ValueError, match="array 'bias' has shape"):
+    with pytest.raises(ValueError, match=r"'bias' .*shape"):
         load_arrays(elsewhere, {**arrays, "bias": np.zeros(3, np.float32)})

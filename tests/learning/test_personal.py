@@ -9,11 +9,11 @@ from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.data.own_points import OwnPoints, set_aside
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning import personal
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.personal import best_steps, descend, own_head, own_loss, own_statistics
 from fedul_flwr.learning.plan import LocalPlan
+from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
 PLAN = LocalPlan()
@@ -116,7 +116,7 @@ def test_a_model_whose_last_layer_is_not_its_output_is_refused() -> None:
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return 10 * torch.as_tensor(self.layer(inputs))
 
-    with pytest.raises(UserError, match="are not its logits; choose another model"):
+    with refuses("model-unfit", match="logits"):
         own_head(Scaled(), two_classes(), PLAN, np.random.default_rng(0))
 
 

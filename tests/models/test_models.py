@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 import sys
 from typing import Any
 
@@ -67,12 +66,8 @@ def test_images_of_any_size_and_channels_become_k_logits(name: str) -> None:
 def test_images_too_small_are_refused(name: str, short_side: str) -> None:
     least = SMALLEST[name][0]
     height, width = (least - 1, 40) if short_side == "height" else (40, least - 1)
-    with pytest.raises(UserError) as error:
+    with refuses("image-size", match=f"{name}.* {least} x {least} .* {height} x {width}"):
         build_model(name, (height, width, 1), 10)
-    assert str(error.value) == (
-        f"Model {name!r} needs images of at least {least} x {least} pixels, "
-        f"these have {height} x {width}; choose another model or set image-size."
-    )
 
 
 @pytest.mark.parametrize("name", FOR_VECTORS)
@@ -85,12 +80,8 @@ def test_vectors_become_k_logits(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["cnn-small", "resnet9+head", "torchvision:resnet18"])
 def test_given_vectors_a_convolutional_model_is_refused_with_those_that_fit(name: str) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("model-unfit", setting="model"):
         build_model(name, (30,), 2)
-    assert str(error.value) == (
-        f"Setting model = {name!r} takes images, and the data are vectors of 30 numbers: choose "
-        "model = 'linear' or model = 'mlp' or model = 'mlp-linear'."
-    )
 
 
 def test_the_linear_model_is_one_layer() -> None:
@@ -296,7 +287,7 @@ def test_a_model_of_ones_own(users_models: str) -> None:
 
 
 def test_a_model_of_ones_own_may_refuse(users_models: str) -> None:
-    with pytest.raises(UserError, match=re.escape("Wants no images of (2, 3, 4).")):
+    with pytest.raises(UserError, match=r"\(2, 3, 4\)"):
         build_model(f"{users_models}:fussy_model", (2, 3, 4), 5)
 
 

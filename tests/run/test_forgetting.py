@@ -14,11 +14,11 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.results.plots import error_figure
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -69,10 +69,5 @@ def test_nobody_asked(settings: Settings) -> None:
 
 @pytest.mark.parametrize("method", ["fedul", "supervised"])
 def test_nobody_knows(settings: Settings, method: str) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("setting-needs-labels", setting="measure-forgetting"):
         train(settings(**QUICK, method=method), 2)
-    assert str(error.value) == (
-        f"Setting measure-forgetting = true: nobody knows the labels that method {method!r} "
-        "trains on here. It is for simulations on partly labeled data and for methods that train "
-        "at the server, with a data set there."
-    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from fedul_flwr.secure.encrypted_distances import (
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PUBLIC, Session
 from fedul_flwr.secure.similarity import Arrays
+from tests.support.refusals import refuses
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, Toy, group
 
 
@@ -40,9 +42,8 @@ def told_so_far(until: str, client: int = 1, **options: Any) -> tuple[Group, Arr
 def test_a_message_that_comes_twice_is_refused(at: str) -> None:
     played, message = told_so_far(at)
     played.tell(1, message)
-    with pytest.raises(UserError) as error:
+    with refuses("server-out-of-turn", match=f"'{at}'"):
         played.tell(1, message)
-    assert str(error.value) == f"The server asked for step '{at}' out of turn."
 
 
 @pytest.mark.parametrize("at", STEPS)
@@ -50,9 +51,8 @@ def test_messages_of_other_steps_are_refused(at: str) -> None:
     played, message = told_so_far(at)
     for number, step in enumerate(STEPS):
         if step != at:
-            with pytest.raises(UserError) as error:
+            with refuses("server-out-of-turn", match=f"'{step}'"):
                 played.tell(1, {**message, STEP: np.array(number)})
-            assert str(error.value) == f"The server asked for step '{step}' out of turn."
 
 
 def test_messages_of_another_session_are_complained_about() -> None:
@@ -67,9 +67,8 @@ def test_messages_of_another_session_are_complained_about() -> None:
 )
 def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
     message = {} if step is None else {STEP: step}
-    with pytest.raises(UserError) as error:
+    with refuses("server-out-of-turn", match="step"):
         respond(Toy(), {}, message, group(FOUR).task(1))
-    assert str(error.value) == "The server sent no step of encrypted distances."
 
 
 @pytest.mark.parametrize(
@@ -83,26 +82,18 @@ def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
 )
 def test_a_malformed_nonce_is_refused(nonce: NDArray[Any] | None, was: str) -> None:
     message = {STEP: np.array(0), **({} if nonce is None else {NONCE: nonce})}
-    with pytest.raises(UserError) as error:
+    with refuses("message-form", match=re.escape(f"{was} as 'nonce'")):
         group(FOUR).tell(1, message)
-    start = f"The server sent in step 'keys' {was} as 'nonce'"
-    assert str(error.value) == f"{start}; it must be uint8 (32,)."
 
 
 def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
     for seed, other in ((None, PUBLIC_SEED), (PUBLIC_SEED, None)):
         message = group(FOUR, seed=seed).server().ask()[1]
-        with pytest.raises(UserError) as error:
+        with refuses("server-asks-too-much", match="whether"):
             group(FOUR, seed=other).tell(1, message)
-        assert str(error.value) == (
-            "The server and this client differ in whether the seed is a secret."
-        )
     message = {**message, SEED: np.zeros(31, np.uint8)}
-    with pytest.raises(UserError) as error:
+    with refuses("message-form", match="'seed'"):
         group(FOUR, seed=PUBLIC_SEED).tell(1, message)
-    assert str(error.value) == (
-        "The server sent in step 'keys' uint8 (31,) as 'seed'; it must be uint8 (32,)."
-    )
 
 
 def complaint(played: Group, client: int, message: Arrays) -> int:
@@ -180,7 +171,7 @@ def test_a_message_for_several_that_is_changed_or_missing_is_complained_about() 
 def test_a_client_does_not_go_on_with_one_peer_alone(at: str) -> None:
     played, message = told_so_far(at)
     few = {name: array for name, array in message.items() if name not in ("from/4", "from/9")}
-    with pytest.raises(UserError, match=r"^2 client\(s\) cannot hide from each other"):
+    with refuses("too-few-clients", match="^2 "):
         played.tell(1, few)
 
 
@@ -235,7 +226,7 @@ def test_a_public_key_of_small_order_is_refused_with_its_sender() -> None:
     for u in (0, 1):
         key = answers[9][PUBLIC].copy()
         key[:32] = [u] + [0] * 31
-        with pytest.raises(BadMessageError, match=r"^Client 9 sent in step 'keys' a public key of"):
+        with refuses("key-unsafe", BadMessageError, match="Client 9 "):
             server.check(9, {**answers[9], PUBLIC: key})
 
 

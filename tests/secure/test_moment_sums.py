@@ -25,6 +25,7 @@ from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import NONCE, PARTICIPANTS, PRIVATE, PUBLIC, SIGNATURES
 from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError, TooFewClientsError
 from tests.support.identities import identities
+from tests.support.refusals import refuses
 
 SIZES = {0: 7, 3: 1, 4: 20, 9: 13}
 RNG = np.random.default_rng(5)
@@ -121,7 +122,7 @@ def test_a_sum_of_squares_that_no_float32_numbers_have_is_refused() -> None:
     bound = 2 << 320 << 256
     assert moments_of(2, [0, bound - 1]).variances == pytest.approx(2.0**256)
     for number in (bound, -1):
-        with pytest.raises(UserError, match="masks did not cancel"):
+        with refuses("sum-wrong", match="columns"):
             moments_of(2, [0, number])
 
 
@@ -192,15 +193,15 @@ def test_given_a_client_is_late_with_its_part_then_there_is_no_other_sum() -> No
     clients, server = with_shares()
     asked = server.ask()
     parts = {client: clients.answer(client, message) for client, message in asked.items()}
-    with pytest.raises(UserError, match=r"no usable answer of client\(s\) 3, 4, and .* once"):
+    with refuses("client-silent", match=" 3, 4, "):
         server.take({client: part for client, part in parts.items() if client not in (3, 4)})
-    with pytest.raises(UserError, match=r"no usable answer of client\(s\) 4, and .* once") as error:
+    with refuses("client-silent", match=r"\(s\) 4, ") as error:
         server.take({client: part for client, part in parts.items() if client != 4})
     assert not isinstance(error.value, TooFewClientsError)
     # A server that tries all the same gets nothing: nobody has a key left for others.
     for client in (0, 3, 9):
         others = {name: array for name, array in asked[client].items() if name != "from/4"}
-        with pytest.raises(UserError, match="out of turn"):
+        with refuses("server-out-of-turn", match="columns"):
             clients.answer(client, others)
 
 
@@ -267,7 +268,7 @@ def test_given_more_are_wanted_then_server_and_client_refuse_fewer() -> None:
     with pytest.raises(TooFewClientsError) as error:
         MomentServer(SIZES, 5, 5)
     assert str(error.value) == TOO_FEW.format("4 client(s) have points", 5)
-    with pytest.raises(UserError, match=r"4 client\(s\) cannot hide .* add up: it takes 5 or more"):
+    with refuses("too-few-clients", match="^4 .* 5 "):
         Clients(ROWS, fewest=5).play(MomentServer(SIZES, 5))
 
 
@@ -287,12 +288,12 @@ def test_given_a_list_that_is_none_then_a_client_refuses_it(client: int) -> None
 def test_a_client_that_has_no_key_answers_no_sum() -> None:
     clients, server = with_keys()
     clients.memories[3] = {}
-    with pytest.raises(UserError, match="sum of columns out of turn"):
+    with refuses("server-out-of-turn", match="columns"):
         clients.answer(3, server.ask()[3])
 
 
 def test_a_client_refuses_what_is_no_nonce() -> None:
-    with pytest.raises(UserError, match=r"^The server sent uint8 \(31,\) as 'nonce'; it must be "):
+    with refuses("message-form", match="'nonce'"):
         Clients(ROWS).answer(3, {NONCE: np.zeros(31, np.uint8)})
 
 
@@ -301,7 +302,7 @@ def test_a_client_whose_key_was_replaced_refuses() -> None:
     server = MomentServer(SIZES, 5)
     answers = {c: clients.answer(c, told) for c, told in server.ask().items()}
     server.take({**answers, 3: Clients(ROWS).answer(3, {NONCE: np.zeros(32, np.uint8)})})
-    with pytest.raises(UserError, match="list of participants has no client 3 as it is"):
+    with refuses("server-names-others", match="client 3 "):
         clients.answer(3, server.ask()[3])
 
 
@@ -314,7 +315,7 @@ def test_given_one_was_told_another_list_then_nobody_sends_sums() -> None:
     replies = {c: clients.answer(c, message) for c, message in server.ask().items()}
     assert [{*reply} for reply in replies.values()] == [{COMPLAINT}] * 4
     assert [int(replies[client][COMPLAINT]) for client in (0, 3, 4)] == [9] * 3
-    with pytest.raises(UserError, match=r"Client 9: its messages and .* is asked for once"):
+    with refuses("client-silent", match="Client 9: "):
         server.take(replies)
 
 
@@ -322,11 +323,8 @@ def test_given_a_wrong_part_then_masks_do_not_cancel() -> None:
     clients, server = with_shares()
     parts = {c: clients.answer(c, message) for c, message in server.ask().items()}
     server.take({**parts, 9: {PART: parts[9][PART] + np.uint32(1 << 31)}})
-    with pytest.raises(UserError) as error:
+    with refuses("sum-wrong", match="columns"):
         server.moments()
-    assert str(error.value) == (
-        "The masked sum of columns holds numbers that no points have: masks did not cancel."
-    )
 
 
 @pytest.mark.parametrize("wrong", [np.ones(1200, np.uint8), np.zeros(1120, np.uint8)])
@@ -342,7 +340,7 @@ def test_given_what_one_has_sealed_does_not_open_then_all_others_name_it(
     answers = {c: clients.answer(c, message) for c, message in server.ask().items()}
     assert {c: int(answers[c][COMPLAINT]) for c in (0, 3, 9)} == {0: 4, 3: 4, 9: 4}
     assert not any(clients.memories[client] for client in SIZES)
-    with pytest.raises(UserError, match="Client 4: its messages and those of 3 others do not"):
+    with refuses("client-silent", match="Client 4: "):
         server.take(answers)
 
 
@@ -370,7 +368,7 @@ def test_given_complaints_before_any_sums_then_a_new_sum_begins_without_their_su
 )
 def test_a_complaint_that_is_none_is_refused(wrong: Arrays) -> None:
     _, server = with_keys()
-    with pytest.raises(BadMessageError, match=r"^Client 4 sent for the sum of columns "):
+    with refuses("message-form", BadMessageError, match="Client 4 .*complaint"):
         server.check(4, wrong)
 
 
@@ -394,17 +392,17 @@ def test_a_client_that_seals_nothing_for_another_is_refused(
     del answer["to/9"]
     if sealed is not None:
         answer["to/9"] = sealed
-    with pytest.raises(BadMessageError, match=r"^Client 4 sent .* no message to client 9"):
+    with refuses("message-incomplete", BadMessageError, match="Client 4 .* client 9"):
         server.check(4, answer)
 
 
 def test_messages_out_of_turn_are_refused() -> None:
     clients, server = with_keys()
     told = server.ask()[4]
-    with pytest.raises(UserError, match="out of turn"):
+    with refuses("server-out-of-turn", match="columns"):
         clients.answer(4, {})
     clients.answer(4, told)
-    with pytest.raises(UserError, match="out of turn"):
+    with refuses("server-out-of-turn", match="columns"):
         clients.answer(4, told)
 
 
@@ -460,7 +458,7 @@ def test_a_malformed_part_is_refused_with_its_client(
 ) -> None:
     clients, server = with_shares()
     reply = clients.answer(4, server.ask()[4])
-    with pytest.raises(BadMessageError, match=f"^Client 4 sent for the sum of columns {words}"):
+    with pytest.raises(BadMessageError, match=f"^Client 4 .*{words}"):
         server.check(4, change(reply))
 
 
@@ -469,7 +467,7 @@ def test_a_key_of_small_order_is_refused_with_its_client() -> None:
     MomentServer(SIZES, 5).check(4, answer)
     key = answer[PUBLIC].copy()
     key[:32] = 0
-    with pytest.raises(BadMessageError, match=r"^Client 4 sent .* a public key of small"):
+    with refuses("key-unsafe", BadMessageError, match="Client 4 "):
         MomentServer(SIZES, 5).check(4, {**answer, PUBLIC: key})
     for wrong in ({PUBLIC: answer[PUBLIC]}, {**answer, SIGNATURES: answer[SIGNATURES][:9]}):
         with pytest.raises(BadMessageError, match=r"^Client 4 sent .* as 'signatures'"):
@@ -477,5 +475,5 @@ def test_a_key_of_small_order_is_refused_with_its_client() -> None:
 
 
 def test_a_malformed_key_is_refused_with_its_client() -> None:
-    with pytest.raises(BadMessageError, match=r"^Client 4 sent for the sum of columns uint8 \(31,"):
+    with refuses("message-form", BadMessageError, match="Client 4 .*'public-keys'"):
         MomentServer(SIZES, 5).check(4, {PUBLIC: np.zeros(31, np.uint8)})

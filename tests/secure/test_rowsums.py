@@ -18,6 +18,7 @@ from fedul_flwr.secure.rowsums import (
     sum_shares,
     to_words,
 )
+from tests.support.refusals import refuses
 
 Floats = NDArray[np.float64]
 STEP = 2.0**-40
@@ -133,11 +134,8 @@ def test_masks_hide_what_the_server_sees() -> None:
             from_words(clear.sent), np.delete(part, own, axis=0), rtol=0, atol=STEP
         )
     # Masks that do not cancel leave no sum: of 100 random words some are beyond any.
-    with pytest.raises(UserError) as error:
+    with refuses("sum-wrong", match="large"):
         run(parts, sizes, [masks[0], masks[1], masks[1]])
-    assert str(error.value) == (
-        "Rows of a sum hold numbers that are too large: masks did not cancel."
-    )
 
 
 def test_own_rows_are_not_sent() -> None:
@@ -194,15 +192,14 @@ def test_combine_refuses_another_shape_and_says_whose(wrong: Words, first: bool)
 
 @pytest.mark.parametrize("wrong", [np.zeros((3, 2), np.uint64), np.zeros((2, 2), np.int64)])
 def test_opening_refuses_rows_of_another_kind(wrong: Words) -> None:
-    with pytest.raises(UserError, match=r"came back as .*; they must be uint64 \(2, 2\)\."):
+    with refuses("message-form", match="Rows"):
         open_rows(np.zeros((2, 2), np.uint64), wrong)
 
 
 def test_where_nobody_sent_a_matrix_the_first_is_named() -> None:
     vectors = {client: np.zeros(2, np.uint64) for client in (4, 1)}
-    with pytest.raises(UserError) as error:
+    with refuses("message-form", match="Client 4 "):
         sum_shares(vectors, {4: 1, 1: 2})
-    assert str(error.value) == "Client 4 sent a share uint64 (2,); it must be uint64 (2, 0)."
 
 
 def test_sums_that_no_summands_have_are_refused() -> None:
@@ -211,7 +208,7 @@ def test_sums_that_no_summands_have_are_refused() -> None:
     for words, refused in ((2**62, True), (2**64 - 2**62, True), (2**62 - 2**20, False)):
         kept = np.array([[words]], np.uint64)
         if refused:
-            with pytest.raises(UserError, match="masks did not cancel"):
+            with refuses("sum-wrong", match="large"):
                 open_rows(kept, zeros)
         else:
             assert open_rows(kept, zeros)[0, 0] < LARGEST_SUM

@@ -55,6 +55,7 @@ from fedul_flwr.secure.update_sum import (
     threshold,
     unmask,
 )
+from tests.support.refusals import refuses
 
 Arrays = dict[str, NDArray[Any]]
 MODEL = b"m" * 32
@@ -481,7 +482,7 @@ def test_given_a_round_that_is_over_then_a_client_keeps_nothing_of_it(five: Part
 def test_given_another_model_than_announced_then_a_client_refuses(five: Party) -> None:
     server = five.server(60)
     server.take_shares(five.offer(server, five.clients))
-    with pytest.raises(UserError, match="another model"):
+    with refuses("model-mismatch", match="announced"):
         mask_vector(five.state[0], 0, 0, server.shares_for(0), vectors([0])[0], b"x" * 32)
 
 
@@ -530,17 +531,17 @@ def test_given_messages_out_of_turn_then_a_client_refuses() -> None:
     party = Party(range(3))
     words = vectors(party.clients)
     server = party.server(1)
-    with pytest.raises(UserError, match="out of turn"):
+    with refuses("server-out-of-turn", match="masked"):
         mask_vector(party.state[0], 0, 0, {}, words[0], MODEL)
     server.take_shares(party.offer(server, party.clients))
-    with pytest.raises(UserError, match="out of turn"):
+    with refuses("server-out-of-turn", match="secure"):
         unmask(party.state[0], 0, {SURVIVORS: np.arange(3)}, None)
     masked = party.send(server, words)
-    with pytest.raises(UserError, match="out of turn"):
+    with refuses("server-out-of-turn", match="masked"):
         mask_vector(party.state[0], 0, 0, server.shares_for(0), words[0], MODEL)
     server.take_vectors(masked)
     party.open(server, party.clients)
-    with pytest.raises(UserError, match="out of turn"):
+    with refuses("server-out-of-turn", match="secure"):
         party.open(server, [0])
 
 

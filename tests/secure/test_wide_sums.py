@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.secure.column_sums import BYTES, DIGITS, LARGEST, Digits, masked, total
 from fedul_flwr.secure.session import keystream
 from tests.secure.test_masks import chi_square, keys_of
+from tests.support.refusals import refuses
 
 CLIENTS = [0, 4, 7]
 
@@ -74,5 +74,5 @@ def test_given_fresh_masks_then_every_digit_is_another() -> None:
 
 @pytest.mark.parametrize("number", [LARGEST, -LARGEST])
 def test_a_number_that_could_overflow_the_sum_is_refused(number: int) -> None:
-    with pytest.raises(UserError, match=r"^Columns hold numbers beyond float32, or more points"):
+    with refuses("array-wrong", match="float32"):
         masked([0, number], {}, 0)

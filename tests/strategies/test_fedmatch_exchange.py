@@ -35,6 +35,7 @@ from tests.support.fedmatch_exchanges import (
     held_by_server,
     watched,
 )
+from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -240,7 +241,7 @@ def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
     assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
     assert_in_step(directory, 3)
     assert [e.config[BASE_ROUND] for e in exchanges if e.round == 3] == [2, 0, 2]
-    with pytest.raises(UserError, match=rf"^1 client\(s\) failed in round 2: .*{reason}"):
+    with refuses("client-failed", match=f"round 2: .*{reason}"):
         train(settings(**LC), 3, **watched([], meddle=replacing(record)))
 
 

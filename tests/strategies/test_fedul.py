@@ -16,8 +16,8 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import from_records
+from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
@@ -40,10 +40,7 @@ def answers_to_prepare(settings: RunConfig, clients: int) -> list[dict[str, Any]
 def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
     settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(
-        UserError,
-        match=r'Client 0 cannot take part: it says "it has 5 sets, fewer than the 10 classes"\.',
-    ) as refused:
+    with refuses("client-refused", match="Client 0 .* 5 .* 10 ") as refused:
         train(settings(**QUICK, **{"fedul.num-sets": 5}), 2)
     for way in (
         "10 sets or more (fedul.num-sets",
@@ -57,11 +54,7 @@ def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
 
 def test_an_empty_set_is_refused_and_says_which(settings: Settings) -> None:
     # 30 clients of 38 points and 60 sets each: some set gets none.
-    with pytest.raises(
-        UserError,
-        match=r"Client \d+ cannot take part: it says .set '\d+' is empty.*"
-        "Setting on-client-failure = 'continue' leaves such clients out",
-    ):
+    with refuses("client-refused", match=r"set '\d+' .*empty"):
         train(settings(**{**QUICK, "points_per_client": 0}, **{"fedul.num-sets": 60}), 30)
 
 
@@ -76,13 +69,13 @@ def test_clients_that_cannot_take_part_are_dropped_if_so_configured(settings: Se
     clients = json.loads((directory / "federation.json").read_text())["clients"]
     assert [client["id"] for client in clients if client["status"] == "accepted"] == able
     dropped = next(client for client in clients if client["status"] == "dropped")
-    assert "fewer than the 10 classes" in dropped["reason"]
+    assert " 10 classes" in dropped["reason"]
     assert metrics(directory)[0]["clients"] == len(able)
 
 
 def test_no_client_left_is_an_error(settings: Settings) -> None:
     options = {"fedul.num-sets": 5, "on_client_failure": "continue"}
-    with pytest.raises(UserError, match="No client can take part"):
+    with refuses("too-few-clients", match="take"):
         train(settings(**QUICK, **options), 2)
 
 
@@ -97,7 +90,7 @@ def test_strict_rank_refuses_what_is_else_a_warning(
     }
     train(settings(**QUICK | two), 5)
     assert "rank 2 of 10 (absent: " in capsys.readouterr().out
-    with pytest.raises(UserError, match="its priors have rank 2, below 10 classes"):
+    with refuses("client-refused", match="rank 2, .* 10 "):
         train(settings(**QUICK | two, **{"fedul.strict-rank": True}), 5)
 
 
@@ -129,14 +122,14 @@ def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
 
 
 def test_a_fraction_that_evaluates_nothing_is_refused(settings: Settings) -> None:
-    with pytest.raises(UserError, match=r"fraction-evaluate = 0\.5 has an effect only with sele"):
+    with refuses("setting-without-effect", setting="fraction-evaluate"):
         settings(fraction_evaluate=0.5, selection="last")
 
 
 def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
-    with pytest.raises(UserError, match="selection = 'validation' needs labeled data"):
+    with refuses("setting-needs-labels", setting="selection"):
         train(settings(**QUICK, validation_fraction=0.0, selection="validation"), 2)
-    with pytest.raises(UserError, match="selection = 'heldout': 'supervised' has no such loss"):
+    with refuses("method-mismatch", setting="selection"):
         train(settings(**QUICK, method="supervised", selection="heldout"), 2)
 
 

@@ -23,6 +23,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.strategies.local_only import LocalOnly
+from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -139,11 +140,8 @@ def test_a_client_labels_its_points_by_its_own_model(settings: Settings) -> None
 
 @pytest.mark.parametrize("method", ["xclp", "fedsem", "fedul-finetune", "fedul-mix", "server-only"])
 def test_what_needs_more_than_one_client_is_refused(settings: Settings, method: str) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("method-mismatch", setting="base"):
         train(settings(method=method, base="local", evaluate="local", server_fraction=0.2), 2)
-    assert str(error.value) == (
-        f"Setting base = 'local': method {method!r} is not one of clients alone."
-    )
 
 
 @pytest.mark.parametrize(
@@ -173,5 +171,5 @@ def test_what_asks_for_a_combined_model_is_refused(
 def test_a_reply_without_a_model_is_refused_as_fedavg_does() -> None:
     metrics_alone = RecordDict({"metrics": MetricRecord({"num-examples": 3, "loss": 1.0})})
     reply = Message(metrics_alone, 1, MessageType.TRAIN)
-    with pytest.raises(InconsistentMessageReplies, match="exactly one ArrayRecord"):
+    with pytest.raises(InconsistentMessageReplies, match="ArrayRecord"):
         LocalOnly().aggregate_train(1, [reply])

@@ -21,6 +21,7 @@ from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
 from tests.strategies.test_fedul import answers_to_prepare
+from tests.support.refusals import refuses
 from tests.support.runs import (
     assert_same_run,
     cut_off,
@@ -178,7 +179,7 @@ def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) ->
     other = {"priors": [0.5, 0.5], "num-sets": 1, "class-masses": [1.0, 1.0]}
     answers = {0: checked(**same), 1: checked(**other)}
     strategy.on_clients_changed(answers)
-    with pytest.raises(UserError, match=r"have rank 1, below 2 classes"):
+    with refuses("priors-rank", match="rank 1, .* 2 "):
         strategy.on_clients_changed({0: answers[0]})
 
 
@@ -186,7 +187,7 @@ def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) ->
 def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[float]) -> None:
     """Too few, too many, below 0, and of no point at all."""
     answer = checked(**{"class-masses": masses})
-    with pytest.raises(BadMessageError, match="came with no valid class-masses"):
+    with refuses("message-form", BadMessageError, match="class-masses"):
         hearing(settings).accept_client(ClientReport(0), answer)
     hearing(settings, test_prior="uniform").accept_client(
         ClientReport(0), answer
@@ -196,11 +197,11 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
 def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
     strategy, report = hearing(settings, **{"on_client_failure": "continue"}), ClientReport(0)
     strategy.accept_client(report, checked(reason="too few sets"))
-    assert report.reason == 'it says "too few sets"'
+    assert '"too few sets"' in report.reason
 
 
 def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> None:
-    with pytest.raises(BadMessageError, match="with no valid class-masses"):
+    with refuses("message-form", BadMessageError, match="class-masses"):
         hearing(settings).accept_client(ClientReport(0), checked())
 
 
@@ -239,7 +240,7 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
 
 @pytest.mark.parametrize("prior", ["em", "sets"])
 def test_methods_without_a_transition_refuse_a_prior(settings: Settings, prior: str) -> None:
-    with pytest.raises(UserError, match="'supervised' has no transition that takes class priors"):
+    with refuses("method-mismatch", setting="test-prior"):
         train(settings(**QUICK, method="supervised", test_prior=prior), 2)
 
 

@@ -13,10 +13,13 @@ from fedul_flwr.errors import UserError
 
 @contextmanager
 def refuses(
-    code: str, kind: type[UserError] = UserError, **values: object
+    code: str, kind: type[UserError] = UserError, match: str | None = None, **values: object
 ) -> Iterator[pytest.ExceptionInfo[UserError]]:
-    """The block raises an error of this class and code, and with these values among its own."""
-    with pytest.raises(kind) as caught:
+    """The block raises an error of this class and code, and with these values among its own.
+
+    ``match`` is a word of its sentence, where other rules have the same code.
+    """
+    with pytest.raises(kind, match=match) as caught:
         yield caught
     error = caught.value
     assert error.code == code, f"{error.with_code}"

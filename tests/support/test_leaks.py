@@ -72,7 +72,7 @@ def test_finds_labels(held: Any, form: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("secret", [b"", b"seven b", bytes(32), b"\xff" * 9])
 def test_refuses_what_would_be_found_by_chance(secret: bytes) -> None:
-    with pytest.raises(ValueError, match="8 bytes or more that are not all the same"):
+    with pytest.raises(ValueError, match="8 bytes"):
         contains([], secret)
 
 

@@ -51,7 +51,7 @@ def test_given_a_stop_of_the_machine_then_it_hardly_counts() -> None:
 
 
 def test_given_a_condition_that_never_holds_then_the_wait_says_what_was_awaited() -> None:
-    with pytest.raises(AssertionError, match=r"^rain: not in 0\.2 seconds of a quiet machine$"):
+    with pytest.raises(AssertionError, match=r"^rain: .*0\.2 "):
         wait_until(lambda: False, 0.2, "rain")
 
 

@@ -16,6 +16,7 @@ from fedul_flwr.secure.hamming.paillier import Paillier, to_bytes
 from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
 from tests.secure.hamming.test_paillier import EVALUATOR, OWNER, SMALL, pair, private_key
 from tests.support.hamming.pairs import changed, random_codes
+from tests.support.refusals import refuses
 
 PLAYED = pair(random_codes(41, 8), random_codes(3, 8, 1))
 """Two chunks of 39 and 2 points, 8 bits, 3 rows."""
@@ -154,7 +155,7 @@ def test_sums_that_are_no_distances(points: int, plaintext: int) -> None:
 
 def test_masks_of_another_session_do_not_go_with_the_sums() -> None:
     again = PLAYED.turn("answer", EVALUATOR)
-    with pytest.raises(UserError, match="do not go with the masks"):
+    with refuses("message-form", match="masks"):
         SMALL.distances((41, 3), 8, REVEALED, again.to_server[OWNER])
 
 

@@ -129,7 +129,7 @@ def test_products_are_sums_modulo_n() -> None:
 @pytest.mark.parametrize("key", [TINY, KEY], ids=["35", "512 bits"])
 def test_refuses_a_plaintext_outside_of_z_n(key: PrivateKey) -> None:
     for plaintext in (mpz(-1), key.n):
-        with pytest.raises(ValueError, match=r"^a plaintext must be from 0 to n - 1$"):
+        with pytest.raises(ValueError, match="plaintext"):
             key.encrypt(plaintext, os.urandom)
 
 

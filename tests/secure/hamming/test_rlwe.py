@@ -36,6 +36,7 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
+from tests.support.refusals import refuses
 
 
 def some_codes(sizes: list[int], num_bits: int, seed: int = 0) -> dict[int, Bytes]:
@@ -330,7 +331,7 @@ class TestRefusals:
         peer, client, then = {"offer": (3, 4, "answer"), "answer": (4, 3, "reveal")}[step]
         message = played.inboxes[then][client][peer]
         inbox = {peer: changed(message, name, change(message[name]))}
-        with pytest.raises(UserError, match=f"^Client {peer} sent in step '{step}' {reason}"):
+        with refuses("message-form", match=f"Client {peer} .* '{step}' {reason}"):
             played.turn(then, client, inbox)
 
     @pytest.mark.parametrize(
