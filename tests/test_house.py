@@ -10,6 +10,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
+from tests.house import sentences_of
+
 ROOT = Path(__file__).parents[1]
 ORDER = (
     *("errors", "config", "data", "surrogate", "models", "learning", "extractors", "secure"),
@@ -196,3 +198,8 @@ def test_the_names_of_modules_in_experiments_occur_once_in_the_house() -> None:
     others = [path for path in FILES if path.parts[1] != "experiments"]
     others += [path for folder in folders for path in (ROOT / folder).glob("*.py")]
     assert own & {path.stem for path in others} == set()
+
+
+def test_few_tests_ask_for_sentences_which_a_golden_file_has() -> None:
+    tests = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
+    assert sum(len(list(sentences_of(test))) for test in tests) <= 150
