@@ -424,7 +424,7 @@ class MaskedUpdates:
         if COMPLAINT in state:
             peer = int(state.pop(COMPLAINT))
             self._state.set_ephemeral(_STORED, state)
-            if peer in content.arrays[PARTICIPANTS]:
+            if peer in content.arrays.get(PARTICIPANTS, ()):
                 raise PeerError(f"Client {peer} sent shares that do not open.", peer)
         state, reply = offer_shares(
             state,
