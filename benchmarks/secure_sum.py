@@ -19,7 +19,7 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.secure.identities import Purpose
 from fedul_flwr.secure.session import FROM, TO, Session, new_key, participants_message
-from fedul_flwr.secure.update_sum import (
+from fedul_flwr.secure.vector_sum import (
     SumServer,
     degree,
     join_sum,

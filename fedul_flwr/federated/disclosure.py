@@ -30,7 +30,7 @@ from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.column_sums import PART
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
-from fedul_flwr.secure.update_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SELF_SHARES
+from fedul_flwr.secure.vector_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SELF_SHARES
 
 EVALUATE, TRAIN = "evaluate", "train"
 """Messages that every method may have, besides phases."""

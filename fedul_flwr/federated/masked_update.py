@@ -1,6 +1,6 @@
 """Updates that the server reads as a sum alone (``secure-sum = "on"``): a client's part.
 
-A client sends one vector of 32-bit words under masks (:mod:`fedul_flwr.secure.update_sum`): the
+A client sends one vector of 32-bit words under masks (:mod:`fedul_flwr.secure.vector_sum`): the
 change of its model times its weight, in fixed point, and a few numbers, its weight and its metrics
 among them. What the server gets is their sum over all clients of a round.
 """
@@ -12,6 +12,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
@@ -42,11 +43,12 @@ from fedul_flwr.secure.session import (
     new_key,
     require_enough,
 )
-from fedul_flwr.secure.update_sum import (
+from fedul_flwr.secure.vector_sum import (
     HOLDERS,
     LAST,
     SENDERS,
     SURVIVORS,
+    Tail,
     Words,
     confirm,
     dequantize,
@@ -57,6 +59,8 @@ from fedul_flwr.secure.update_sum import (
     step_size,
     threshold,
     unmask,
+    whole_numbers,
+    whole_words,
 )
 
 KEYS, PEERS, SHARES = "sum-keys", "sum-peers", "sum-shares"
@@ -79,7 +83,10 @@ CONTROL_BOUND = 64.0
 SLOTS = 64
 """Numbers that travel with an update: weight, count, weight times a_i (FedNova), metrics."""
 FIRST_METRIC = 3
-_FRACTION_BITS, _LIMBS = 20, 4
+NUMBERS = Tail(SLOTS, 4)
+"""Where they are in a vector: last, each in four words."""
+_STEPS = 2**64
+"""Steps of one: numbers are added exactly, as multiples of 2^-64."""
 _STORED, _SUMMANDS = "secure-sum", "summands"
 
 
@@ -122,7 +129,7 @@ class Layout:
     def size(self) -> int:
         """Number of words."""
         values = sum(int(np.prod(shape)) for shape in self.shapes.values())
-        return values + SLOTS * _LIMBS
+        return values + NUMBERS.size
 
     def words(
         self,
@@ -136,7 +143,7 @@ class Layout:
         Parameters
         ----------
         changes : values within the bounds.
-        numbers : at most :data:`SLOTS`, absolute values below 2^26.
+        numbers : at most :data:`SLOTS`, absolute values below 2^43.
         clients : number of summands.
 
         Raises
@@ -194,7 +201,7 @@ def add_noise(
     ----------
     changes : values of an update of L2 norm C at most.
     privacy : with C and z.
-    step : distance of two values, see :func:`fedul_flwr.secure.update_sum.step_size`.
+    step : distance of two values, see :func:`fedul_flwr.secure.vector_sum.step_size`.
     least : fewest clients of whose vectors this client opens the sum.
 
     Raises
@@ -220,7 +227,7 @@ def add_noise(
 
 
 def write_numbers(numbers: Sequence[float]) -> Words:
-    """Numbers in steps of 2^-20 as words of 16 bits each, whose sums over clients cannot overflow.
+    """Numbers as words of :data:`NUMBERS`, whose sums over clients cannot overflow.
 
     Raises
     ------
@@ -229,31 +236,23 @@ def write_numbers(numbers: Sequence[float]) -> Words:
 
     Examples
     --------
-    >>> read_numbers(write_numbers([1.5, -2.0]) + write_numbers([0.25, 1.0]))[:2].tolist()
-    [1.75, -1.0]
+    >>> read_numbers(write_numbers([1.5, -2.25]))[:3]
+    array([ 1.5 , -2.25,  0.  ])
     """
     if len(numbers) > SLOTS:
         raise UserError(
             f"An update in a secure sum has at most {SLOTS - FIRST_METRIC} metrics.",
             "message-out-of-range",
         )
-    values = np.zeros(SLOTS)
-    values[: len(numbers)] = numbers
-    if not (np.abs(values) < 2.0**26).all():
-        raise UserError(
-            "A number of its update is not finite, or too large for a secure sum.",
-            "message-out-of-range",
-        )
-    steps = np.rint(values * 2.0**_FRACTION_BITS).astype(np.int64)
-    return steps.view(np.uint64).view("<u2").astype(np.uint32)
+    if not np.isfinite(numbers).all():
+        raise UserError("A number of its update is not finite.", "message-out-of-range")
+    steps = [round(Fraction(number) * _STEPS) for number in numbers]
+    return whole_words([*steps, *[0] * (SLOTS - len(steps))], NUMBERS.digits)
 
 
 def read_numbers(words: Words) -> NDArray[np.float64]:
     """Sums of numbers from the sums of the words of :func:`write_numbers`."""
-    limbs = words.reshape(-1, _LIMBS).astype(np.uint64)
-    shifts = np.arange(_LIMBS, dtype=np.uint64) * np.uint64(16)
-    total = (limbs << shifts).sum(axis=1, dtype=np.uint64).view(np.int64)  # modulo 2^64
-    return np.asarray(total / 2.0**_FRACTION_BITS, np.float64)
+    return np.array([steps / _STEPS for steps in whole_numbers(words, NUMBERS.digits)])
 
 
 def digest(records: Mapping[str, Arrays], config: Mapping[str, Any]) -> bytes:
@@ -372,9 +371,8 @@ class MaskedUpdates:
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
         words = layout.words(changes, numbers, clients, rng)
         try:
-            state, masked = mask_vector(
-                state, self._client, int(state[BEGUN]), shares, words, digest(start, config)
-            )
+            begun, model = int(state[BEGUN]), digest(start, config)
+            state, masked = mask_vector(state, self._client, begun, shares, words, model, NUMBERS)
         except PeerError as error:
             # A complaint in place of a vector would be a third kind of reply: it follows when the
             # next sum begins, and this client drops out of this one.

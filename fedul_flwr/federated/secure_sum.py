@@ -2,7 +2,7 @@
 
 Two phases begin a session, once a run and again when a client joins; one comes before the training
 messages and one after the replies, or two if the owners have identities. The vector and the masks
-are those of :mod:`fedul_flwr.federated.masked_update` and :mod:`fedul_flwr.secure.update_sum`.
+are those of :mod:`fedul_flwr.federated.masked_update` and :mod:`fedul_flwr.secure.vector_sum`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from fedul_flwr.federated.masked_update import (
     KEYS,
     LARGEST_WEIGHT,
     MASKED,
+    NUMBERS,
     PEERS,
     SHARES,
     UNMASK,
@@ -76,7 +77,7 @@ from fedul_flwr.secure.session import (
     participants_message,
 )
 from fedul_flwr.secure.similarity import ExcludedClientsError
-from fedul_flwr.secure.update_sum import COMPLETE, SumServer, TooFewLeftError, neighbors
+from fedul_flwr.secure.vector_sum import COMPLETE, SumServer, TooFewLeftError, neighbors
 
 _ORIGIN = "Client {} sent for a secure sum"
 
@@ -315,7 +316,9 @@ class SecureSums:
                 contents,
                 lambda client, answer: server.check_unmask(client.partition_id, answer.arrays),
             )
-            opened, liars = server.open_sum({c.partition_id: a.arrays for c, a in answers.items()})
+            opened, liars = server.open_sum(
+                {c.partition_id: a.arrays for c, a in answers.items()}, NUMBERS
+            )
         except TooFewLeftError as error:
             raise NoUpdateError(f"Round {self._round}: {error}") from error
         finally:

@@ -36,7 +36,7 @@ from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
 from fedul_flwr.federated.wire import PlainArray
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE, TO
-from fedul_flwr.secure.update_sum import HOLDERS, LAST, SENDERS, quantize, step_size
+from fedul_flwr.secure.vector_sum import HOLDERS, LAST, SENDERS, quantize, step_size
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled

@@ -5,9 +5,14 @@ to its vector a self mask, and a pair mask with each neighbor, which cancels in 
 streams of ChaCha20. Seeds of self masks, and keys to pair keys, are shared among the neighbors by
 Shamir's scheme: a client that drops out after its shares can be taken out of the sum.
 
-Keys for a run are exchanged once. Those of a round are derived from them, from the round and from
-a digest of what the client trains on: a server that sends two clients different models gets noise.
-What is opened for a client that drops out are keys of one round, never those of the run.
+Keys for a run are exchanged once: every two neighbors then have a secret. The keys of one sum are
+derived from it, from the sum's number and from a digest of what the client computes with: a server
+that sends two clients different models gets noise. What is opened for a client that drops out are
+keys of one sum, never those of the run.
+
+A vector has words, which are added modulo 2^32, and behind them whole numbers of several words
+each. A mask is added to the whole number: sums of its words one by one would tell more than its
+sum.
 
 State and messages are arrays, so that each message can be answered by a new process:
 
@@ -48,10 +53,10 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, Floats
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, Purpose
-from fedul_flwr.secure.messages import PeerError, checked_array
+from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
 from fedul_flwr.secure.session import (
     FEWEST,
-    FEWEST_SEALED,
+    FEWEST_BYTES,
     FROM,
     KEY_BYTES,
     MASK_ROOTS,
@@ -70,10 +75,27 @@ from fedul_flwr.secure.session import (
     derive,
     is_sealed,
     join,
+    seal,
+    unseal,
 )
 from fedul_flwr.secure.similarity import Arrays
 
 Words = NDArray[np.uint32]
+
+
+class Tail(NamedTuple):
+    """The last words of a vector: whole numbers of ``digits`` words each, lowest word first."""
+
+    numbers: int = 0
+    digits: int = 1
+
+    @property
+    def size(self) -> int:
+        """Number of words."""
+        return self.numbers * self.digits
+
+
+NO_TAIL = Tail()
 
 SECRET_BYTES = 16
 """Length of a secret that Shamir's scheme shares."""
@@ -144,6 +166,65 @@ def quantize(values: Floats, bound: float, clients: int, rng: np.random.Generato
 def dequantize(words: Words, bound: float, clients: int) -> Floats:
     """The sum of vectors from the sum of their words, of the same shape."""
     return np.asarray(words.view(np.int32) * step_size(bound, clients), np.float64)
+
+
+def whole_words(numbers: Sequence[int], digits: int) -> Words:
+    """Whole numbers as words, ``(len(numbers) · digits,)``: two's complement, lowest word first.
+
+    Raises
+    ------
+    UserError
+        For a number so large that a sum of 2^20 of them could overflow.
+
+    Examples
+    --------
+    >>> whole_words([-1, 2**32], 2).tolist()
+    [4294967295, 4294967295, 0, 1]
+    """
+    if any(abs(number) >= 2 ** (32 * digits - 21) for number in numbers):
+        raise UserError("A number is too large for a secure sum.", "message-out-of-range")
+    written = b"".join(number.to_bytes(4 * digits, "little", signed=True) for number in numbers)
+    return np.frombuffer(written, "<u4").astype(np.uint32)
+
+
+def whole_numbers(words: Words, digits: int) -> list[int]:
+    """What :func:`whole_words` has written, or sums of these."""
+    rows = words.astype("<u4").reshape(-1, digits)
+    return [int.from_bytes(row.tobytes(), "little", signed=True) for row in rows]
+
+
+def _carried(totals: NDArray[np.int64], digits: int) -> Words:
+    """Words of the same whole numbers, from sums and differences of fewer than 2^31 words."""
+    rows = totals.reshape(-1, digits)
+    carried = np.empty(rows.shape, np.uint32)
+    carry = np.zeros(len(rows), np.int64)
+    for digit in range(digits):
+        carry = carry + rows[:, digit]
+        carried[:, digit] = carry & (2**32 - 1)
+        carry >>= 32  # rounds down, so that what is below 0 borrows
+    return carried.ravel()
+
+
+def add_vectors(vectors: Sequence[Words], tail: Tail = NO_TAIL) -> Words:
+    """The sum of vectors of equal form.
+
+    Examples
+    --------
+    Two words of their rings, then -1 + 2 as whole numbers of two words:
+
+    >>> first = np.append(np.uint32([1, 2**32 - 1]), whole_words([-1], 2))
+    >>> second = np.append(np.uint32([1, 1]), whole_words([2], 2))
+    >>> add_vectors([first, second], Tail(1, 2)).tolist()
+    [2, 0, 1, 0]
+    """
+    split = len(vectors[0]) - tail.size
+    total = vectors[0].copy()
+    for vector in vectors[1:]:
+        total[:split] += vector[:split]
+    if tail.numbers:
+        last = np.stack([vector[split:] for vector in vectors]).astype(np.int64)
+        total[split:] = _carried(last.sum(axis=0), tail.digits)
+    return total
 
 
 # Who masks with whom
@@ -314,7 +395,12 @@ def offer_shares(
     }
     step = f"{SHARES}/{number}"
     answer: dict[str, NDArray[Any]] = {
-        f"{TO}{peer}": session.seal(peer, step, {"shares": parts[peer]}, entropy)
+        f"{TO}{peer}": seal(
+            {"shares": parts[peer]},
+            roots[peer],
+            _place(session.number, step, client, peer),
+            entropy,
+        )
         for peer in holders
         if peer != client
     }
@@ -339,7 +425,13 @@ def offer_shares(
 
 
 def mask_vector(
-    state: Arrays, client: int, server_round: int, message: Arrays, words: Words, digest: bytes
+    state: Arrays,
+    client: int,
+    server_round: int,
+    message: Arrays,
+    words: Words,
+    digest: bytes,
+    tail: Tail = NO_TAIL,
 ) -> tuple[dict[str, NDArray[Any]], Words]:
     """State, and a client's words under all its masks.
 
@@ -347,8 +439,9 @@ def mask_vector(
     ----------
     state : of :func:`offer_shares`.
     message : what the other senders have sealed for this client.
-    words : one row of uint32, of :func:`quantize`.
+    words : one row of uint32, of :func:`quantize`, then of :func:`whole_words`.
     digest : of what this client has trained on, 32 bytes.
+    tail : which words are whole numbers.
 
     Raises
     ------
@@ -367,11 +460,14 @@ def mask_vector(
         )
     session = Session.from_arrays(client, server_round, state)
     number, holders = int(state[LAST]), state[HOLDERS].tolist()
-    opened = {client: state[OPENED][0]}
+    beside = neighbors(session.number, [*session.public])[client]
+    roots = {peer: row.tobytes() for peer, row in zip(beside, state[ROOTS], strict=True)}
+    opened, step = {client: state[OPENED][0]}, f"{SHARES}/{number}"
     for peer in holders:
         if peer != client and f"{FROM}{peer}" in message:
-            arrays = session.unseal(peer, f"{SHARES}/{number}", message[f"{FROM}{peer}"])
-            shares = arrays.get("shares")
+            with messages_from(peer):
+                place = _place(session.number, step, peer, client)
+                shares = unseal(message[f"{FROM}{peer}"], roots[peer], place).get("shares")
             if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
                 raise PeerError(f"Client {peer} sent no shares.", peer)
             opened[peer] = shares
@@ -380,14 +476,12 @@ def mask_vector(
             f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
             "too-few-clients",
         )
-    beside = neighbors(session.number, [*session.public])[client]
-    roots = dict(zip(beside, state[ROOTS], strict=True))
     masks = [Mask(_self_key(state[SECRETS].tobytes(), number, client), added=True)]
     for peer in opened.keys() - {client}:
-        key = _pair_key(session.number, roots[peer].tobytes(), number, client, peer, digest)
+        key = _pair_key(session.number, roots[peer], number, client, peer, digest)
         masks.append(Mask(key, added=client < peer))
     masked = words.copy()
-    add_masks(masked, masks)
+    add_masks(masked, masks, tail)
     senders = sorted(opened)
     renewed = {name: value for name, value in state.items() if name != SECRETS}
     renewed[SENDERS] = np.array(senders, np.int64)
@@ -544,6 +638,10 @@ def _factors(places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(factors)
 
 
+def _place(session: bytes, step: str, source: int, destination: int) -> Address:
+    return Address(session, 0, step, source, destination)
+
+
 def _hash(number: int, client: int, secret: bytes) -> Bytes:
     address = Address(b"", number, "hash", client, client)
     return bytes_array(hashlib.sha256(address.info("secret") + secret).digest())
@@ -572,8 +670,8 @@ _PIECE = 2**16
 """Words of all masks that are drawn before the next ones: they stay in a processor's cache."""
 
 
-def add_masks(words: Words, masks: Iterable[Mask]) -> None:
-    """Add streams of ChaCha20 to ``words`` in place, modulo 2^32.
+def add_masks(words: Words, masks: Iterable[Mask], tail: Tail = NO_TAIL) -> None:
+    """Add streams of ChaCha20 to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``.
 
     Examples
     --------
@@ -583,10 +681,16 @@ def add_masks(words: Words, masks: Iterable[Mask]) -> None:
     [0, 1, 2]
     """
     streams = [(KeyStream(mask.key), np.add if mask.added else np.subtract) for mask in masks]
-    for start in range(0, len(words), _PIECE):
-        piece = words[start : start + _PIECE]
+    split = len(words) - tail.size
+    for start in range(0, split, _PIECE):
+        piece = words[start : min(start + _PIECE, split)]
         for stream, combine in streams:
             combine(piece, stream.read(piece.nbytes).view("<u4"), out=piece)
+    if tail.numbers:
+        total = words[split:].astype(np.int64)
+        for stream, combine in streams:
+            combine(total, stream.read(4 * tail.size).view("<u4"), out=total)
+        words[split:] = _carried(total, tail.digits)
 
 
 def _seal_pair_keys(secret: bytes, keys: Mapping[int, bytes]) -> Bytes:
@@ -705,7 +809,7 @@ class SumServer:
         origin = f"Client {client} sent for a secure sum"
         peers = [peer for peer in self._holders[client] if peer != client]
         for peer in peers:
-            if not is_sealed(answer.get(f"{TO}{peer}"), FEWEST_SEALED):
+            if not is_sealed(answer.get(f"{TO}{peer}"), FEWEST_BYTES):
                 raise BadMessageError(
                     f"{origin} no shares for client {peer}.", "message-incomplete"
                 )
@@ -777,12 +881,15 @@ class SumServer:
         if answer.keys() - {SELF_SHARES, PAIR_SHARES}:
             raise BadMessageError(f"{origin} something that was not requested.", "message-unasked")
 
-    def open_sum(self, answers: Mapping[int, Arrays]) -> tuple[Opened, list[int]]:
+    def open_sum(
+        self, answers: Mapping[int, Arrays], tail: Tail = NO_TAIL
+    ) -> tuple[Opened, list[int]]:
         """The sum of all survivors' words, and clients that sent wrong shares.
 
         Parameters
         ----------
         answers : of step ``unmask``, those that :meth:`check_unmask` accepts.
+        tail : which words of a vector are whole numbers.
 
         Raises
         ------
@@ -821,10 +928,8 @@ class SumServer:
                     ) from None
                 # The peer's mask: removed by adding what the client itself would have added.
                 masks.append(Mask(key, added=client < peer))
-        total = self._masked[survivors[0]].copy()
-        for client in survivors[1:]:
-            total += self._masked[client]
-        add_masks(total, masks)
+        total = add_vectors([self._masked[client] for client in survivors], tail)
+        add_masks(total, masks, tail)
         return Opened(total, survivors), sorted(liars)
 
     def _opened_by(self, client: int) -> tuple[list[int], list[int]]:

@@ -18,11 +18,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.secure import update_sum
+from fedul_flwr.secure import vector_sum
 from fedul_flwr.secure.identities import Identities, Purpose
 from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
-    FEWEST_SEALED,
     FROM,
     PARTICIPANTS,
     SIGNATURES,
@@ -32,14 +31,16 @@ from fedul_flwr.secure.session import (
     new_key,
     participants_message,
 )
-from fedul_flwr.secure.update_sum import (
+from fedul_flwr.secure.vector_sum import (
     DIGEST,
+    NO_TAIL,
     PAIR_SHARES,
     SELF_SHARES,
     SURVIVORS,
     THRESHOLD,
     Mask,
     SumServer,
+    Tail,
     TooFewLeftError,
     confirm,
     degree,
@@ -54,6 +55,8 @@ from fedul_flwr.secure.update_sum import (
     step_size,
     threshold,
     unmask,
+    whole_numbers,
+    whole_words,
 )
 from tests.support.refusals import refuses
 
@@ -64,8 +67,8 @@ MODEL = b"m" * 32
 class Party:
     """Clients of one session, each with its state, and the messages between them."""
 
-    def __init__(self, clients: Iterable[int], pinned: bool = False) -> None:
-        self.clients, self.pinned = sorted(clients), pinned
+    def __init__(self, clients: Iterable[int], pinned: bool = False, tail: Tail = NO_TAIL) -> None:
+        self.clients, self.pinned, self.tail = sorted(clients), pinned, tail
         self.purpose = Purpose("sum", 1, 0, b"n" * 32)
         self.identities: dict[int, Identities | None] = dict.fromkeys(self.clients)
         if pinned:
@@ -122,8 +125,9 @@ class Party:
     ) -> dict[int, NDArray[np.uint32]]:
         masked = {}
         for client in words:
+            state, shares = self.state[client], server.shares_for(client)
             self.state[client], masked[client] = mask_vector(
-                self.state[client], client, 0, server.shares_for(client), words[client], MODEL
+                state, client, 0, shares, words[client], MODEL, self.tail
             )
             self.recorded.append({"masked": masked[client]})
         return masked
@@ -240,6 +244,43 @@ def test_given_a_number_between_two_steps_then_it_is_rounded_so_that_the_mean_is
     assert abs(float(words.mean()) - 0.25) < 0.007
 
 
+def test_given_whole_numbers_then_their_sum_is_exact_and_carries_reach_the_last_word() -> None:
+    """With two clients that drop out; a word that wraps around is a number of its own."""
+    tail, largest = Tail(3, 20), 2**619 - 1
+    party = Party(range(6), tail=tail)
+    numbers = {c: [largest, -1, (-1) ** c * largest // (c + 1)] for c in party.clients}
+    words = {
+        c: np.append(np.uint32([2**32 - 1]), whole_words(numbers[c], 20)) for c in party.clients
+    }
+    server = party.server(1)
+    server.take_shares(party.offer(server, party.clients))
+    server.take_vectors(party.send(server, {c: words[c] for c in range(5)}))
+    opened, _ = server.open_sum(party.open(server, range(5)), tail)
+    assert opened.words[0] == 2**32 - 5
+    sums = [sum(numbers[c][k] for c in range(5)) for k in range(3)]
+    assert whole_numbers(opened.words[1:], 20) == sums
+
+
+@pytest.mark.parametrize("number", [2**43, -(2**43)])
+def test_given_a_whole_number_that_could_overflow_a_sum_then_it_is_refused(number: int) -> None:
+    nearest = number - (1 if number > 0 else -1)
+    assert whole_numbers(whole_words([nearest], 2), 2) == [nearest]
+    with refuses("message-out-of-range"):
+        whole_words([0, number], 2)
+
+
+def test_given_a_mask_then_each_word_of_a_whole_number_is_uniform() -> None:
+    """Carries do not show: of 2,000 numbers each value of a byte comes about equally often."""
+    words, tail = np.zeros(4000, np.uint32), Tail(2000, 2)
+    masks = [Mask(bytes([1]) * 32, added=True), Mask(bytes([2]) * 32, added=False)]
+    vector_sum.add_masks(words, masks, tail)
+    for word in words.reshape(-1, 2).T:
+        counts = np.bincount(np.ascontiguousarray(word).view(np.uint8), minlength=256)
+        assert ((counts - 31.25) ** 2 / 31.25).sum() < 400  # 255 degrees: above by chance 1e-8
+    vector_sum.add_masks(words, [m._replace(added=not m.added) for m in masks], tail)
+    assert not words.any()
+
+
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_given_a_number_that_is_not_finite_then_it_is_refused(wrong: float) -> None:
     with pytest.raises(UserError):
@@ -265,7 +306,7 @@ def test_given_one_share_too_few_then_every_secret_is_as_likely() -> None:
         value = int.from_bytes(secret)
         # p(0) = 3 p(1) - 3 p(2) + p(3), so p(3) = p(0) - 3 p(1) + 3 p(2).
         ones, twos = (int.from_bytes(share) for share in shares[:2])
-        third = (value - 3 * ones + 3 * twos) % update_sum.PRIME
+        third = (value - 3 * ones + 3 * twos) % vector_sum.PRIME
         assert open_secret({0: shares[0], 1: shares[1], 2: third.to_bytes(17)}) == secret
 
 
@@ -321,11 +362,11 @@ def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_com
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The control of what the number of the round in a key is for."""
-    pair_key = update_sum._pair_key
-    monkeypatch.setattr(update_sum, "_self_key", lambda secret, number, client: bytes(32))
+    pair_key = vector_sum._pair_key
+    monkeypatch.setattr(vector_sum, "_self_key", lambda secret, number, client: bytes(32))
     assert masks_are_unrelated(Party(range(4)))  # a self mask alone does not decide
     monkeypatch.setattr(
-        update_sum,
+        vector_sum,
         "_pair_key",
         lambda session, root, number, own, peer, digest: pair_key(
             session, root, 1, own, peer, digest
@@ -342,14 +383,14 @@ def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
     words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
     masked = masked_once(party, 1, words)
     streams: dict[int, NDArray[np.uint32]] = {}
-    self_key = update_sum._self_key
+    self_key = vector_sum._self_key
 
     def record(secret: bytes, number: int, client: int) -> bytes:
         key = self_key(secret, number, client)
         streams[client] = keystream(key, 16_000).view("<u4")
         return key
 
-    monkeypatch.setattr(update_sum, "_self_key", record)
+    monkeypatch.setattr(vector_sum, "_self_key", record)
     server = party.server(2)
     server.take_shares(party.offer(server, party.clients))
     masked = party.send(server, words)
@@ -382,12 +423,11 @@ def server_reads(colluders: Collection[int]) -> bool:
     shares: dict[int, NDArray[Any]] = {}
     for place in range(3):
         if place in colluders:
-            senders = party.state[place][update_sum.SENDERS].tolist()
-            shares[place] = party.state[place][update_sum.OPENED][senders.index(3)]
+            senders = party.state[place][vector_sum.SENDERS].tolist()
+            shares[place] = party.state[place][vector_sum.OPENED][senders.index(3)]
         else:
             with suppress(SafetensorError):  # what is encrypted has no form
-                message = answers[3][f"{TO}{place}"].tobytes().rstrip(b"\0")
-                shares[place] = load(message)["shares"]
+                shares[place] = load(answers[3][f"{TO}{place}"].tobytes())["shares"]
     needed = server.terms()[THRESHOLD].item()
     if len(shares) < needed:
         return False
@@ -399,10 +439,10 @@ def server_reads(colluders: Collection[int]) -> bool:
     assert self_secret is not None
     assert key_secret is not None
     read = masked[3].copy()
-    masks = [Mask(update_sum._self_key(self_secret, 1, 3), added=False)]
-    for peer, row in enumerate(answers[3][update_sum.PAIR_KEYS]):
-        masks.append(Mask(update_sum._open_pair_key(key_secret, row), added=peer < 3))
-    update_sum.add_masks(read, masks)
+    masks = [Mask(vector_sum._self_key(self_secret, 1, 3), added=False)]
+    for peer, row in enumerate(answers[3][vector_sum.PAIR_KEYS]):
+        masks.append(Mask(vector_sum._open_pair_key(key_secret, row), added=peer < 3))
+    vector_sum.add_masks(read, masks)
     return bool((read == words[3]).all())
 
 
@@ -415,7 +455,7 @@ def test_given_fewer_colluders_than_the_threshold_then_a_vector_is_not_read() ->
 def test_given_a_threshold_of_one_then_one_colluder_could_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(update_sum, "threshold", lambda holders, clients, pinned: 1)
+    monkeypatch.setattr(vector_sum, "threshold", lambda holders, clients, pinned: 1)
     assert server_reads([0])
 
 
@@ -423,18 +463,15 @@ def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def in_the_clear(
-        self: Session, peer: int, step: str, arrays: Arrays, entropy: object
+        arrays: Arrays, secret: bytes, address: object, entropy: object
     ) -> NDArray[np.uint8]:
-        plain = save(arrays)
-        return np.frombuffer(plain.ljust(FEWEST_SEALED, b"\0"), np.uint8)
+        return np.frombuffer(save(arrays), np.uint8)
 
-    def read(
-        self: Session, peer: int, step: str, message: NDArray[np.uint8]
-    ) -> dict[str, NDArray[Any]]:
-        return load(message.tobytes().rstrip(b"\0"))
+    def read(message: NDArray[np.uint8], secret: bytes, address: object) -> Arrays:
+        return load(message.tobytes())
 
-    monkeypatch.setattr(Session, "seal", in_the_clear)
-    monkeypatch.setattr(Session, "unseal", read)
+    monkeypatch.setattr(vector_sum, "seal", in_the_clear)
+    monkeypatch.setattr(vector_sum, "unseal", read)
     assert server_reads([])
 
 
@@ -458,14 +495,14 @@ def test_given_no_self_mask_then_a_late_vector_could_be_read(
         shares = {place: answers[place][PAIR_SHARES][0].tobytes() for place in range(3)}
         secret = open_secret(shares)
         assert secret is not None
-        masks = [Mask(update_sum._self_key(bytes(16), number, 3), added=False)]  # known if constant
-        for peer, row in enumerate(server._answers[3][update_sum.PAIR_KEYS]):
-            masks.append(Mask(update_sum._open_pair_key(secret, row), added=peer < 3))
-        update_sum.add_masks(late, masks)
+        masks = [Mask(vector_sum._self_key(bytes(16), number, 3), added=False)]  # known if constant
+        for peer, row in enumerate(server._answers[3][vector_sum.PAIR_KEYS]):
+            masks.append(Mask(vector_sum._open_pair_key(secret, row), added=peer < 3))
+        vector_sum.add_masks(late, masks)
         return bool((late == words[3]).all())
 
     assert not reads(1)
-    monkeypatch.setattr(update_sum, "_self_key", lambda secret, number, client: bytes(32))
+    monkeypatch.setattr(vector_sum, "_self_key", lambda secret, number, client: bytes(32))
     assert reads(2)
 
 
@@ -473,7 +510,7 @@ def test_given_a_round_that_is_over_then_a_client_keeps_nothing_of_it(five: Part
     before = {client: set(state) for client, state in five.state.items()}
     five.sum(50, vectors(five.clients))
     kept = {client: set(state) for client, state in five.state.items()}
-    assert all(kept[client] - before[client] <= {update_sum.ROOTS} for client in five.clients)
+    assert all(kept[client] - before[client] <= {vector_sum.ROOTS} for client in five.clients)
 
 
 # What is refused
@@ -507,7 +544,7 @@ def test_given_two_models_then_the_sum_is_noise() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {update_sum.ROUND: np.array(70, np.int64)},
+        {vector_sum.ROUND: np.array(70, np.int64)},
         {THRESHOLD: np.array(3, np.int64)},
         {THRESHOLD: np.array(6, np.int64)},
         {PARTICIPANTS: np.array([0, 2, 3, 7], np.int64)},
@@ -641,7 +678,7 @@ def test_given_a_malformed_answer_then_the_server_names_its_client(
     if change == "missing":
         del answer[f"{TO}0"]
     elif change == "form":
-        answer[update_sum.HASHES] = answer[update_sum.HASHES][:1]
+        answer[vector_sum.HASHES] = answer[vector_sum.HASHES][:1]
     else:
         answer["what"] = np.zeros(1)
     with pytest.raises(BadMessageError, match="Client 7"):
@@ -657,6 +694,6 @@ def test_given_what_clients_send_then_no_vector_or_secret_is_in_it() -> None:
         assert words[client].tobytes() not in sent
         for four in range(0, 64, 4):  # 16 bytes, which no accident repeats
             assert words[client][four : four + 4].tobytes() not in sent
-        for root in party.state[client][update_sum.ROOTS]:
+        for root in party.state[client][vector_sum.ROOTS]:
             assert root.tobytes() not in sent
     assert SIGNATURES not in {name for message in party.recorded for name in message}
