@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from fedul_flwr.federated.masked_update import (
     BOUND,
     KEYS,
     MASKED,
+    NUMBERS,
     SHARES,
     SLOTS,
     UNMASK,
@@ -36,7 +38,7 @@ from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
 from fedul_flwr.federated.wire import PlainArray
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE, TO
-from fedul_flwr.secure.vector_sum import HOLDERS, LAST, SENDERS, quantize, step_size
+from fedul_flwr.secure.vector_sum import HOLDERS, LAST, SENDERS, add_vectors, quantize, step_size
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
@@ -87,7 +89,7 @@ def test_given_updates_when_words_are_added_then_the_sum_is_that_of_the_rounded_
         layout.words({(ARRAYS, "w"): change}, [1.0, float(at)], 5, np.random.default_rng(at))
         for at, change in enumerate(changes)
     ]
-    total, numbers = layout.read(np.sum(words, axis=0, dtype=np.uint32), 5)
+    total, numbers = layout.read(add_vectors(words, NUMBERS), 5)
     rounded = [
         quantize(change.ravel(), BOUND, 5, np.random.default_rng(at)).view(np.int32)
         for at, change in enumerate(changes)
@@ -98,15 +100,16 @@ def test_given_updates_when_words_are_added_then_the_sum_is_that_of_the_rounded_
     assert numbers[:2].tolist() == [5.0, 10.0]  # 0 + 1 + 2 + 3 + 4
 
 
-def test_given_the_most_clients_and_largest_numbers_when_added_then_nothing_overflows() -> None:
-    largest = 2.0**26 - 1
-    one = write_numbers([largest, -largest, 0.5])
-    many = np.uint32(60_000) * one  # as if so many clients had sent it
-    assert (one < 2**16).all()
-    assert read_numbers(many)[:3].tolist() == [60_000 * largest, -60_000 * largest, 30_000.0]
+def test_given_many_clients_and_large_numbers_when_added_then_the_sum_is_exact() -> None:
+    largest = 2.0**43 - 2.0**-9  # 53 binary digits
+    one = write_numbers([largest, -largest, 0.1, -1.5])
+    numbers = read_numbers(add_vectors([one] * 1000, NUMBERS))
+    assert numbers[:2].tolist() == [1000 * largest, -1000 * largest]
+    # 0.1 is a multiple of 2^-55 in floating point, so nothing of it is lost.
+    assert numbers[2:5].tolist() == [float(1000 * Fraction(0.1)), -1500.0, 0.0]
 
 
-@pytest.mark.parametrize("numbers", [[np.inf], [np.nan], [2.0**26], [0.0] * (SLOTS + 1)])
+@pytest.mark.parametrize("numbers", [[np.inf], [np.nan], [2.0**43], [0.0] * (SLOTS + 1)])
 def test_given_numbers_without_a_place_when_written_then_they_are_refused(
     numbers: list[float],
 ) -> None:
