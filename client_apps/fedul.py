@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,17 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.secure_sums import summed_of_sets, told_class_masses
 from fedul_flwr.data.class_priors import class_masses
-from fedul_flwr.data.content import Value
+from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.set_check import posterior_equations
 from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
-from fedul_flwr.federated.disclosure import EVALUATE, UNLABELED_SETS, Sent
+from fedul_flwr.federated.disclosure import EVALUATE, SUMMED_PART, UNLABELED_SETS, Sent
+from fedul_flwr.federated.masked_update import Summed, in_steps
 from fedul_flwr.federated.messages import (
     CLASS_MASSES,
     LEARNED,
@@ -34,12 +38,20 @@ if TYPE_CHECKING:
     from fedul_flwr.surrogate import SurrogateLoss
 
 
-def _prior_of_sets(settings: RunConfig) -> bool:
-    return settings.test_prior == "sets"
-
-
 def _has_heldout(settings: RunConfig) -> bool:
     return settings.selection == "heldout"
+
+
+def _tells_heldout(settings: RunConfig) -> bool:
+    return _has_heldout(settings) and settings.secure_sum == "off"
+
+
+def _sums_heldout(settings: RunConfig) -> bool:
+    return _has_heldout(settings) and settings.secure_sum == "on"
+
+
+def _sums_sets(settings: RunConfig) -> bool:
+    return any(summed_of_sets(settings))
 
 
 LEARN_AFTER = 5
@@ -47,14 +59,21 @@ LEARN_AFTER = 5
 its errors."""
 DISCLOSURES = (
     *UNLABELED_SETS,
-    Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=_prior_of_sets),
+    Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=told_class_masses),
     Sent(
         EVALUATE,
         ("num-examples", "loss"),
         "loss on points it held out, and their number",
         METRICS,
         "every round that is evaluated",
-        when=_has_heldout,
+        when=_tells_heldout,
+    ),
+    replace(SUMMED_PART, what="loss on points it held out, masked", when=_sums_heldout),
+    replace(
+        SUMMED_PART,
+        what="points of each class and what its sets tell apart, by their priors, masked",
+        often="once, in round 1",
+        when=_sums_sets,
     ),
 )
 """Sent by a client of FedUL."""
@@ -71,9 +90,22 @@ class FedULClient(MethodClient[UnlabeledSetData]):
     def register(self) -> dict[str, Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
         values, sets = super().register(), self.data.sets
-        if _prior_of_sets(self.settings) and not values["reason"]:
+        if told_class_masses(self.settings) and not values["reason"]:
             values[CLASS_MASSES] = class_masses(sets.priors, sets.set_sizes).tolist()
         return values
+
+    def sum_part(self, of: Summed, content: Content) -> Sequence[int]:
+        """Also class masses of its sets and E^T E, where the server needs their sums alone.
+
+        E are :func:`fedul_flwr.data.set_check.posterior_equations`.
+        """
+        has_masses, has_gram = summed_of_sets(self.settings)
+        if of is not Summed.SETS or not (has_masses or has_gram):
+            return super().sum_part(of, content)
+        sets = self.data.sets
+        masses = class_masses(sets.priors, sets.set_sizes) if has_masses else np.empty(0)
+        equations = posterior_equations(sets.priors) if has_gram else np.empty((0, 0))
+        return in_steps([*masses, *(equations.T @ equations).ravel()])
 
     def task(self, round: Round) -> LocalTask:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
@@ -111,7 +143,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
 
     def _prior(self, config: Mapping[str, Any]) -> Floats | None:
         """Pi at test time, ``(K,)``; ``None`` is uniform."""
-        sent = _prior_of_sets(self.settings)
+        sent = self.settings.test_prior == "sets"
         prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
         return None if prior is None else np.array(list(prior), dtype=np.float64)
 

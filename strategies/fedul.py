@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+from flwr.app import ArrayRecord
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.secure_sums import summed_of_sets, told_class_masses
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.content import Content, Value, numbers
+from fedul_flwr.data.set_check import directions_of_gram
 from fedul_flwr.data.types import Floats
-from fedul_flwr.errors import BadMessageError
+from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import SetAdmission
+from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
-from fedul_flwr.federated.nodes import ClientReport
+from fedul_flwr.federated.nodes import ClientRef, ClientReport
 from fedul_flwr.federated.strategy import MethodStrategy
+
+SUMMED_PRIOR = "summed-prior"
+"""Name of pi in the state of a run."""
 
 
 class FedULStrategy(MethodStrategy):
@@ -27,6 +38,7 @@ class FedULStrategy(MethodStrategy):
     can_hold_out = True
     takes_test_prior = True
     _mean_of_sets: Floats | None = None
+    _has_summed = False
 
     @property
     def test_prior(self) -> Floats | None:
@@ -45,14 +57,54 @@ class FedULStrategy(MethodStrategy):
     def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Also require class masses if pi is computed from them."""
         super().accept_client(report, answer)
-        if self.settings.test_prior == "sets" and not report.reason:
+        if told_class_masses(self.settings) and not report.reason:
             self._masses(answer)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
-        """Compute pi, with ``test-prior = "sets"``."""
-        if self.settings.test_prior == "sets":
+        """Compute pi, with ``test-prior = "sets"``, unless it comes from a secure sum."""
+        if told_class_masses(self.settings):
             self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
         super().on_clients_changed(answers)
+
+    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
+        """Sum what the clients know of their sets, once, if they do not tell it one by one."""
+        has_masses, has_gram = summed_of_sets(self.settings)
+        if not self._has_summed and (has_masses or has_gram):
+            self._sum_sets(grid, has_masses, has_gram)
+        return super().before_train(round_number, arrays, grid)
+
+    def _sum_sets(self, grid: Grid, has_masses: bool, has_gram: bool) -> None:
+        """Pi, and whether all sets together tell the classes apart, from a sum over all clients.
+
+        Clients that join later are not in it: a second sum would tell their parts.
+        """
+        assert self.sums is not None
+        k = self.num_classes
+        size = k * has_masses + k * k * has_gram
+        numbers = from_steps(self.sums.collect(grid, Summed.SETS, self.registry.clients, size)[0])
+        if has_masses:
+            try:
+                self._mean_of_sets = mean_prior([numbers[:k]])
+            except ValueError as error:
+                raise UserError(
+                    "The secure sum of class masses holds numbers that no sets have.", "sum-wrong"
+                ) from error
+        if has_gram and isinstance(self.policy, SetAdmission):
+            self.policy.check_directions(directions_of_gram(numbers[-k * k :].reshape(k, k)))
+        self._has_summed = True
+
+    def state_dict(self) -> dict[str, NDArray[Any]]:
+        """The base's state, and pi if it comes from a secure sum."""
+        state = super().state_dict()
+        if self._has_summed and self._mean_of_sets is not None:
+            state[SUMMED_PRIOR] = self._mean_of_sets
+        return state
+
+    def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Restore the state from :meth:`state_dict`."""
+        super().load_state_dict(state)
+        if SUMMED_PRIOR in state:
+            self._mean_of_sets, self._has_summed = state[SUMMED_PRIOR], True
 
     def _masses(self, answer: Content) -> Floats:
         masses = numbers(answer, CLASS_MASSES)

@@ -48,12 +48,23 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
 
 
 def _of_updates(settings: RunConfig) -> Iterator[str]:
-    dp = settings[DPSettings]
-    yield (
-        "The server sees the model of each owner by itself: models are not added up under "
-        "encryption."
-    )
-    if dp.clipping == "client":
+    dp, is_summed = settings[DPSettings], settings.secure_sum == "on"
+    if is_summed:
+        yield (
+            "The server sees the mean of all owners' models, and no model of one owner, as long as "
+            "too few of them work with it."
+        )
+    else:
+        yield (
+            "The server sees the model of each owner by itself: models are not added up under "
+            "encryption."
+        )
+    if dp.clipping == "client" and is_summed:
+        yield (
+            f"Updates are clipped to the length {dp.norm:g} at the owner. Each owner adds its part "
+            "of the noise."
+        )
+    elif dp.clipping == "client":
         yield (
             f"Updates are clipped to the length {dp.norm:g} at the owner. The noise is added by "
             "the server, which sees updates without it."

@@ -105,7 +105,6 @@ class SharedSettings(TrainingSettings):
         Literal["off", "on"],
         only_with("base", *SUMMED),
         only_with("evaluate", "global"),
-        only_without("selection", "heldout"),
         only_without("method", "xclp-predict"),
     ] = "off"
     """With `on` the server reads the sum of a round's updates, weights and metrics, and none of a

@@ -237,14 +237,33 @@ def identifiable_directions(clients: Sequence[Floats]) -> int:
     >>> identifiable_directions([same, np.array([[0.75, 0.25], [0.25, 0.75]])])
     1
     """
-    num_classes = clients[0].shape[1]
-    posterior = np.random.default_rng(0).uniform(0.5, 1.5, num_classes)
-    equations = []
-    for priors in clients:
-        along = priors @ posterior
-        equations.append(priors - np.outer(along, along @ priors) / (along @ along))
+    equations = np.concatenate([posterior_equations(priors) for priors in clients])
     # A client alone with exact zeros leaves rounding errors: not counted as equations.
-    return int(np.linalg.matrix_rank(np.concatenate(equations), tol=RANK_TOLERANCE))
+    return int(np.linalg.matrix_rank(equations, tol=RANK_TOLERANCE))
+
+
+def posterior_equations(priors: Floats) -> Floats:
+    """``(M, K)``, what one client's sets say of g, see :func:`identifiable_directions`."""
+    posterior = np.random.default_rng(0).uniform(0.5, 1.5, priors.shape[1])
+    along = priors @ posterior
+    return np.asarray(priors - np.outer(along, along @ priors) / (along @ along))
+
+
+def directions_of_gram(gram: Floats) -> int:
+    """:func:`identifiable_directions` from the sum of E^T E over clients' equations E, ``(K, K)``.
+
+    Eigenvalues are squares of singular values: those below 10^-14 of the largest are rounding.
+
+    Examples
+    --------
+    >>> some = np.array([[0.75, 0.25], [0.25, 0.75]])
+    >>> equations = posterior_equations(some)
+    >>> directions_of_gram(equations.T @ equations)
+    1
+    """
+    largest = float(np.linalg.norm(gram, 2))
+    tolerance = max(1e-14 * largest, RANK_TOLERANCE**2)
+    return int(np.linalg.matrix_rank(gram, hermitian=True, tol=tolerance))
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from flwr.client import NumPyClient
 from flwr.common import NDArrays
@@ -31,16 +31,12 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.columns import (
-    answer_column_sum,
-    drop_column_sum,
-    plain_moments,
-    received_scaling,
-)
-from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates
+from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
+from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
 from fedul_flwr.learning.schedules import training_stage
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
+from fedul_flwr.secure.column_sums import exact_sums
 
 if TYPE_CHECKING:
     from torch import nn
@@ -113,8 +109,8 @@ class MethodClient(NumPyClient, Generic[D]):
         return self.data.register()
 
     def on_phase(self, name: str, content: Content) -> Content:
-        """Answer phase ``name``: ``describe``, ``setup`` (with registration), ``columns-sum``,
-        ``columns``, ``personal`` or ``end``."""
+        """Answer phase ``name``: ``describe``, ``setup`` (with registration), ``columns``,
+        ``personal``, ``end`` or one of a secure sum."""
         partition: dict[str, Value] = {
             "partition-id": self.node.partition_id,
             "num-partitions": self.node.num_partitions,
@@ -129,10 +125,7 @@ class MethodClient(NumPyClient, Generic[D]):
                 return Content(
                     values={**partition, **found, **plain_moments(self.settings, self.data)}
                 )
-            case messages.COLUMN_SUM:
-                return answer_column_sum(self.settings, self.node, self.state, self.data, content)
             case messages.COLUMNS:
-                drop_column_sum(self.state)
                 scaling = received_scaling(content, self.setup)
                 self.state.set_values(messages.SETUP, {**self.setup, **scaling})
                 return Content()
@@ -149,6 +142,31 @@ class MethodClient(NumPyClient, Generic[D]):
                 raise UserError(
                     f"Method {self.settings.method!r} has no phase {name!r}.", "method-mismatch"
                 )
+
+    def sum_part(self, of: Summed, content: Content) -> Sequence[int]:
+        """The client's whole numbers for a secure sum.
+
+        Parameters
+        ----------
+        content : what the server has sent to compute them with.
+
+        Raises
+        ------
+        UserError
+            If the run has no such sum.
+        """
+        if of is Summed.COLUMNS and self.settings.standardize_sum == "masked":
+            return exact_sums(*raw_rows(self.data))
+        measures = self.settings.secure_sum == "on" and self.settings.selection == "heldout"
+        if of is Summed.HELDOUT and measures:
+            model = [content.arrays[name] for name in self.names_of(content.arrays)]
+            config = cast(dict[str, FlowerScalar], dict(content.values))
+            loss, count, _ = self.evaluate(model, config)
+            return in_steps([float(count > 0), loss])
+        raise UserError(
+            f"The server asked for a sum of {of} that this run does not have.",
+            "server-asks-too-much",
+        )
 
     def describe(self) -> Iterator[str]:
         """Lines about the data for their owner; they may contain paths, names and labels."""
@@ -205,7 +223,7 @@ class MethodClient(NumPyClient, Generic[D]):
     @property
     def sums(self) -> MaskedUpdates:
         """Its part in secure sums."""
-        return MaskedUpdates(self.settings, self.node, self.state)
+        return MaskedUpdates(self.settings, self.node, self.state, self.sum_part)
 
     @property
     def model(self) -> nn.Module:
@@ -232,6 +250,21 @@ class MethodClient(NumPyClient, Generic[D]):
     def array_names(self) -> list[str]:
         """Names of the arrays that come as the model: its weights and buffers."""
         return list(self.model.state_dict())
+
+    def names_of(self, received: Collection[str]) -> list[str]:
+        """:meth:`array_names`, if the arrays that the server has sent have these names.
+
+        Raises
+        ------
+        UserError
+            If they have others.
+        """
+        names = self.array_names()
+        if odd := sorted({*names} ^ {*received}):
+            raise UserError(
+                f"The server's model and this client's differ in {odd[0]!r}.", "model-mismatch"
+            )
+        return names
 
     def fit(
         self, parameters: NDArrays, config: dict[str, FlowerScalar]
@@ -294,7 +327,6 @@ class MethodClient(NumPyClient, Generic[D]):
     def _set_up(self, told: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
         known = self.state.values(messages.SETUP)
-        drop_column_sum(self.state)  # a client that starts again leaves a sum under way
         if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
             told[messages.FORGETFUL] = True
         # The server has resolved settings that depend on the data, such as `standardize`.

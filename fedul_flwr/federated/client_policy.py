@@ -18,6 +18,7 @@ from fedul_flwr.config.method_settings import (
     fewer_sets,
 )
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.secure_sums import summed_of_sets
 from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.data.set_check import (
     ILL_CONDITIONED,
@@ -124,6 +125,8 @@ class SetAdmission(ClientPolicy):
             If it is below K.
         """
         few = fewer_sets(self.settings[AdmissionSettings])
+        if any(summed_of_sets(self.settings)):
+            return  # a sum tells
         if not self.options.share_priors:
             text = "Rank of all clients' priors not checked: they are not shared."
             more = " Whether their sets together tell the classes apart is for the owners to know."
@@ -137,7 +140,17 @@ class SetAdmission(ClientPolicy):
                 f"{self.num_classes} classes: no method can tell the classes apart.",
                 "priors-rank",
             )
-        if few and (directions := identifiable_directions(priors)) < self.num_classes - 1:
+        if few:
+            self.check_directions(identifiable_directions(priors))
+
+    def check_directions(self, directions: int) -> None:
+        """Refuse a run with few sets a client whose sets together leave a ratio open.
+
+        Parameters
+        ----------
+        directions : see :func:`fedul_flwr.data.set_check.identifiable_directions`.
+        """
+        if directions < self.num_classes - 1:
             raise UserError(
                 f"The sets of all clients together determine {directions} of the "
                 f"{self.num_classes - 1} ratios between the classes' posteriors: with "

@@ -11,7 +11,6 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, parse_columns
 from fedul_flwr.data.content import Content, Value, count, numbers
@@ -29,72 +28,20 @@ from fedul_flwr.data.standardize import (
 from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, NUM_POINTS
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, Registration
-from fedul_flwr.secure.column_sums import PART, MomentServer, answer_sum, exact_sums
-from fedul_flwr.secure.identities import read_identities
-from fedul_flwr.secure.session import FEWEST
-from fedul_flwr.secure.similarity import ExcludedClientsError
-
-STORED = "column-sum"
-"""Name of the keys between messages, in Flower's state only, until the sum is known."""
-ANSWERED = "column-sum-answered"
-"""Name of the values that a client stores once it has answered a sum, until the run ends."""
-
-
-def fewest_in_sum(settings: RunConfig) -> int:
-    """Fewest clients in a masked sum of columns: 3, or more with ``xclp.min-labeled-clients``.
-
-    Three, as of two each can take its own part from the sum; t + 2 against t clients who share what
-    they know, as in the sum of labels.
-    """
-    codes = settings.find(XCLPSettings)
-    return max(FEWEST, codes.min_labeled_clients if codes else 0)
+from fedul_flwr.federated.masked_update import Summed, fewest_summed
+from fedul_flwr.federated.messages import COLUMNS, NUM_POINTS
+from fedul_flwr.federated.nodes import ClientRegistry, Registration
+from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.secure.column_sums import moments_of
+from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 
 def plain_moments(settings: RunConfig, data: ClientData) -> dict[str, Value]:
     """Mean and variance of every column as values for the server, if it pools them in plaintext."""
     if settings.standardize_sum != "plaintext":
         return {}
-    column_moments = moments(*_own_rows(data))
+    column_moments = moments(*raw_rows(data))
     return {MEANS: column_moments.means.tolist(), VARIANCES: column_moments.variances.tolist()}
-
-
-def answer_column_sum(
-    settings: RunConfig, node: NodeConfig, state: ClientState, data: ClientData, content: Content
-) -> Content:
-    """Answer phase ``columns-sum``: a new public key, shares of masks, masked sums of its columns.
-
-    Raises
-    ------
-    UserError
-        If the run has no such sum, too few clients take part for this one or for its owner, or it
-        has answered one before: two with other participants would tell a client's part.
-    """
-    if settings.standardize_sum != "masked":
-        raise UserError(
-            "The server asked for a sum of columns that this run does not have.",
-            "server-out-of-turn",
-        )
-    if state.values(ANSWERED):
-        raise UserError(
-            "The server asked for a second sum of columns, which would tell one part.",
-            "server-out-of-turn",
-        )
-    remembered, reply = answer_sum(
-        state.ephemeral(STORED),
-        content.arrays,
-        node.partition_id,
-        lambda: exact_sums(*_own_rows(data)),
-        max(fewest_in_sum(settings), node.min_labeled_clients),
-        state.run,
-        read_identities(node.identity, node.partition_id),
-    )
-    if PART in reply:
-        state.set_values(ANSWERED, {ANSWERED: True})
-    state.set_ephemeral(STORED, dict(remembered))
-    return Content(arrays=dict(reply))
 
 
 def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, Value]:
@@ -121,12 +68,7 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
     return {key: cast(list[float], values.tolist()) for key, values in scaling.items()}
 
 
-def drop_column_sum(state: ClientState) -> None:
-    """Delete the client's keys for a sum of columns."""
-    state.set_ephemeral(STORED, {})
-
-
-def _own_rows(data: ClientData) -> tuple[Inputs, Ints]:
+def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
     """The client's points as they are, not standardized: an array, and rows of it."""
     inputs, points = data.own_rows
     return (inputs.raw if isinstance(inputs, ScaledInputs) else inputs), points
@@ -189,6 +131,7 @@ class ColumnPooling:
     settings : the run's settings; it does nothing unless ``standardize = "federation"``.
     registry, registration : the clients of the run, and how they register.
     setup : what clients get before round 1; those that join later find the scaling there.
+    sums : opens the sum with ``standardize-sum = "masked"``.
 
     Attributes
     ----------
@@ -201,8 +144,9 @@ class ColumnPooling:
         registry: ClientRegistry,
         registration: Registration,
         setup: Content,
+        sums: SecureSums | None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._sums = settings, sums
         self._registry, self._registration = registry, registration
         self._setup = setup
         self.on_scaling: Callable[[Scaling, Moments], None] = lambda *_: None
@@ -237,30 +181,28 @@ class ColumnPooling:
 
         Raises
         ------
-        TooFewClientsError
-            If fewer than :func:`fewest_in_sum` clients with points are left.
+        UserError
+            If too few clients with points are there, or left.
         """
+        assert self._sums is not None
         points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
-        members = {client.partition_id: client for client in self._registry.clients}
-        while True:
-            server = MomentServer(points, self._width, fewest_in_sum(self._settings))
-            try:
-                return self._asked(grid, server, members)
-            except ExcludedClientsError as error:  # nobody has sent its sums
-                self._registry.fail({members[c]: why for c, why in error.excluded.items()})
-                points = {client: points[client] for client in error.left}
-
-    def _asked(self, grid: Grid, server: MomentServer, members: Mapping[int, ClientRef]) -> Moments:
-        """One attempt at the sum."""
-        while messages := server.ask():
-            content = self._registry.query(
-                grid,
-                COLUMN_SUM,
-                {members[client]: Content(dict(arrays)) for client, arrays in messages.items()},
-                lambda client, answer: server.check(client.partition_id, answer.arrays),
-            )
-            server.take({client.partition_id: answer.arrays for client, answer in content.items()})
-        return server.moments()
+        members = [client for client in self._registry.clients if points[client.partition_id]]
+        fewest = fewest_summed(self._settings)
+        try:
+            if len(members) < fewest:
+                raise TooFewLeftError(
+                    f"{len(members)} client(s) have points, and fewer than {fewest} cannot hide "
+                    "their columns from each other."
+                )
+            sums, left = self._sums.collect(grid, Summed.COLUMNS, members, 2 * self._width)
+        except TooFewLeftError as error:
+            raise UserError(
+                f"Setting standardize-sum = 'masked': {error} Choose standardize = 'owner' or "
+                "'constants'.",
+                "too-few-clients",
+                setting="standardize-sum",
+            ) from error
+        return moments_of(sum(points[client] for client in left), sums)
 
     @property
     def _width(self) -> int:

@@ -15,11 +15,19 @@ from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.secure_sums import has_sums
 from fedul_flwr.data.standardize import MEANS, VARIANCES
-from fedul_flwr.federated.masked_update import CONFIRM, KEYS, MASKED, PEERS, SHARES, UNMASK
+from fedul_flwr.federated.masked_update import (
+    CONFIRM,
+    KEYS,
+    MASKED,
+    PART,
+    PEERS,
+    SHARES,
+    UNMASK,
+)
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    COLUMN_SUM,
     CONFIG,
     DESCRIBE,
     DIAGNOSTICS,
@@ -27,7 +35,6 @@ from fedul_flwr.federated.messages import (
     SETUP,
 )
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
-from fedul_flwr.secure.column_sums import PART
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
 from fedul_flwr.secure.vector_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SELF_SHARES
@@ -86,11 +93,13 @@ def disclosures(settings: RunConfig) -> list[Sent]:
     """All that a client of the run's method sends in a run with ``settings``."""
     declared: Iterable[Sent] = load_reference(find_method(settings.method).disclosures, "method")
     sent = [entry for entry in declared if entry.when(settings)]
+    if has_sums(settings):
+        sent += _SUM
     if settings.secure_sum == "off":
         return sent
     alone = [entry for entry in sent if (entry.phase, entry.record) not in _SUMMED]
     named = [replace(e, what=f"names of: {e.what}") for e in sent if e.record == METRICS]
-    return [*alone, *(entry for entry in named if entry.phase == TRAIN), *SECURE_SUM]
+    return [*alone, *(entry for entry in named if entry.phase == TRAIN), *_UPDATE_SUM]
 
 
 def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]:
@@ -122,6 +131,89 @@ def _sums_columns(settings: RunConfig) -> bool:
     return settings.standardize_sum == "masked"
 
 
+_SUMMED = {(TRAIN, record) for record in (ARRAYS, METRICS, CONTROL)}
+"""Records of an update that are in a secure sum."""
+
+_ONCE = "once, and again when a client joins"
+_EVERY_SUM = "before every sum"
+_SECRETS = "other clients, sealed for them"
+_SUM = (
+    Sent(
+        KEYS,
+        (PUBLIC, SIGNATURES),
+        "a public key for sums, with its owner's signature if it has one",
+        ARRAYS,
+        _ONCE,
+        "the server and all clients",
+    ),
+    Sent(PEERS, (f"{TO}*",), "parts of the secrets with others", ARRAYS, _ONCE, _SECRETS),
+    Sent(SHARES, (f"{TO}*",), "shares of this sum's masks", ARRAYS, _EVERY_SUM, _SECRETS),
+    Sent(
+        SHARES,
+        (PAIR_KEYS, HASHES),
+        "keys of its masks, sealed, and hashes of the secrets that open them",
+        ARRAYS,
+        _EVERY_SUM,
+        "nobody, unless the client drops out",
+    ),
+    Sent(
+        CONFIRM,
+        (SIGNATURES,),
+        "its owner's signature of who is in the sum",
+        ARRAYS,
+        "every sum, where owners have identities",
+        undisturbed=False,
+    ),
+    Sent(
+        UNMASK,
+        (SELF_SHARES, PAIR_SHARES),
+        "shares that open the sum and nothing else",
+        ARRAYS,
+        "after every sum",
+    ),
+    *(
+        Sent(
+            phase,
+            (COMPLAINT,),
+            "whose message it cannot use",
+            ARRAYS,
+            "if somebody's message is wrong",
+            undisturbed=False,
+        )
+        for phase in (PEERS, SHARES)
+    ),
+)
+"""Sent besides by every client of a run with secure sums."""
+
+_UPDATE_SUM = (
+    Sent(
+        TRAIN,
+        (MASKED,),
+        "the change of the model, its weight and its metrics, masked",
+        ARRAYS,
+        EVERY_ROUND,
+        "the server, as a sum over all clients of the round",
+    ),
+    Sent(
+        TRAIN,
+        ("num-examples",),
+        "whether it had anything to train on (0 or 1)",
+        METRICS,
+        EVERY_ROUND,
+    ),
+)
+"""Sent in place of an update with ``secure-sum = "on"``."""
+
+SUMMED_PART = Sent(
+    PART,
+    (MASKED,),
+    "",
+    ARRAYS,
+    "every round that is evaluated",
+    "the server, as a sum over all clients",
+)
+"""A client's numbers in a sum; others say which."""
+
 _WHO = ("partition-id", "num-partitions", "own-data")
 
 DESCRIBE_ONLY = (
@@ -144,37 +236,10 @@ REGISTRATION = (
         "mean and variance of every column of its points",
         when=_pools_columns,
     ),
-    Sent(
-        COLUMN_SUM,
-        (PUBLIC, SIGNATURES),
-        "a public key for the sum of columns, with its owner's signature if it has one",
-        ARRAYS,
-        reader="the server and all clients",
-        when=_sums_columns,
-    ),
-    Sent(
-        COLUMN_SUM,
-        (f"{TO}*",),
-        "shares of the masks of its sums",
-        ARRAYS,
-        reader="other clients, sealed for them",
-        when=_sums_columns,
-    ),
-    Sent(
-        COLUMN_SUM,
-        (COMPLAINT,),
-        "whose message it cannot use",
-        ARRAYS,
-        "if somebody's message is wrong",
-        when=_sums_columns,
-        undisturbed=False,
-    ),
-    Sent(
-        COLUMN_SUM,
-        (PART,),
-        "sums and sums of squares of every column of its points, masked",
-        ARRAYS,
-        reader="the server, as a sum of all clients' alone",
+    replace(
+        SUMMED_PART,
+        what="sums and sums of squares of every column of its points, masked",
+        often=ONCE,
         when=_sums_columns,
     ),
 )
@@ -231,75 +296,6 @@ def _shares_priors(settings: RunConfig) -> bool:
 
     return settings[AdmissionSettings].share_priors
 
-
-_SUMMED = {(TRAIN, record) for record in (ARRAYS, METRICS, CONTROL)}
-"""Records of an update that are in a secure sum."""
-
-_ONCE = "once, and again when a client joins"
-_EVERY_SUM = "every round that it trains in, before the model comes"
-_SECRETS = "other clients, sealed for them"
-SECURE_SUM = (
-    Sent(
-        KEYS,
-        (PUBLIC, SIGNATURES),
-        "a public key for sums, with its owner's signature if it has one",
-        ARRAYS,
-        _ONCE,
-        "the server and all clients",
-    ),
-    Sent(PEERS, (f"{TO}*",), "parts of the secrets with others", ARRAYS, _ONCE, _SECRETS),
-    Sent(SHARES, (f"{TO}*",), "shares of this round's masks", ARRAYS, _EVERY_SUM, _SECRETS),
-    Sent(
-        SHARES,
-        (PAIR_KEYS, HASHES),
-        "keys of its masks, sealed, and hashes of the secrets that open them",
-        ARRAYS,
-        _EVERY_SUM,
-        "nobody, unless the client drops out",
-    ),
-    Sent(
-        TRAIN,
-        (MASKED,),
-        "the change of the model, its weight and its metrics, masked",
-        ARRAYS,
-        EVERY_ROUND,
-        "the server, as a sum over all clients of the round",
-    ),
-    Sent(
-        TRAIN,
-        ("num-examples",),
-        "whether it had anything to train on (0 or 1)",
-        METRICS,
-        EVERY_ROUND,
-    ),
-    Sent(
-        CONFIRM,
-        (SIGNATURES,),
-        "its owner's signature of who is in the sum",
-        ARRAYS,
-        "every round, where owners have identities",
-        undisturbed=False,
-    ),
-    Sent(
-        UNMASK,
-        (SELF_SHARES, PAIR_SHARES),
-        "shares that open the sum and nothing else",
-        ARRAYS,
-        EVERY_ROUND,
-    ),
-    *(
-        Sent(
-            phase,
-            (COMPLAINT,),
-            "whose message it cannot use",
-            ARRAYS,
-            "if somebody's message is wrong",
-            undisturbed=False,
-        )
-        for phase in (PEERS, SHARES)
-    ),
-)
-"""Sent besides by every client with ``secure-sum = "on"``."""
 
 UNLABELED_SETS = (
     *TRAINING,

@@ -141,14 +141,8 @@ def _unpack(message: Message, client: MethodClient[Any]) -> tuple[Arrays, dict[s
     """The model's arrays in the client's order, and the values of a message."""
     assert client.setup  # refuses a client that was not set up
     record = cast(ArrayRecord, message.content[ARRAYS])
-    names = client.array_names()
-    if set(names) != set(record):
-        odd = sorted(set(names) ^ set(record))[0]
-        raise UserError(
-            f"The server's model and this client's differ in {odd!r}.", "model-mismatch"
-        )
     config = dict(cast(ConfigRecord, message.content[CONFIG]))
-    return {name: record[name].numpy() for name in names}, config
+    return {name: record[name].numpy() for name in client.names_of(record)}, config
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:

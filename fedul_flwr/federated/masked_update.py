@@ -1,8 +1,9 @@
-"""Updates that the server reads as a sum alone (``secure-sum = "on"``): a client's part.
+"""What the server reads as a sum over clients alone: a client's part.
 
-A client sends one vector of 32-bit words under masks (:mod:`fedul_flwr.secure.vector_sum`): the
-change of its model times its weight, in fixed point, and a few numbers, its weight and its metrics
-among them. What the server gets is their sum over all clients of a round.
+With ``secure-sum = "on"`` a client sends one vector of 32-bit words under masks
+(:mod:`fedul_flwr.secure.vector_sum`): the change of its model times its weight, in fixed point, and
+a few numbers, its weight and its metrics among them. Other sums are of numbers alone
+(:class:`Summed`).
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -19,21 +21,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.secure_sums import has_sums
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.messages import NORMALIZER, WEIGHT
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, WEIGHT
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.propagation.privacy import fresh_gaussians
+from fedul_flwr.secure.column_sums import DIGITS
 from fedul_flwr.secure.identities import Identities, Purpose, read_identities
 from fedul_flwr.secure.messages import COMPLAINT, PeerError, checked_array, complain
 from fedul_flwr.secure.session import (
     FEWEST,
+    FROM,
     KEY_BYTES,
     NONCE,
     PARTICIPANTS,
@@ -63,13 +69,43 @@ from fedul_flwr.secure.vector_sum import (
     whole_words,
 )
 
-KEYS, PEERS, SHARES = "sum-keys", "sum-peers", "sum-shares"
+KEYS, PEERS, SHARES, PART = "sum-keys", "sum-peers", "sum-shares", "sum-part"
 CONFIRM, UNMASK = "sum-confirm", "sum-unmask"
-PHASES = (KEYS, PEERS, SHARES, CONFIRM, UNMASK)
-"""Phases of a secure sum: two once a run, one before training, one or two after it."""
+PHASES = (KEYS, PEERS, SHARES, PART, CONFIRM, UNMASK)
+"""Phases of a secure sum: two once a run; one before the vectors, which come as the reply of a
+training message or of :data:`PART`; one or two after them."""
+
+
+class Summed(StrEnum):
+    """What is summed; value ``of`` of phase :data:`PART`. In a round they come in this order."""
+
+    COLUMNS = "columns"
+    """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
+    SETS = "sets"
+    """What clients know of their sets, once (:mod:`fedul_flwr.config.secure_sums`)."""
+    UPDATE = "update"
+    """Updates of a round."""
+    HELDOUT = "heldout"
+    """Losses on held-out points (``selection = "heldout"``)."""
+
+    @property
+    def is_once(self) -> bool:
+        """Whether a client sends its part only once: with others, a second sum shows a part."""
+        return self in (Summed.COLUMNS, Summed.SETS)
+
+    def number(self, round_number: int) -> int:
+        """Number of the sum in a round: later ones have larger numbers."""
+        return len(Summed) * round_number + [*Summed].index(self) + 1
+
+    def tail(self, count: int) -> Tail:
+        """The form of a vector of ``count`` numbers."""
+        return Tail(count, DIGITS if self is Summed.COLUMNS else NUMBERS.digits)
+
+
+OF = "of"
 
 MASKED = "masked"
-"""Name of the array in which an update travels."""
+"""Name of the array in which a vector travels."""
 BEGUN, LARGEST_WEIGHT = "round", "largest-weight"
 """Values of phases: the round in which a session began; a weight that no client exceeds."""
 
@@ -87,7 +123,7 @@ NUMBERS = Tail(SLOTS, 4)
 """Where they are in a vector: last, each in four words."""
 _STEPS = 2**64
 """Steps of one: numbers are added exactly, as multiples of 2^-64."""
-_STORED, _SUMMANDS = "secure-sum", "summands"
+_STORED, _SUMMANDS, _SUMMED = "secure-sum", "summands", "summed"
 
 
 # The vector
@@ -246,13 +282,29 @@ def write_numbers(numbers: Sequence[float]) -> Words:
         )
     if not np.isfinite(numbers).all():
         raise UserError("A number of its update is not finite.", "message-out-of-range")
-    steps = [round(Fraction(number) * _STEPS) for number in numbers]
+    steps = in_steps(numbers)
     return whole_words([*steps, *[0] * (SLOTS - len(steps))], NUMBERS.digits)
 
 
-def read_numbers(words: Words) -> NDArray[np.float64]:
+def read_numbers(words: Words) -> Floats:
     """Sums of numbers from the sums of the words of :func:`write_numbers`."""
-    return np.array([steps / _STEPS for steps in whole_numbers(words, NUMBERS.digits)])
+    return from_steps(whole_numbers(words, NUMBERS.digits))
+
+
+def in_steps(numbers: Iterable[float]) -> list[int]:
+    """Finite numbers as multiples of 2^-64, rounded.
+
+    Examples
+    --------
+    >>> from_steps(in_steps([0.75, -3.0])).tolist()
+    [0.75, -3.0]
+    """
+    return [round(Fraction(number) * _STEPS) for number in numbers]
+
+
+def from_steps(steps: Sequence[int]) -> Floats:
+    """The numbers of :func:`in_steps`, or sums of them."""
+    return np.array([number / _STEPS for number in steps])
 
 
 def digest(records: Mapping[str, Arrays], config: Mapping[str, Any]) -> bytes:
@@ -281,6 +333,16 @@ def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> d
 # The client
 
 
+def fewest_summed(settings: RunConfig) -> int:
+    """Fewest clients in a sum: 3, or more with ``xclp.min-labeled-clients``.
+
+    Three, as of two each can take its own part from the sum; t + 2 against t clients who share what
+    they know, as in the sum of labels.
+    """
+    codes = settings.find(XCLPSettings)
+    return max(FEWEST, codes.min_labeled_clients if codes else 0)
+
+
 class MaskedUpdates:
     """A client's part in secure sums.
 
@@ -289,10 +351,17 @@ class MaskedUpdates:
     settings : the run's settings.
     node : the node config.
     state : the client's state between messages.
+    part : the client's whole numbers for a sum of phase :data:`PART`.
     """
 
-    def __init__(self, settings: RunConfig, node: NodeConfig, state: ClientState) -> None:
-        self._settings, self._node, self._state = settings, node, state
+    def __init__(
+        self,
+        settings: RunConfig,
+        node: NodeConfig,
+        state: ClientState,
+        part: Callable[[Summed, Content], Sequence[int]],
+    ) -> None:
+        self._settings, self._node, self._state, self._part_of = settings, node, state, part
         self._client = node.partition_id
 
     def on_phase(self, name: str, content: Content) -> Content:
@@ -303,12 +372,12 @@ class MaskedUpdates:
         UserError
             If the run has no secure sum, or the server asks for what would show one update.
         """
-        if self._settings.secure_sum != "on":
+        if not has_sums(self._settings):
             raise UserError(
                 "The server asked for a secure sum that this run does not have.",
                 "server-asks-too-much",
             )
-        answers = {KEYS: self._keys, PEERS: self._peers, SHARES: self._shares}
+        answers = {KEYS: self._keys, PEERS: self._peers, SHARES: self._shares, PART: self._part}
         answers |= {CONFIRM: self._confirm, UNMASK: self._unmask}
         try:
             state, reply = answers[name](content)
@@ -370,18 +439,46 @@ class MaskedUpdates:
             changes = add_noise(changes, privacy, step, self._least(state))
         rng = stream(self._settings.seed, "rounding", int(state[LAST]), self._client)
         words = layout.words(changes, numbers, clients, rng)
+        renewed, masked = self._masked(shares, words, digest(start, config), NUMBERS)
+        self._state.set_ephemeral(_STORED, dict(renewed))
+        forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
+        return masked, forms
+
+    def _masked(
+        self, shares: Arrays, words: Words, model: bytes, tail: Tail
+    ) -> tuple[Arrays, Words]:
+        """State after a vector, and the vector under its masks."""
+        state = self._stored()
         try:
-            begun, model = int(state[BEGUN]), digest(start, config)
-            state, masked = mask_vector(state, self._client, begun, shares, words, model, NUMBERS)
+            return mask_vector(state, self._client, int(state[BEGUN]), shares, words, model, tail)
         except PeerError as error:
-            # A complaint in place of a vector would be a third kind of reply: it follows when the
+            # A complaint in place of a vector would be another kind of reply: it follows when the
             # next sum begins, and this client drops out of this one.
             subject = {COMPLAINT: np.array(error.peer, np.int64)}
             self._state.set_ephemeral(_STORED, {**state, **subject})
-            raise
-        self._state.set_ephemeral(_STORED, dict(state))
-        forms = {key: [1.0] * size if size >= 0 else 1.0 for key, size in metric_forms(metrics)}
-        return masked, forms
+            raise UserError(str(error), error.code) from error
+
+    def _part(self, content: Content) -> tuple[Arrays, Arrays]:
+        """Numbers of this client alone, masked."""
+        named = content.values.get(OF)
+        if named not in {*Summed} - {Summed.UPDATE}:
+            raise UserError("The server did not say which sum it asks for.", "message-incomplete")
+        of = Summed(str(named))
+        summed = self._state.values(_SUMMED)
+        if of in summed:
+            raise UserError(
+                f"The server asked for a second sum of {of}, which would tell one part.",
+                "server-out-of-turn",
+            )
+        shares = {key: array for key, array in content.arrays.items() if key.startswith(FROM)}
+        sent = {key: array for key, array in content.arrays.items() if key not in shares}
+        numbers = self._part_of(of, Content(sent, content.values))
+        tail = of.tail(len(numbers))
+        words = whole_words(numbers, tail.digits)
+        state, masked = self._masked(shares, words, digest({ARRAYS: sent}, content.values), tail)
+        if of.is_once:
+            self._state.set_values(_SUMMED, {**summed, of: True})
+        return state, {MASKED: masked}
 
     def _weight(self, num_examples: int, largest: float) -> float:
         if self._settings.client_weights == "uniform":
@@ -432,7 +529,7 @@ class MaskedUpdates:
             self._identities is not None,
         )
         present = content.arrays[PARTICIPANTS]
-        require_enough(present, self._node.min_labeled_clients if self._node.data else FEWEST)
+        require_enough(present, self._fewest)
         largest = content.values.get(LARGEST_WEIGHT)
         if not isinstance(largest, float) or not 1 <= largest < 2.0**40:
             raise UserError(
@@ -454,11 +551,19 @@ class MaskedUpdates:
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
         who = content.arrays.get(SURVIVORS)
-        if who is None or len(np.unique(who)) < self._least(state):
+        least = max(self._least(state), self._fewest)
+        if who is None or len(np.unique(who)) < least:
             raise UserError(
-                "Too few clients are left in the secure sum for its noise.", "too-few-clients"
+                f"Too few clients are left in the secure sum: this client asks for {least}.",
+                "too-few-clients",
             )
         return unmask(state, self._client, content.arrays, self._identities)
+
+    @property
+    def _fewest(self) -> int:
+        """Fewest clients of a sum that this client takes part in."""
+        limit = self._node.min_labeled_clients if self._node.data else 0
+        return max(fewest_summed(self._settings), limit)
 
     def _least(self, state: Arrays) -> int:
         """Fewest clients of whose vectors this client opens the sum, on any graph."""

@@ -40,11 +40,10 @@ PERSONAL = "personal"
 """Phase after the last round, with setting `personal`: a client gets the chosen model, and makes
 its own from it. It sends nothing."""
 
-DESCRIBE, SETUP, COLUMN_SUM, COLUMNS = "describe", "setup", "columns-sum", "columns"
+DESCRIBE, SETUP, COLUMNS = "describe", "setup", "columns"
 """Phases before round 1: a client says which one it is; it gets the setup and registers; if the
-federation standardizes vectors, it takes part in a masked sum of columns, unless it has registered
-their means in plaintext, and gets the means and scales of all clients. A client stores what it is
-told under the name of phase ``setup``."""
+federation standardizes vectors, it gets the means and scales of all clients. A client stores what
+it is told under the name of phase ``setup``."""
 
 SETTINGS = "settings"
 """Value of phase ``setup``: the run's settings, flat, as JSON."""

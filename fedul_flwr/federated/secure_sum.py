@@ -1,15 +1,16 @@
-"""The server's part of ``secure-sum = "on"``: it reads the sum of a round's updates and no update.
+"""The server's part of secure sums: it reads sums over clients, and no client's part.
 
-Two phases begin a session, once a run and again when a client joins; one comes before the training
-messages and one after the replies, or two if the owners have identities. The vector and the masks
-are those of :mod:`fedul_flwr.federated.masked_update` and :mod:`fedul_flwr.secure.vector_sum`.
+Two phases begin a session, once a run and again when a client joins; one comes before the messages
+that ask for vectors and one after the replies, or two if the owners have identities. Vectors and
+masks are those of :mod:`fedul_flwr.federated.masked_update` and
+:mod:`fedul_flwr.secure.vector_sum`.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, count
+from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.masked_update import (
@@ -30,10 +31,13 @@ from fedul_flwr.federated.masked_update import (
     LARGEST_WEIGHT,
     MASKED,
     NUMBERS,
+    OF,
+    PART,
     PEERS,
     SHARES,
     UNMASK,
     Layout,
+    Summed,
     common_records,
     digest,
     largest_change,
@@ -77,13 +81,22 @@ from fedul_flwr.secure.session import (
     participants_message,
 )
 from fedul_flwr.secure.similarity import ExcludedClientsError
-from fedul_flwr.secure.vector_sum import COMPLETE, SumServer, TooFewLeftError, neighbors
+from fedul_flwr.secure.vector_sum import (
+    COMPLETE,
+    Opened,
+    SumServer,
+    Tail,
+    TooFewLeftError,
+    Words,
+    neighbors,
+    whole_numbers,
+)
 
 _ORIGIN = "Client {} sent for a secure sum"
 
 
 class SecureSums:
-    """Opens the sums of a run's rounds.
+    """Opens a run's sums: of updates (:meth:`begin`, :meth:`open`) or of numbers (:meth:`collect`).
 
     Parameters
     ----------
@@ -133,7 +146,7 @@ class SecureSums:
         config = cast(ConfigRecord, content[CONFIG])
         self._layout = Layout.of(self._start, self._buffers, largest_change(self._settings))
         try:
-            answers = self._shared(asked, digest(self._start, dict(config)))
+            answers = self._shared(asked, digest(self._start, dict(config)), Summed.UPDATE)
         except TooFewLeftError as error:
             raise NoUpdateError(f"Round {round_number}: {error}") from error
         assert self._server is not None
@@ -147,8 +160,8 @@ class SecureSums:
         form = PlainArray.of(np.zeros(self._layout.size, np.uint32))
         return chosen, {ARRAYS: array_record({MASKED: form})}
 
-    def _shared(self, asked: Mapping[int, Message], model: bytes) -> list[int]:
-        """The clients that have shared this round's masks; new sessions without who must leave."""
+    def _shared(self, asked: Iterable[int], model: bytes, of: Summed) -> list[int]:
+        """The clients that have shared this sum's masks; new sessions without who must leave."""
         present = sorted(asked)
         while True:
             if not set(present) <= self._members.keys() or self._is_stale(present):
@@ -157,7 +170,7 @@ class SecureSums:
             server = SumServer(
                 self._session,
                 sorted(self._members),
-                self._round,
+                of.number(self._round),
                 present,
                 model,
                 pinned=self._pinned,
@@ -296,16 +309,67 @@ class SecureSums:
         NoUpdateError
             If too few clients are left: the sum stays closed.
         """
-        server, by_node = self._server, {c.node_id: c for c in self._members.values()}
-        assert server is not None
+        by_node = {c.node_id: c for c in self._members.values()}
         numbers = {by_node[reply.metadata.src_node_id].partition_id: reply for reply in replies}
+        vectors = {
+            client: cast(ArrayRecord, reply.content[ARRAYS])[MASKED].numpy()
+            for client, reply in numbers.items()
+        }
         try:
-            server.take_vectors(
-                {
-                    client: cast(ArrayRecord, reply.content[ARRAYS])[MASKED].numpy()
-                    for client, reply in numbers.items()
-                }
-            )
+            opened = self._opened(vectors, NUMBERS)
+        except TooFewLeftError as error:
+            raise NoUpdateError(f"Round {self._round}: {error}") from error
+        self._replace(opened.words, [numbers[client] for client in opened.survivors])
+        return [numbers[client] for client in opened.survivors]
+
+    def collect(
+        self,
+        grid: Grid,
+        of: Summed,
+        clients: Iterable[ClientRef],
+        size: int,
+        arrays: Arrays | None = None,
+        values: Mapping[str, Value] | None = None,
+    ) -> tuple[list[int], list[int]]:
+        """Sums of ``size`` whole numbers over clients, and the clients whose numbers they are.
+
+        Parameters
+        ----------
+        of : what is summed.
+        clients : who is asked.
+        arrays, values : what each client computes its numbers with, the same for all.
+
+        Raises
+        ------
+        TooFewLeftError
+            If too few clients are there, or left: the sum stays closed.
+        """
+        self._grid, self._round = grid, self._rounds.record.round
+        sent, told = dict(arrays or {}), {**(values or {}), OF: of.value}
+        numbers = [client.partition_id for client in clients]
+        sharing = self._shared(numbers, digest({ARRAYS: sent}, told), of)
+        server, tail = self._server, of.tail(size)
+        assert server is not None
+
+        def check(client: ClientRef, answer: Content) -> None:
+            origin = _ORIGIN.format(client.partition_id)
+            checked_array(origin, answer.arrays, MASKED, np.uint32, (tail.size,))
+
+        contents = {
+            self._members[client]: Content({**sent, **server.shares_for(client)}, dict(told))
+            for client in sharing
+        }
+        found = self._registry.query(grid, PART, contents, check)
+        vectors = {client.partition_id: a.arrays[MASKED] for client, a in found.items()}
+        opened = self._opened(vectors, tail)
+        return whole_numbers(opened.words, tail.digits), opened.survivors
+
+    def _opened(self, vectors: Mapping[int, Words], tail: Tail) -> Opened:
+        """The sum of masked vectors, by client."""
+        server = self._server
+        assert server is not None
+        try:
+            server.take_vectors(vectors)
             message: Mapping[str, Any] = server.list_message()
             if self._pinned:
                 message = server.signed_list(self._signatures(server, message))
@@ -316,17 +380,13 @@ class SecureSums:
                 contents,
                 lambda client, answer: server.check_unmask(client.partition_id, answer.arrays),
             )
-            opened, liars = server.open_sum(
-                {c.partition_id: a.arrays for c, a in answers.items()}, NUMBERS
-            )
-        except TooFewLeftError as error:
-            raise NoUpdateError(f"Round {self._round}: {error}") from error
+            shares = {c.partition_id: a.arrays for c, a in answers.items()}
+            opened, liars = server.open_sum(shares, tail)
         finally:
             self._server = None
         reason = "the shares that it sent to open a secure sum are wrong"
         self._registry.fail({self._members[client]: reason for client in liars})
-        self._replace(opened.words, [numbers[client] for client in opened.survivors])
-        return [numbers[client] for client in opened.survivors]
+        return opened
 
     def _signatures(self, server: SumServer, message: Mapping[str, Any]) -> dict[int, Any]:
         def check(client: ClientRef, answer: Content) -> None:

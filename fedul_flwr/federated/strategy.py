@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.config.secure_sums import has_sums
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
@@ -39,12 +40,14 @@ from fedul_flwr.federated.base_strategies import ROBUST, SampledGrid, UsesClient
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.columns import ColumnPooling
+from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
     NORMALIZER,
     NUM_POINTS,
     payload_bytes,
+    to_arrays,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.replies import LOSS, UpdateValidator
@@ -52,6 +55,7 @@ from fedul_flwr.federated.round_record import RoundLog, RoundRecord
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.wire import array_record
+from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 BASE = "base/"
 """Prefix of the base's state among the arrays that a run resumes from."""
@@ -81,7 +85,7 @@ class MethodStrategy(Strategy):
     validator : what a reply must be.
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
-    sums : opens the sums of updates (``secure-sum = "on"``); ``None`` if updates travel alone.
+    sums : opens secure sums; ``None`` in a run without any.
     columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
@@ -131,12 +135,12 @@ class MethodStrategy(Strategy):
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
         self.sums = (
             SecureSums(settings, self.registry, self.rounds, self.buffers)
-            if settings.secure_sum == "on"
+            if has_sums(settings)
             else None
         )
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
-        self.columns = ColumnPooling(settings, self.registry, self.registration, setup)
+        self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
         self._global: ArrayRecord | None = None
 
     # Hooks of methods
@@ -284,6 +288,11 @@ class MethodStrategy(Strategy):
     # For methods
 
     @property
+    def sums_updates(self) -> bool:
+        """Whether the server reads the sum of updates alone (``secure-sum = "on"``)."""
+        return self.settings.secure_sum == "on"
+
+    @property
     def record(self) -> RoundRecord:
         """The record of the current round."""
         return self.rounds.record
@@ -339,7 +348,7 @@ class MethodStrategy(Strategy):
         expected = self.codec.expected(messages[0].content, start)
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
-        if self.sums:
+        if self.sums and self.sums_updates:
             messages, expected = self.sums.begin(grid, messages, round_number)
         self.validator.expect(messages, expected)
         return messages
@@ -362,7 +371,7 @@ class MethodStrategy(Strategy):
             If there is no valid update.
         """
         usable = self.validator.updates(replies)
-        if self.sums:
+        if self.sums and self.sums_updates:
             usable = self.sums.open(usable)
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
@@ -397,7 +406,10 @@ class MethodStrategy(Strategy):
         last = Path(self.settings.output) / LAST_MODEL
         refuse_non_finite(arrays, self.state_dict(), round_number, last)
         messages: list[Message] = []
-        if self.settings.selection == "heldout" and self.settings.is_evaluated(round_number):
+        measures = self.settings.selection == "heldout" and self.settings.is_evaluated(round_number)
+        if measures and self.sums_updates:
+            self.record.heldout_loss = self._summed_loss(grid, arrays, round_number)
+        elif measures:
             view = SampledGrid(grid, self.registry.evaluating())
             messages = list(
                 self.base.configure_evaluate(round_number, arrays, self._config(config), view)
@@ -436,6 +448,19 @@ class MethodStrategy(Strategy):
         self.base.summary()
 
     # Inside
+
+    def _summed_loss(self, grid: Grid, arrays: ArrayRecord, round_number: int) -> float | None:
+        """Mean of the clients' held-out losses, each of which counts once; ``None`` without any."""
+        assert self.sums is not None
+        values: dict[str, Value] = {**self.client_config(), "server-round": round_number}
+        clients = self.registry.evaluating()
+        try:
+            sums, _ = self.sums.collect(grid, Summed.HELDOUT, clients, 2, to_arrays(arrays), values)
+        except TooFewLeftError as error:
+            log(WARNING, "Round %s has no held-out loss: %s", round_number, error)
+            return None
+        measured, total = from_steps(sums)
+        return float(total / measured) if measured else None
 
     def _accept(self, report: ClientReport, answer: Content) -> None:
         report.num_points = count(answer, NUM_POINTS)

@@ -375,7 +375,7 @@ def offer_shares(
     present = set(who.tolist())
     if number <= int(state[LAST]):
         raise UserError(
-            f"The server asked for the sum of round {number} out of turn.", "server-out-of-turn"
+            f"The server asked for secure sum {number} out of turn.", "server-out-of-turn"
         )
     if client not in present or len(present) < len(who) or not present <= session.public.keys():
         raise UserError("The server named others for a sum than before.", "server-names-others")

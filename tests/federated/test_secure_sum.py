@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
+from shutil import copytree
 from typing import Any, cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
+from fedul_flwr.engine.message_log import read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.masked_update import (
@@ -24,11 +26,13 @@ from fedul_flwr.federated.masked_update import (
     KEYS,
     MASKED,
     NUMBERS,
+    PART,
     SHARES,
     SLOTS,
     UNMASK,
     Layout,
     MaskedUpdates,
+    Summed,
     add_noise,
     digest,
     read_numbers,
@@ -39,6 +43,7 @@ from fedul_flwr.federated.wire import PlainArray
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE, TO
 from fedul_flwr.secure.vector_sum import HOLDERS, LAST, SENDERS, add_vectors, quantize, step_size
+from tests.strategies.test_fedul_priors import THREE, owners_of_two_sets
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
@@ -337,12 +342,16 @@ def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sid
     assert first["failed"][0] in second["failed"]
 
 
+def no_part(of: Summed, content: Content) -> list[int]:
+    raise AssertionError(of, content)
+
+
 @pytest.mark.parametrize(("sent", "last"), [(False, 4), (True, 5)])
 def test_given_new_keys_when_a_client_has_sent_its_vector_then_no_other_sum_of_the_round_follows(
     settings: Settings, sent: bool, last: int
 ) -> None:
     state = ClientState(RecordDict())
-    sums = MaskedUpdates(settings(**SUM), NodeConfig.parse({"partition-id": 0}), state)
+    sums = MaskedUpdates(settings(**SUM), NodeConfig.parse({"partition-id": 0}), state, no_part)
     before = {LAST: np.array(5), HOLDERS: np.arange(3)} | ({SENDERS: np.arange(3)} if sent else {})
     state.set_ephemeral("secure-sum", before)
     arrays = {NONCE: np.zeros(32, np.uint8)}
@@ -397,6 +406,69 @@ def test_given_a_client_that_drops_out_when_noise_is_added_then_the_others_have_
     assert summary(directory)["releases"] == 1
 
 
+# Sums of numbers alone
+
+FEDUL: dict[str, Any] = {
+    **{"method": "fedul", "fedul.num-sets": 10, "model": "mlp", "num_rounds": 2},
+    **{"local_epochs": 1, "points_per_client": 150, "precision": "float32", "optimizer": "sgd"},
+}
+
+
+def test_given_held_out_losses_when_they_are_summed_then_the_mean_is_that_of_the_plain_run(
+    settings: Settings, tmp_path: Path
+) -> None:
+    options = {**FEDUL, "selection": "heldout"}
+    plain = train(settings(**options, output=str(tmp_path / "plain")), 4)
+    config = settings(**options, secure_sum="on", output=str(tmp_path / "sum"))
+    summed = train(config, 4, message_log=tmp_path / "log")
+    close(summed, plain, 1e-4)
+    for line, other in zip(metrics(summed), metrics(plain), strict=True):
+        mean = np.mean([loss for _, loss in other["heldout_losses"]])
+        assert line["heldout_loss"] == pytest.approx(mean, rel=1e-3)
+        assert "heldout_losses" not in line
+    assert summary(summed)["best_round"] == summary(plain)["best_round"]
+    assert "evaluate" not in {message.type for message in read_message_log(tmp_path / "log")}
+
+
+def test_given_too_few_clients_when_losses_are_summed_then_the_round_has_none(
+    settings: Settings, tmp_path: Path
+) -> None:
+    options = {**FEDUL, **CONTINUE, "selection": "heldout", "secure_sum": "on"}
+    config = settings(**options, output=str(tmp_path / "run"))
+    watched(config, 4, lose=lambda name, client: name == PART and client > 1)
+    assert [line["heldout_loss"] for line in metrics(tmp_path / "run")] == [None, None]
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_given_class_masses_when_they_are_summed_then_pi_is_that_of_the_plain_run(
+    settings: Settings, tmp_path: Path, few: bool
+) -> None:
+    """Also where clients have fewer sets than classes, and the server checks all sets together."""
+    sets = {"fedul.num-sets": 6, "fedul.fewer-sets": True} if few else {}
+    options = {**FEDUL, **sets, "partition": "dirichlet", "test_prior": "sets"}
+    options["selection"] = "last"
+    plain = train(settings(**options, output=str(tmp_path / "plain")), 4)
+    config = settings(**options, secure_sum="on", output=str(tmp_path / "sum"))
+    summed = train(config, 4, message_log=tmp_path / "log")
+    close(summed, plain, 1e-4)
+    np.testing.assert_allclose(summary(summed)["test_prior"], summary(plain)["test_prior"])
+    replies = [m for m in read_message_log(tmp_path / "log") if "class-masses" in str(m.values)]
+    assert not replies
+    cut = settings(**options, secure_sum="on", output=str(tmp_path / "cut"))
+    resumed = resume(cut_off(cut, 4, call=12), 4)  # in round 2
+    assert_same_arrays(last_model(resumed), last_model(summed))
+
+
+def test_given_sets_that_leave_classes_alike_when_they_are_summed_then_the_run_is_refused(
+    settings: Settings, tmp_path: Path
+) -> None:
+    folders = owners_of_two_sets(tmp_path / "alike", [(0, 1), (1, 0)])
+    folders.append(Path(copytree(folders[0], tmp_path / "alike" / "owner2")))
+    chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True, "secure_sum": "on"}
+    with refuses("priors-rank", match="1 of the 2 "):
+        train(settings(**chosen), 3, client_app=own_data_app(folders))
+
+
 # What is refused
 
 
@@ -408,7 +480,6 @@ def test_given_a_client_that_drops_out_when_noise_is_added_then_the_others_have_
         {"base": "local", "evaluate": "local"},
         {"evaluate": "local"},
         {"dp.clipping": "server"},
-        {"method": "fedul", "selection": "heldout"},
         {"method": "fedmatch"},
         {"method": "fedsiam"},
         {"method": "server-only", "server_fraction": 0.1},

@@ -21,11 +21,13 @@ from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES, moments
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
-from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.columns import STORED, answer_column_sum, received_scaling
+from fedul_flwr.errors import BadMessageError
+from fedul_flwr.federated.columns import received_scaling
 from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.messages import COLUMN_SUM, phase_of
-from fedul_flwr.secure.column_sums import exact_sums, masked
+from fedul_flwr.federated.masked_update import KEYS, OF, PART, SHARES, UNMASK
+from fedul_flwr.federated.messages import phase_of
+from fedul_flwr.secure.column_sums import DIGITS, exact_sums
+from fedul_flwr.secure.vector_sum import whole_words
 from tests.run.test_vector_runs import QUICK, SETS, write_owners
 from tests.support import runs
 from tests.support.identities import identities, write_identity
@@ -90,7 +92,6 @@ def test_given_the_secure_sum_is_on_then_a_run_ends_as_with_plaintext_means(
         found = [json.loads((run / "labels.json").read_text()) for run in (by_default, plain)]
         errors = [each["sources"]["xclp"]["error"] for each in found]
     assert errors[0] == errors[1]
-    assert not any(STORED in context.state for context in watching.contexts.values())
 
 
 @pytest.mark.parametrize(("how", "shown"), [("masked", 0), ("plaintext", 1)])
@@ -101,9 +102,9 @@ def test_no_message_has_means_of_one_client(
     train(config, 3, message_log=tmp_path / "log")
     for points in held(config, 3):
         found = moments(points, np.arange(len(points)))
-        sums = masked(exact_sums(points, np.arange(len(points))), {}, 0)
+        sums = whole_words(exact_sums(points, np.arange(len(points))), DIGITS)
         secrets = [
-            *(found.means.tobytes(), found.variances.tobytes(), sums[0].tobytes()),
+            *(found.means.tobytes(), found.variances.tobytes(), sums[:DIGITS].tobytes()),
             *((len(points) * found.means).tobytes(), sums.tobytes()),
             *(found.means.astype(np.float32).tobytes(), str(found.means[0])[:12].encode()),
         ]
@@ -113,17 +114,18 @@ def test_no_message_has_means_of_one_client(
 def test_given_a_sum_was_answered_then_a_client_sends_no_second_one(settings: Settings) -> None:
     watching = Watching()
     train(settings(**MASKED), 3, wrap_grid=watching)
-    nonce = Content(arrays={"nonce": np.zeros(32, np.uint8)})
     for context in watching.contexts.values():
         with refuses("server-out-of-turn"):
-            build_client(context).on_phase(COLUMN_SUM, nonce)
+            build_client(context).on_phase(PART, Content(values={OF: "columns"}))
 
 
-def forging(name: str, step: int, client: int) -> Callable[[Grid], Grid]:
-    """A grid on which a client's arrays are ones in one of the messages for the sum."""
-    asked = -1
+def forging(name: str, phase: str, client: int) -> Callable[[Grid], Grid]:
+    """A grid on which a client's arrays are ones in its first answer to one of the phases."""
+    forged = False
 
     def forge(reply: Message) -> Message:
+        nonlocal forged
+        forged = True
         for key, array in (reply.content.array_records.get("arrays") or {}).items():
             if key.startswith(name):
                 reply.content["arrays"][key] = Array(np.ones_like(array.numpy()))
@@ -131,11 +133,9 @@ def forging(name: str, step: int, client: int) -> Callable[[Grid], Grid]:
 
     class Forging(GridProxy):
         def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-            nonlocal asked
             sent = list(messages)
-            of_sum = bool(sent) and phase_of(sent[0]) == COLUMN_SUM
-            asked += of_sum
-            now, node = of_sum and asked == step, FIRST_NODE_ID + client
+            now, node = bool(sent) and phase_of(sent[0]) == phase, FIRST_NODE_ID + client
+            now = now and not forged
             for reply in super().send_and_receive(sent, timeout=timeout):
                 yield forge(reply) if now and reply.metadata.src_node_id == node else reply
 
@@ -146,17 +146,16 @@ def test_given_a_key_that_is_none_then_its_sender_is_named_and_the_sum_is_withou
     settings: Settings,
 ) -> None:
     config = settings(**MASKED, on_client_failure="continue")
-    directory = train(config, 4, wrap_grid=forging("public-keys", 0, 2))
+    directory = train(config, 4, wrap_grid=forging("public-keys", KEYS, 2))
     assert metrics(directory)[0]["failed"] == ["Client 2"]
     points = held(config, 4)
     assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
 
 
-def test_given_a_share_that_does_not_open_then_the_run_ends_and_names_its_sender(
-    settings: Settings,
-) -> None:
-    with refuses("client-silent"):
-        train(settings(**MASKED, on_client_failure="continue"), 4, wrap_grid=forging("to/", 1, 2))
+def test_given_shares_that_nobody_can_open_then_the_run_ends(settings: Settings) -> None:
+    with refuses("too-few-clients"):
+        config = settings(**MASKED, on_client_failure="continue")
+        train(config, 4, wrap_grid=forging("to/", SHARES, 2))
 
 
 def test_given_an_identity_that_nobody_knows_then_the_sum_is_without_it(settings: Settings) -> None:
@@ -177,74 +176,64 @@ def test_given_an_identity_that_nobody_knows_then_the_sum_is_without_it(settings
     assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
 
 
-def losing(phase_call: int, client: int) -> Callable[[Grid], Grid]:
-    """A grid on which a client does not answer one of the messages for the sum, from 0 on."""
-    asked = -1
+def losing(phase: str, *clients: int) -> Callable[[Grid], Grid]:
+    """A grid on which clients' first answers to one of the phases are lost."""
+    state = {"now": False, "over": False}
 
     class Losing(MeddlingGrid):
         def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-            nonlocal asked
             sent = list(messages)
-            asked += bool(sent) and phase_of(sent[0]) == COLUMN_SUM
-            self.of_sum = bool(sent) and phase_of(sent[0]) == COLUMN_SUM
+            state["now"] = bool(sent) and phase_of(sent[0]) == phase and not state["over"]
+            state["over"] |= state["now"]
             return super().send_and_receive(sent, timeout=timeout)
 
     def lose(call: int, replies: list[Message]) -> list[Message]:
         del call
-        now = grids[0].of_sum and asked == phase_call
-        node = FIRST_NODE_ID + client
-        return [
-            as_error(r, "gone") if now and r.metadata.src_node_id == node else r for r in replies
-        ]
+        nodes = {FIRST_NODE_ID + client for client in clients}
+        lost = [state["now"] and reply.metadata.src_node_id in nodes for reply in replies]
+        return [as_error(r, "gone") if gone else r for r, gone in zip(replies, lost, strict=True)]
 
-    grids: list[Any] = []
-
-    def wrap(grid: Grid) -> Grid:
-        grids.append(Losing(grid, lose))
-        return grids[0]
-
-    return wrap
+    return lambda grid: Losing(grid, lose)
 
 
-def test_given_a_client_sends_no_key_then_the_others_points_standardize_and_it_comes_back(
-    settings: Settings,
+@pytest.mark.parametrize("phase", [KEYS, SHARES, PART])
+def test_given_a_client_is_lost_before_it_is_in_the_sum_then_the_others_points_standardize(
+    settings: Settings, phase: str
 ) -> None:
     config = settings(**MASKED, on_client_failure="continue")
-    directory = train(config, 4, wrap_grid=losing(0, 2))
+    directory = train(config, 4, wrap_grid=losing(phase, 2))
     points = held(config, 4)
     assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
+    # It comes back for the rounds, and gets the scaling.
     assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [(4, 1), (4, 0)]
 
 
-def test_given_a_client_is_lost_in_the_sum_then_the_run_ends_and_says_why(
+def test_given_a_client_is_lost_after_it_is_in_the_sum_then_its_points_standardize_too(
     settings: Settings,
 ) -> None:
-    """Whatever ``on-client-failure`` is: the others alone are a second sum."""
-    with refuses("client-silent"):
-        train(settings(**MASKED, on_client_failure="continue"), 4, wrap_grid=losing(2, 2))
+    config = settings(**MASKED, on_client_failure="continue")
+    directory = train(config, 4, wrap_grid=losing(UNMASK, 2))
+    assert_standardized_by(directory, held(config, 4))
 
 
 def test_given_a_lost_client_ends_the_run_then_the_error_names_it(settings: Settings) -> None:
     with refuses("client-failed"):
-        train(settings(**MASKED), 4, wrap_grid=losing(1, 2))
-
-
-TOO_FEW = (
-    "Setting standardize-sum = 'masked': 2 client(s) {}, and fewer than 3 cannot hide their "
-    "columns from each other. Choose standardize = 'owner' or 'constants'."
-)
+        train(settings(**MASKED), 4, wrap_grid=losing(SHARES, 2))
 
 
 def test_two_clients_are_refused(settings: Settings) -> None:
-    with pytest.raises(UserError) as error:
+    with refuses("too-few-clients", match="^Setting standardize-sum .* 2 client"):
         train(settings(**MASKED), 2)
-    assert str(error.value) == TOO_FEW.format("have points")
 
 
-def test_two_clients_that_are_left_are_refused(settings: Settings) -> None:
-    with pytest.raises(UserError) as error:
-        train(settings(**MASKED, on_client_failure="continue"), 3, wrap_grid=losing(0, 1))
-    assert str(error.value) == TOO_FEW.format("were left")
+@pytest.mark.parametrize("phase", [KEYS, SHARES, PART, UNMASK])
+def test_given_too_few_clients_are_left_then_the_sum_stays_closed(
+    settings: Settings, phase: str
+) -> None:
+    """A second sum without those that have sent their parts would tell these."""
+    with refuses("too-few-clients", match="standardize = 'owner'"):
+        config = settings(**MASKED, on_client_failure="continue")
+        train(config, 4, wrap_grid=losing(phase, 1, 2))
 
 
 def test_given_four_clients_with_labels_are_wanted_then_three_with_columns_are_too_few(
@@ -293,10 +282,10 @@ def test_an_owner_who_keeps_means_to_itself_takes_part_in_a_masked_sum_of_enough
 
 
 def test_a_client_answers_no_sum_of_a_run_without_one(settings: Settings) -> None:
-    unused: Any = None
-    config = settings(**{**MASKED, "standardize_sum": "plaintext"})
-    with refuses("server-out-of-turn"):
-        answer_column_sum(config, unused, unused, unused, Content())
+    watching = Watching()
+    train(settings(**{**MASKED, "standardize_sum": "plaintext"}), 3, wrap_grid=watching)
+    with refuses("server-asks-too-much"):
+        build_client(watching.contexts[FIRST_NODE_ID]).on_phase(KEYS, Content())
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.columns import ColumnPooling, check_moments
-from fedul_flwr.federated.messages import COLUMN_SUM, COLUMNS, CONFIG, SETUP, phase_of
+from fedul_flwr.federated.masked_update import PART
+from fedul_flwr.federated.messages import COLUMNS, CONFIG, SETUP, phase_of
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
@@ -328,7 +329,7 @@ def test_a_client_that_joins_later_gets_the_scaling_that_is_known(
     assert setup[MEANS] == [column.mean for column in known.columns]
     assert setup[SCALES] == [column.scale for column in known.columns]
     assert flocks[0].asked(2, COLUMNS) == []  # nobody is told twice
-    assert flocks[0].asked(2, COLUMN_SUM) == []
+    assert flocks[0].asked(2, PART) == []
 
 
 def table(file: Path) -> NDArray[np.float64]:
