@@ -119,8 +119,11 @@ def test_given_a_sum_was_answered_then_a_client_sends_no_second_one(settings: Se
             build_client(context).on_phase(PART, Content(values={OF: "columns"}))
 
 
-def forging(name: str, phase: str, client: int) -> Callable[[Grid], Grid]:
-    """A grid on which a client's arrays are ones in its first answer to one of the phases."""
+def forging(name: str, phase: str, client: int, size: int = 0) -> Callable[[Grid], Grid]:
+    """A grid on which a client's arrays are ones in its first answer to one of the phases.
+
+    With ``size`` they are so many ones.
+    """
     forged = False
 
     def forge(reply: Message) -> Message:
@@ -128,7 +131,8 @@ def forging(name: str, phase: str, client: int) -> Callable[[Grid], Grid]:
         forged = True
         for key, array in (reply.content.array_records.get("arrays") or {}).items():
             if key.startswith(name):
-                reply.content["arrays"][key] = Array(np.ones_like(array.numpy()))
+                ones = np.ones_like(array.numpy())
+                reply.content["arrays"][key] = Array(ones[:size] if size else ones)
         return reply
 
     class Forging(GridProxy):
@@ -142,11 +146,14 @@ def forging(name: str, phase: str, client: int) -> Callable[[Grid], Grid]:
     return Forging
 
 
-def test_given_a_key_that_is_none_then_its_sender_is_named_and_the_sum_is_without_it(
-    settings: Settings,
+@pytest.mark.parametrize(
+    ("name", "phase", "size"), [("public-keys", KEYS, 0), ("masked", PART, 20)]
+)
+def test_given_an_answer_that_is_none_then_its_sender_is_named_and_the_sum_is_without_it(
+    settings: Settings, name: str, phase: str, size: int
 ) -> None:
     config = settings(**MASKED, on_client_failure="continue")
-    directory = train(config, 4, wrap_grid=forging("public-keys", KEYS, 2))
+    directory = train(config, 4, wrap_grid=forging(name, phase, 2, size))
     assert metrics(directory)[0]["failed"] == ["Client 2"]
     points = held(config, 4)
     assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])

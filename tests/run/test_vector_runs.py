@@ -430,7 +430,7 @@ def pooling(config: RunConfig, registered: Registered) -> ColumnPooling:
     columns = Columns((Column("sex", ("f", "m")), Column("age")))
     setup = Content(values={"model-shape": [3], "columns": columns.to_json()})
     nobody: Any = registered
-    return ColumnPooling(config, nobody, nobody, setup)
+    return ColumnPooling(config, nobody, nobody, setup, None)
 
 
 @pytest.mark.parametrize(
@@ -457,10 +457,3 @@ def test_all_clients_are_told_the_scaling_of_the_columns_that_models_take(
     [(scaling, found)] = known
     assert scaling.scales.tolist() == scales
     assert found.means.tolist() == [0.5, 0.5, 40.0]  # of a category the frequencies
-
-
-def test_a_malformed_answer_in_a_masked_sum_names_its_client(settings: Settings) -> None:
-    config = settings(method="supervised", standardize="federation", standardize_sum="masked")
-    registered: Any = Registered()
-    with refuses("message-form", BadMessageError):
-        pooling(config, registered).share(registered)
