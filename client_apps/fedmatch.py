@@ -41,6 +41,7 @@ from fedul_flwr.learning.disjoint import (
     Parts,
     Penalties,
     compose,
+    decompose,
     flatten,
     train_disjoint,
     unflatten,
@@ -136,15 +137,27 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         return self.settings[FedMatchSettings]
 
     def array_names(self) -> list[str]:
-        """Empty: the model is sent in parts."""
-        return []
+        """Empty, as parts travel in records of their own; in a secure sum those of the parts."""
+        if self.settings.secure_sum == "off":
+            return []
+        factor = 1.0 if self.options.decomposition else None
+        model = dump_arrays(self.model)
+        return [*flatten(decompose(model, frozenset(super().buffer_names()), factor, whole=True))]
+
+    def buffer_names(self) -> list[str]:
+        """Those of the part for unlabeled points."""
+        part = PSI if self.options.decomposition else THETA
+        return [f"{part}/{name}" for name in super().buffer_names()]
 
     def train(
         self, arrays: Arrays, config: Mapping[str, Any], received: Records | None = None
     ) -> Update:
         """One round of local training from the parts in ``received``."""
-        del arrays  # empty, see array_names
         retain_freed_memory()
+        if self.settings.secure_sum == "on":
+            parts = unflatten(arrays)
+            trained, count, metrics = self._train_parts(parts, self.round(config, {}))
+            return Update(flatten(parts | trained), count, metrics)
         start = self._held(int(config[BASE_ROUND]), int(config["server-round"]))
         if start is None:
             return Update({}, 0, _metrics(stale=1))
@@ -227,7 +240,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         ----------
         parts : parts at the start of the round; helpers are sent as differences from its psi.
         """
-        name, count = unlabeled_part(parts), int(round.config[HELPERS])
+        name, count = unlabeled_part(parts), int(round.config.get(HELPERS, 0))
         sent = unflatten(round.received.get(HELPERS, {}))
         models = {
             str(number): decode(sent.get(str(number), {}), parts[name]) for number in range(count)

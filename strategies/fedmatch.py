@@ -22,7 +22,7 @@ from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, below
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
-from fedul_flwr.federated.codec import ClientModelCache, PartsCodec, is_stale
+from fedul_flwr.federated.codec import ClientModelCache, PartsCodec, WholeParts, is_stale
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.learning.device import place
@@ -59,15 +59,15 @@ class FedMatchStrategy(LabelSourceStrategy):
     """
 
     codec: PartsCodec
-    can_sum = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._counters: Arrays = {}
 
     def make_codec(self) -> PartsCodec:
-        """A codec for sparse differences of the parts."""
-        return PartsCodec(
+        """A codec for sparse differences of the parts, or in a secure sum for whole parts."""
+        build = WholeParts if self.sums_updates else PartsCodec
+        return build(
             ClientModelCache(RunDirectory(Path(self.settings.output)).held),
             self.options.difference_threshold,
             cutoff=self.options.psi_cutoff,
@@ -96,6 +96,13 @@ class FedMatchStrategy(LabelSourceStrategy):
                 setting="frozen-rounds",
             )
         options = settings[FedMatchSettings]
+        if settings.secure_sum == "on" and options.helpers:
+            raise UserError(
+                f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
+                "model, which nobody reads with secure-sum = 'on'; choose 0.",
+                "method-mismatch",
+                setting="fedmatch.helpers",
+            )
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
         limit = (1 + settings.momentum) / l2 if l2 else math.inf
@@ -121,8 +128,9 @@ class FedMatchStrategy(LabelSourceStrategy):
         return HelperChoice(self.settings, shape, self.num_classes)
 
     def _returned(self, parts: Parts) -> list[str]:
-        """Parts that clients return: not sigma if only the server trains it."""
-        at_server = self.learns_at_server(self.settings)
+        """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
+        where they return what they get."""
+        at_server = self.learns_at_server(self.settings) and not self.sums_updates
         return [part for part in parts if not (at_server and part == SIGMA)]
 
     # The model

@@ -407,7 +407,7 @@ class FedMatchSettings(Settings):
     psi_cutoff: Annotated[Weight, PARTS] = 5e-6
     """Values of ψ smaller than this in magnitude count as 0 at evaluation; 1e-5 in the authors'
     code with labels at the server."""
-    difference_threshold: Weight = 5e-5
+    difference_threshold: Annotated[Weight, only_with("secure-sum", "off")] = 5e-5
     """Changes of a weight smaller than this in magnitude are not sent, in either direction; 1e-5 in
     the authors' code with labels at the server; 0 sends all."""
 

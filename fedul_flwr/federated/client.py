@@ -241,11 +241,15 @@ class MethodClient(NumPyClient, Generic[D]):
         self, update: Update, start: Mapping[str, Arrays], shares: Arrays, config: Mapping[str, Any]
     ) -> Update:
         """The update as the server gets it with ``secure-sum = "on"``."""
-        buffers = [name for name, _ in self.model.named_buffers()]
+        buffers = self.buffer_names()
         trained = {messages.ARRAYS: update.arrays, **update.records}
         size, metrics = update.num_examples, update.metrics
         words, named = self.sums.mask(trained, size, metrics, start, shares, config, buffers)
         return Update({MASKED: words}, int(size > 0), named)
+
+    def buffer_names(self) -> list[str]:
+        """Names of the model's batch-norm statistics among :meth:`array_names`."""
+        return [name for name, _ in self.model.named_buffers()]
 
     def array_names(self) -> list[str]:
         """Names of the arrays that come as the model: its weights and buffers."""

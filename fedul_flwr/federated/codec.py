@@ -313,6 +313,14 @@ class PartsCodec(UpdateCodec):
         return self._compose(self.parts | returned)
 
 
+class WholeParts(PartsCodec):
+    """Sends parts whole, and reads them from a secure sum alone: it knows no client's parts."""
+
+    encode = UpdateCodec.encode
+    decode = UpdateCodec.decode
+    keeps = UpdateCodec.keeps
+
+
 def is_stale(reply: Message) -> bool:
     """Whether a client reports that it lacks the arrays that the server's differences need."""
     if reply.has_error():

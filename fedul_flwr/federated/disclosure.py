@@ -97,7 +97,7 @@ def disclosures(settings: RunConfig) -> list[Sent]:
         sent += _SUM
     if settings.secure_sum == "off":
         return sent
-    alone = [entry for entry in sent if (entry.phase, entry.record) not in _SUMMED]
+    alone = [entry for entry in sent if entry.phase != TRAIN or entry.record == DIAGNOSTICS]
     named = [replace(e, what=f"names of: {e.what}") for e in sent if e.record == METRICS]
     return [*alone, *(entry for entry in named if entry.phase == TRAIN), *_UPDATE_SUM]
 
@@ -130,9 +130,6 @@ def _pools_columns(settings: RunConfig) -> bool:
 def _sums_columns(settings: RunConfig) -> bool:
     return settings.standardize_sum == "masked"
 
-
-_SUMMED = {(TRAIN, record) for record in (ARRAYS, METRICS, CONTROL)}
-"""Records of an update that are in a secure sum."""
 
 _ONCE = "once, and again when a client joins"
 _EVERY_SUM = "before every sum"

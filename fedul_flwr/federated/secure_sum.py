@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from logging import INFO
 from typing import Any, cast
 
@@ -103,18 +103,10 @@ class SecureSums:
     settings : the run's settings.
     registry : the clients of the run.
     rounds : counts failures and traffic.
-    buffers : names of the model's batch-norm statistics.
     """
 
-    def __init__(
-        self,
-        settings: RunConfig,
-        registry: ClientRegistry,
-        rounds: RoundLog,
-        buffers: frozenset[str],
-    ) -> None:
+    def __init__(self, settings: RunConfig, registry: ClientRegistry, rounds: RoundLog) -> None:
         self._settings, self._registry, self._rounds = settings, registry, rounds
-        self._buffers = buffers
         self._session: bytes = b""
         self._members: dict[int, ClientRef] = {}
         self._parts: dict[int, Arrays] = {}
@@ -124,13 +116,18 @@ class SecureSums:
     # Before training
 
     def begin(
-        self, grid: Grid, messages: Sequence[Message], round_number: int
+        self,
+        grid: Grid,
+        messages: Sequence[Message],
+        round_number: int,
+        buffers: Collection[str],
     ) -> tuple[list[Message], Mapping[str, ArrayRecord]]:
         """Messages to the clients whose masks are shared, and the form of their replies' arrays.
 
         Parameters
         ----------
         messages : complete training messages; the ones returned also have sealed shares.
+        buffers : names of the model's batch-norm statistics.
 
         Raises
         ------
@@ -144,7 +141,7 @@ class SecureSums:
         received = {name: to_arrays(found) for name, found in content.array_records.items()}
         self._start = common_records(received, received[ARRAYS], ARRAYS)
         config = cast(ConfigRecord, content[CONFIG])
-        self._layout = Layout.of(self._start, self._buffers, largest_change(self._settings))
+        self._layout = Layout.of(self._start, buffers, largest_change(self._settings))
         try:
             answers = self._shared(asked, digest(self._start, dict(config)), Summed.UPDATE)
         except TooFewLeftError as error:

@@ -133,11 +133,7 @@ class MethodStrategy(Strategy):
         self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
         self.codec = self.make_codec()
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
-        self.sums = (
-            SecureSums(settings, self.registry, self.rounds, self.buffers)
-            if has_sums(settings)
-            else None
-        )
+        self.sums = SecureSums(settings, self.registry, self.rounds) if has_sums(settings) else None
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
@@ -349,7 +345,7 @@ class MethodStrategy(Strategy):
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
         if self.sums and self.sums_updates:
-            messages, expected = self.sums.begin(grid, messages, round_number)
+            messages, expected = self.sums.begin(grid, messages, round_number, self.buffers)
         self.validator.expect(messages, expected)
         return messages
 
