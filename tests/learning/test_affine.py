@@ -15,21 +15,6 @@ EYE = torch.eye(2)[None]
 NONE = torch.zeros(1, 2)
 
 
-def test_nothing_is_the_identity() -> None:
-    images = noise(3, 2, 5, 8)
-    torch.testing.assert_close(warp(images, EYE.repeat(3, 1, 1), NONE.repeat(3, 1)), images)
-
-
-def test_shifts_are_shares_of_the_sides() -> None:
-    # A quarter of 4 columns and half of 2 rows are a pixel each: the value comes from the pixel to
-    # the right, and from the one below; outside is 0.
-    image = torch.tensor([[1.0, 2, 3, 4], [5, 6, 7, 8]])[None, None]
-    right = warp(image, EYE, torch.tensor([[0.25, 0.0]]))
-    below = warp(image, EYE, torch.tensor([[0.0, 0.5]]))
-    torch.testing.assert_close(right[0, 0], torch.tensor([[2.0, 3, 4, 0], [6, 7, 8, 0]]))
-    torch.testing.assert_close(below[0, 0], torch.tensor([[5.0, 6, 7, 8], [0, 0, 0, 0]]))
-
-
 def test_values_between_pixels_are_interpolated_or_of_the_nearest() -> None:
     image = torch.tensor([0.0, 4, 8])[None, None, None]
     shift = torch.tensor([[0.25 / 3, 0.0]])  # a quarter of a pixel
@@ -50,28 +35,12 @@ def test_shears_by_hand() -> None:
     torch.testing.assert_close(down[0, 0], expected)
 
 
-@pytest.mark.parametrize("shape", [(31, 61), (61, 31)])
-def test_shears_of_oblong_images_are_in_pixels(shape: tuple[int, int]) -> None:
-    # The disc lies 10 above the center, where places move by .5·(-10): it is found 5 to the right.
-    right, up, *_ = moments(
-        warp(blob(*shape, 0, 10) + 1, shears(*torch.tensor([[0.5], [0]])), NONE) - 1
-    )
-    assert (right, up) == (pytest.approx(5, abs=0.05), pytest.approx(10, abs=0.05))
-
-
 def test_rotations_are_counter_clockwise_in_degrees() -> None:
     turned = warp(noise(1, 2, 6, 6), rotations(torch.tensor([90.0])), NONE)
     torch.testing.assert_close(turned, torch.rot90(noise(1, 2, 6, 6), 1, dims=(2, 3)))
     right, up, *_ = moments(warp(blob(41, 61, 8, 0) + 1, rotations(torch.tensor([30.0])), NONE) - 1)
     assert right == pytest.approx(8 * math.cos(math.pi / 6), abs=0.05)
     assert up == pytest.approx(4, abs=0.05)
-
-
-def test_every_image_has_its_own_map() -> None:
-    images = noise(2, 1, 4, 4)
-    found = warp(images, rotations(torch.tensor([0.0, 180.0])), NONE.repeat(2, 1))
-    torch.testing.assert_close(found[0], images[0])
-    torch.testing.assert_close(found[1], images[1].flip(1, 2))
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 5, 9), (1, 1, 1, 1)])

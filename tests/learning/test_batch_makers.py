@@ -74,28 +74,3 @@ def test_unlabeled_points_beside_labeled_ones_come_as_they_are() -> None:
     plain, mirrored = seen_in([(inputs[:4], targets) for inputs, targets in found])
     assert sorted(plain + mirrored) == sorted(POINTS[:12].tolist())
     assert mirrored
-
-
-def test_a_batch_of_sets_holds_one_set_and_its_index() -> None:
-    found = list(set_batches(IMAGES, POINTS, TARGETS, LocalPlan())(np.random.default_rng(0)))
-    assert len(found) == 3
-    for inputs, targets in found:
-        (index,) = set(targets.tolist())
-        assert targets.dtype == torch.int64
-        assert len(targets) == len(inputs)
-        rows, _ = seen_in([(inputs, targets)])
-        assert rows == POINTS[np.equal(TARGETS, index)].tolist()
-    orders = {
-        tuple(int(targets[0]) for _, targets in make)
-        for make in (
-            set_batches(IMAGES, POINTS, TARGETS, LocalPlan())(np.random.default_rng(seed))
-            for seed in range(20)
-        )
-    }
-    assert len(orders) > 3  # of six
-
-
-def test_pairs_come_once_unless_more_views_are_asked_for() -> None:
-    make = paired_batches(IMAGES, POINTS, 9, LocalPlan(batch_size=4))
-    for inputs, positions in make(np.random.default_rng(0)):
-        assert len(inputs) == len(positions)

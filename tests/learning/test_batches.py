@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -16,10 +14,8 @@ from fedul_flwr.learning.batches import (
     epoch_order,
     evaluation_batches,
     gather,
-    num_batches,
     point_batches,
     repeated_batches,
-    set_batches,
     to_input,
 )
 from fedul_flwr.learning.plan import LocalPlan
@@ -45,29 +41,6 @@ def test_bytes_become_numbers_from_minus_1_to_1() -> None:
     assert pixels.ravel().tolist() == [0, 51, 204, 255]  # the images themselves are left alone
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_inputs_are_channels_first_by_shape_and_channels_last_in_memory(channels: int) -> None:
-    pixels = torch.arange(2 * 4 * 5 * channels, dtype=torch.uint8).reshape(2, 4, 5, channels)
-    found = to_input(pixels)
-    assert found.shape == (2, channels, 4, 5)
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    if channels > 1:
-        assert found.stride() == (4 * 5 * 3, 1, 5 * 3, 3)
-    for c in range(channels):
-        expected = pixels[1, 3, 2, c].float() / 127.5 - 1
-        assert float(found[1, c, 3, 2]) == pytest.approx(float(expected), abs=1e-6)
-
-
-def test_gather_reads_rows_of_a_memory_map(tmp_path: Path) -> None:
-    np.save(tmp_path / "images.npy", numbered(9))
-    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
-    found = gather(mapped, np.array([7, 0, 7]))
-    assert found.dtype == torch.uint8
-    assert found[:, 0, 0, 0].tolist() == [7, 0, 7]
-    found += 1  # a copy: the map is read-only
-    assert mapped[7, 0, 0, 0] == 7
-
-
 @given(num_points=st.integers(1, 60), batch_size=st.integers(0, 70), seed=st.integers(0, 99))
 @hypothesis_settings(max_examples=100, deadline=None)
 def test_an_epoch_takes_every_point_once_and_drops_the_incomplete_batch(
@@ -81,15 +54,6 @@ def test_an_epoch_takes_every_point_once_and_drops_the_incomplete_batch(
         assert [len(batch) for batch in batches] == [num_points]
     else:
         assert [len(batch) for batch in batches] == [batch_size] * (num_points // batch_size)
-
-
-def test_every_epoch_has_an_order_of_its_own() -> None:
-    rng = np.random.default_rng(0)
-    first, second = (np.concatenate(epoch_order(50, 10, rng)) for _ in range(2))
-    assert not np.array_equal(first, second)
-    assert not np.array_equal(first, np.arange(50))
-    again = np.concatenate(epoch_order(50, 10, np.random.default_rng(0)))
-    np.testing.assert_array_equal(first, again)
 
 
 def test_the_points_that_are_dropped_differ_between_epochs() -> None:
@@ -120,16 +84,6 @@ def test_evaluation_takes_all_points_in_order() -> None:
     assert list(evaluation_batches(numbered(10), points[:0], 2)) == []
 
 
-@pytest.mark.parametrize(
-    ("num_points", "batch_size", "expected"), [(10, 3, 3), (10, 5, 2), (10, 16, 1), (10, 0, 1)]
-)
-def test_the_number_of_batches_is_that_of_an_epoch(
-    num_points: int, batch_size: int, expected: int
-) -> None:
-    assert num_batches(num_points, batch_size) == expected
-    assert len(epoch_order(num_points, batch_size, np.random.default_rng(0))) == expected
-
-
 def test_few_points_come_again_until_there_are_as_many_batches_as_asked_for() -> None:
     rows = np.array([7, 2, 9, 4, 0])
     made = repeated_batches(numbered(10), rows, rows * 10, LocalPlan(batch_size=2), 15)
@@ -149,15 +103,6 @@ def test_a_repeated_batch_has_at_most_all_points() -> None:
         made = repeated_batches(numbered(3), rows, rows, LocalPlan(batch_size=size), 4)
         batches = [sorted(index_of(x)) for x, _ in made(np.random.default_rng(0))]
         assert batches == [[0, 1, 2]] * 4
-
-
-def test_sets_come_in_another_order_in_every_epoch() -> None:
-    rows, sets = np.arange(24), np.repeat(np.arange(8), 3)
-    made, rng = set_batches(numbered(24), rows, sets, LocalPlan()), np.random.default_rng(0)
-    orders = [[int(targets[0]) for _, targets in made(rng)] for _ in range(20)]
-    assert all(sorted(order) == list(range(8)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 20  # of 40,320: two alike have chance .005
-    assert {order[0] for order in orders} != {0}
 
 
 def test_vectors_pass_unchanged_into_every_batch() -> None:

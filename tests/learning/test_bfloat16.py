@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -15,24 +14,6 @@ from fedul_flwr.learning.device import has_strides, idle_taps, products_in_bfloa
 CPU = torch.device("cpu")
 STRIDED = nn.Conv2d(1, 1, 3, stride=2)
 """A model for which convolutions are looked at."""
-
-
-@pytest.mark.parametrize(
-    ("size", "taps", "stride", "padding", "dilation", "idle"),
-    [
-        (12, 3, 1, 1, 1, ()),
-        (2, 3, 2, 1, 1, (0,)),  # one place, taps over -1, 0, 1
-        (1, 3, 2, 1, 1, (0, 2)),  # one place, taps over -1, 0, 1, of which 0 alone is a pixel
-        (2, 5, 2, 2, 1, (0, 1, 4)),  # one place, taps over -2 … 2
-        (3, 5, 2, 2, 1, ()),  # places over -2 … 2 and 0 … 4
-        (2, 3, 1, 2, 2, (0, 2)),  # places over -2, 0, 2 and -1, 1, 3
-        (5, 3, 7, 0, 1, ()),  # without padding every tap meets a pixel
-    ],
-)
-def test_idle_taps(
-    size: int, taps: int, stride: int, padding: int, dilation: int, idle: tuple[int, ...]
-) -> None:
-    assert idle_taps(size, taps, stride, padding, dilation) == idle
 
 
 def gradient(
@@ -96,24 +77,6 @@ def test_without_strides_all_is_bfloat16_and_right(groups: int, dilation: int) -
     assert bool((found[..., 1, 1] != 0).all())
 
 
-@pytest.mark.parametrize("padding", ["same", "valid"])
-def test_named_paddings(padding: str) -> None:
-    _, dtype = gradient(torch.ones(2, 3, 1, 1), torch.ones(1, 3, 1, 1), padding=padding)
-    assert dtype == torch.bfloat16
-
-
-def test_a_layer_within_a_model() -> None:
-    """The second layer gets bfloat16 from the first, and one pixel for three taps."""
-    model = nn.Sequential(nn.Conv2d(1, 4, 3, 2, 1), nn.Conv2d(4, 4, 3, 2, 1), nn.Conv2d(4, 2, 1))
-    kinds = []
-    for layer in model:
-        layer.register_forward_hook(lambda layer, given, found: kinds.append(found.dtype))
-    with products_in_bfloat16(CPU, strided=has_strides(model)):
-        model(torch.ones(2, 1, 2, 2))
-    # 2 pixels: taps over -1, 0, 1 of which the first is idle; then 1 pixel.
-    assert kinds == [torch.float32, torch.float32, torch.bfloat16]
-
-
 @pytest.mark.parametrize(
     ("size", "options", "idle"),
     [
@@ -137,17 +100,3 @@ def test_a_layer_is_float32_where_a_tap_is_idle_and_only_there(
         assert nn.Conv2d(1, 1, 3, **options)(inputs).dtype == wanted  # passes all by position
         within = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 3, **options))
         assert within(inputs).dtype == wanted  # its input is bfloat16
-
-
-@pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_products_are_bfloat16_on_every_device(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def autocast(*given: Any, **named: Any) -> Any:
-        asked.append((given, named))
-        return nullcontext()
-
-    monkeypatch.setattr(torch, "autocast", autocast)
-    with products_in_bfloat16(torch.device(kind), strided=False):
-        pass
-    assert asked == [((kind,), {"dtype": torch.bfloat16})]  # a GPU would take float16

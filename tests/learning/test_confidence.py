@@ -20,10 +20,6 @@ def test_the_share_is_over_all_points_not_over_batches() -> None:
     assert share.metrics() == {"confident-share": 0.5}
 
 
-def test_given_a_number_then_it_is_the_threshold() -> None:
-    assert threshold_for(0.85, torch.tensor([0.1, 0.2])) == 0.85
-
-
 @pytest.mark.parametrize("top", [[0.2, 0.4, 0.9], [0.3, 0.3, 0.3], [0.11]])
 def test_given_adaptive_then_the_mean_is_the_threshold_and_some_point_reaches_it(
     top: list[float],

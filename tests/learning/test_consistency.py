@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -33,21 +31,6 @@ def test_the_posterior_given_the_set_by_hand() -> None:
     found = log_set_posterior(torch.zeros(3, 2, dtype=torch.float64), weights).exp()
     expected = [[7 / 9, 2 / 9], [7 / 34, 27 / 34], [1, 0]]
     np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_it_is_bayes_rule_on_the_joint_distribution() -> None:
-    # A world of four inputs: p(x | k) given, classes of set m have priors Pi_m.
-    rng = np.random.default_rng(0)
-    likelihood = rng.dirichlet(np.ones(4), size=2)  # (K, X)
-    eta = (PI.numpy()[:, None] * likelihood).T
-    eta /= eta.sum(axis=1, keepdims=True)
-    weights = SurrogateLoss(PRIORS, SIZES, PI).transition.log_weights
-    for m in range(3):
-        joint = (PRIORS[m].numpy()[:, None] * likelihood).T
-        expected = joint / joint.sum(axis=1, keepdims=True)
-        rows = weights[m].repeat(4, 1)
-        found = log_set_posterior(torch.from_numpy(eta).log(), rows).exp()
-        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 # Weak views (.9, .1), (.4, .6), (.2, .8); strong ones (.5, .5), (.3, .7), (.6, .4).
@@ -97,23 +80,6 @@ def test_the_label_of_the_hard_form_is_the_weak_views_however_sure_the_strong_on
     # And it is the weak view that has to be sure: of .7 with the same strong view it is not.
     unsure = torch.tensor([[0.7, 0.3]]).log()
     assert [float(part) for part in fixmatch_loss(unsure, strong, 0.75)] == [0.0, 1.0]
-
-
-@pytest.mark.parametrize("form", ["fixmatch", "uda"])
-def test_points_below_the_threshold_have_no_gradient(form: str) -> None:
-    strong = STRONG.clone().requires_grad_()
-    value, _ = (
-        fixmatch_loss(WEAK, strong, 0.75) if form == "fixmatch" else uda_loss(WEAK, strong, 0.75, 1)
-    )
-    value.backward()  # type: ignore[no-untyped-call]
-    assert strong.grad is not None
-    assert (strong.grad[1] == 0).all()
-    assert (strong.grad[[0, 2]] != 0).any(dim=1).all()
-
-
-def test_a_batch_that_is_masked_whole_is_no_loss() -> None:
-    for value, masked in (fixmatch_loss(WEAK, STRONG, 0.95), uda_loss(WEAK, STRONG, 0.95, 0.4)):
-        assert (float(value), float(masked)) == (0, 1)
 
 
 def network(dtype: torch.dtype = torch.float64) -> Network:
@@ -198,12 +164,3 @@ def test_running_statistics_are_those_of_the_weak_view() -> None:
     plain(inputs)
     pairs = zip(with_strong.model.buffers(), plain.model.buffers(), strict=True)
     assert all(one.equal(other) for one, other in pairs)
-
-
-def test_means_are_over_batches() -> None:
-    inputs, sets = batch()
-    loss = SurrogateLoss(PRIORS, SIZES)
-    objective, model = ConsistencyObjective(loss, 1.0, 0.6, loss.transition.log_weights), network()
-    values = [float(objective(model, inputs[i : i + 4], sets[i : i + 4]).detach()) for i in (0, 4)]
-    surrogate, value, _ = objective.means()
-    assert surrogate + value == pytest.approx(math.fsum(values) / 2)

@@ -12,17 +12,12 @@ from torch.nn import functional
 
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import local_normalizer, mean_gradient, on_logits, train_local
-from fedul_flwr.learning.network import frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
 
 RNG = np.random.default_rng(0)
 IMAGES = RNG.integers(0, 256, (40, 6, 6, 1), dtype=np.uint8)
 POINTS, TARGETS = np.arange(40), RNG.integers(0, 3, 40)
 SGD = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
-
-
-def test_plain_steps_count_one_each() -> None:
-    assert [local_normalizer(steps, SGD) for steps in (0, 1, 37)] == [0.0, 1.0, 37.0]
 
 
 def test_the_normalizer_by_hand() -> None:
@@ -98,14 +93,3 @@ def test_the_mean_is_over_batches_and_a_weight_without_part_has_gradient_zero() 
         np.testing.assert_allclose(found, whole, rtol=0, atol=1e-12)
     names = [name for name, _ in model.named_parameters()]
     assert gradient(8)[names.index("unused")].tolist() == [0, 0]
-
-
-def test_statistics_are_frozen_within_and_only_within() -> None:
-    model = conv_net().train()
-    inputs: Tensor = torch.randn(8, 1, 6, 6, dtype=torch.float64)
-    before = {name: value.clone() for name, value in model.named_buffers()}
-    with frozen_statistics(model):
-        frozen = model(inputs)
-    assert all(torch.equal(before[name], value) for name, value in model.named_buffers())
-    assert torch.equal(frozen, model(inputs))  # the batch's statistics either way
-    assert not torch.equal(before["1.running_mean"], model[1].running_mean)

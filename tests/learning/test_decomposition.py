@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
@@ -149,16 +148,6 @@ def test_a_model_holds_the_sum_and_gives_the_parts_back(
     assert net(torch.zeros(2, 3, 3, 3, dtype=dtype)).dtype == dtype
 
 
-def test_parts_may_be_read_only() -> None:
-    parts = parts_of(model())
-    for array in flatten(parts).values():
-        array.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        dumped = Decomposed(model(), parts).dump()
-    assert_same_bits(flatten(dumped), flatten(parts))
-
-
 def test_what_is_dumped_is_not_shared_with_the_model() -> None:
     net = model()
     decomposed = Decomposed(net, parts_of(net))
@@ -171,34 +160,3 @@ def test_what_is_dumped_is_not_shared_with_the_model() -> None:
     later = flatten(decomposed.dump())
     for name, array in before.items():  # and the statistics are the model's
         np.testing.assert_array_equal(later[name], array + 1)
-
-
-def test_a_changed_part_changes_the_sum_when_told() -> None:
-    net = model()
-    parts = parts_of(net)
-    decomposed = Decomposed(net, parts)
-    with torch.no_grad():
-        for tensor in decomposed.part(PSI):
-            tensor.zero_()
-    decomposed.compose()
-    for name, weight in net.named_parameters():
-        np.testing.assert_array_equal(weight.detach(), parts[SIGMA][name])
-
-
-def test_the_sum_has_the_gradient_of_either_part() -> None:
-    """d loss / d sigma = d loss / d psi = d loss / d theta, against autograd through the sum."""
-    net = model("float64")
-    parts = parts_of(net)
-    inputs = torch.from_numpy(np.random.default_rng(2).random((5, 3, 3, 3)))
-    leaves = {
-        part: {name: torch.from_numpy(parts[part][name]).requires_grad_() for name in parts[SIGMA]}
-        for part in parts
-    }
-    summed = {name: leaves[SIGMA][name] + leaves[PSI][name] for name in parts[SIGMA]}
-    torch.func.functional_call(net, summed, inputs).pow(2).sum().backward()
-    decomposed = Decomposed(net, parts)
-    decomposed.model(inputs).pow(2).sum().backward()
-    for name, weight in zip(parts[SIGMA], decomposed.weights, strict=True):
-        assert weight.grad is not None
-        for own in leaves.values():
-            np.testing.assert_allclose(weight.grad, own[name].grad, rtol=1e-9, atol=1e-12)

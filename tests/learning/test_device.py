@@ -18,7 +18,6 @@ from fedul_flwr.learning.device import (
     fast_bfloat16,
     place,
     release_freed_memory,
-    retain_freed_memory,
     reuse_all_memory,
     seed_draws,
     set_threads,
@@ -62,27 +61,6 @@ def test_bfloat16_is_chosen_where_the_machine_has_products_of_it(
     assert choose_dtype("auto", smaller, CPU) == torch.float32
 
 
-def test_without_capabilities_it_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)  # torch before 2.9
-    assert choose_dtype("auto", nn.Linear(300, 500), CPU) == torch.float32
-
-
-@pytest.mark.parametrize("supported", [True, False])
-def test_on_cuda_the_driver_says(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
-    def answer(including_emulation: bool = True) -> bool:
-        assert including_emulation is False
-        return supported
-
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", answer)
-    assert fast_bfloat16(torch.device("cuda")) is supported
-
-
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
-def test_a_precision_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
-    assert choose_dtype(name, nn.Linear(2, 2), CPU) == getattr(torch, name)
-
-
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_products_run_in_the_precision(name: str) -> None:
     dtype = getattr(torch, name)
@@ -91,15 +69,6 @@ def test_products_run_in_the_precision(name: str) -> None:
     assert next(layer.parameters()).dtype == wide
     with autocast(CPU, dtype, strided=False):
         assert layer(torch.zeros(1, 4, dtype=wide)).dtype == dtype
-
-
-@pytest.mark.parametrize("strided", [False, True])
-def test_models_with_strides_have_float32_where_bfloat16_would_be_wrong(strided: bool) -> None:
-    # One pixel for three taps: two of them meet nothing.
-    layer = nn.Conv2d(1, 1, 3, stride=2, padding=1)
-    with autocast(CPU, torch.bfloat16, strided=strided):
-        found = layer(torch.zeros(1, 1, 1, 1)).dtype
-    assert found == (torch.float32 if strided else torch.bfloat16)
 
 
 def test_models_lie_channels_last() -> None:
@@ -140,35 +109,6 @@ def test_threads(threads: int) -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_freed_memory_is_kept_and_released_where_glibc_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert isinstance(retain_freed_memory(), bool)
-    release_freed_memory()
-    monkeypatch.setattr(device, "_glibc", lambda: None)  # musl, macOS
-    assert retain_freed_memory.__wrapped__() is False
-    release_freed_memory()
-
-
-@pytest.mark.parametrize(
-    ("refused", "done"), [((), True), ((-3,), False), ((-1,), False), ((-3, -1), False)]
-)
-def test_memory_is_kept_by_both_thresholds_of_glibc(
-    monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...], done: bool
-) -> None:
-    # glibc's malloc.h: M_TRIM_THRESHOLD is -1 and M_MMAP_THRESHOLD is -3; mallopt gives 1 or 0.
-    told: dict[int, int] = {}
-
-    def mallopt(name: int, value: int) -> int:
-        told[name] = value
-        return int(name not in refused)
-
-    monkeypatch.setattr(device, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
-    assert retain_freed_memory.__wrapped__() is done
-    if done:
-        assert told == {-3: 32 * 2**20, -1: 2**31 - 1}
-
-
 def test_in_steps_no_block_gets_pages_of_its_own() -> None:
     libc = device._glibc()
     if libc is None or not hasattr(libc, "mallinfo2"):
@@ -185,18 +125,6 @@ def test_in_steps_no_block_gets_pages_of_its_own() -> None:
     outside = torch.ones(2**24)
     assert blocks_with_pages_of_their_own() == before + 1
     assert len(inside) == len(outside)
-
-
-def test_without_glibc_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_glibc", lambda: None)
-    with reuse_all_memory():
-        pass
-
-
-@pytest.mark.parametrize("name", ["", "musl", "glibc"])
-def test_only_glibc_is_asked_for_its_thresholds(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("platform.libc_ver", lambda: (name, "2.36"))
-    assert (device._glibc.__wrapped__() is not None) == (name == "glibc")
 
 
 class Libc:
@@ -223,14 +151,3 @@ def test_only_much_freed_memory_is_released(
     monkeypatch.setattr(device, "_glibc", lambda: libc)
     release_freed_memory()
     assert libc.trims == trims
-
-
-def test_glibc_counts_what_was_freed() -> None:
-    libc = device._glibc()
-    if libc is None or not hasattr(libc, "mallinfo2") or not retain_freed_memory():
-        pytest.skip("another libc")
-    blocks = [torch.ones(2**18) for _ in range(72)]  # 72 MiB in pieces below every threshold
-    before = device._freed_bytes(libc)
-    del blocks
-    assert device._freed_bytes(libc) >= before + 72 * 2**20
-    release_freed_memory()

@@ -102,15 +102,6 @@ def test_gradients_of_the_penalties_by_hand() -> None:
     np.testing.assert_allclose(gradient, [-4.9, 24.9, -55.0], rtol=1e-6)
 
 
-def test_gradients_of_the_penalties_are_autograds() -> None:
-    sigma, psi = torch.randn(2, 50, dtype=torch.float64).unbind()
-    leaf = psi.clone().requires_grad_()
-    (7.0 * (sigma - leaf).pow(2).sum() + 0.3 * leaf.abs().sum()).backward()
-    gradient = torch.zeros_like(psi)
-    Penalties(7.0, 0.3).add_gradients(sigma, psi, gradient)
-    np.testing.assert_allclose(gradient, leaf.grad, rtol=1e-12)
-
-
 class Line(nn.Module):
     """Logits (0, w·x) of one pixel x."""
 
@@ -180,32 +171,7 @@ def test_a_batch_learns_its_labels_first() -> None:
     assert result.steps == 2
 
 
-def test_without_a_confident_point_the_penalties_are_left() -> None:
-    # 0.2 − 0.1·(-6 + 0.9) = 0.71.
-    decomposed = line(0.3, 0.2)
-    loss, rng, penalties = scaled_cross_entropy(1.0), np.random.default_rng(0), Penalties(30.0, 0.9)
-    result = train_disjoint(decomposed, one_pixel(-1), loss, no_consistency, WIDE, rng, penalties)
-    assert float(decomposed.dump()[PSI]["w"][0]) == pytest.approx(0.71)
-    assert result == DisjointResult(0.0, 0.0, 1)
-
-
 # Which part changes
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_labels_leave_psi_and_other_points_leave_sigma(batch_norm: bool, optimizer: str) -> None:
-    net = network(batch_norm=batch_norm)
-    plan = replace(WIDE, optimizer=optimizer, weight_decay=0.01, proximal_mu=0.1, local_epochs=2)
-    before, penalties = parts_of(net), Penalties(1.0, 0.1)
-    after, _ = learn(net, before, squares, plan, penalties, labels=LABELS[:12])
-    statistics = {name for name in before[PSI] if "running" in name}
-    assert bool(statistics) == batch_norm
-    assert moved(after[SIGMA], before[SIGMA]) == set(before[SIGMA])
-    assert moved(after[PSI], before[PSI]) == statistics  # of all points that pass
-    after, _ = learn(net, before, squares, plan, penalties, labels=LABELS[12:])
-    assert moved(after[SIGMA], before[SIGMA]) == set()
-    assert moved(after[PSI], before[PSI]) == set(before[PSI])
 
 
 @pytest.mark.parametrize("change", [{}, {"proximal_mu": 0.7}, {"momentum": 0.9}, {"l1": 0.02}])
@@ -320,28 +286,6 @@ def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
     assert moved(one[SIGMA], start[SIGMA])
     for name, array in flatten(one).items():
         np.testing.assert_allclose(array, flatten(two)[name], rtol=1e-9, atol=1e-12)
-
-
-def test_nothing_to_learn_from_changes_nothing() -> None:
-    def none(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter(())
-
-    decomposed, rng = line(0.3, 0.2), np.random.default_rng(0)
-    result = train_disjoint(
-        decomposed, none, scaled_cross_entropy(1.0), squares, WIDE, rng, Penalties(1.0, 1.0)
-    )
-    assert result == DisjointResult(0.0, 0.0, 0)
-    assert flatten(decomposed.dump()) == {"sigma/w": [0.3], "psi/w": [0.2]}
-
-
-def test_gradients_are_freed() -> None:
-    net = network().double()
-    for weight in net.parameters():  # left by somebody else
-        weight.grad = torch.full_like(weight, 1e9)
-    start = parts_of(net)
-    after, _ = learn(net, start, squares)
-    assert all(np.abs(array).max() < 10 for array in flatten(after).values())
-    assert all(weight.grad is None for weight in net.parameters())
 
 
 @pytest.mark.parametrize("labels", [LABELS[:12], LABELS[12:]], ids=["labeled", "unlabeled"])

@@ -14,17 +14,6 @@ from fedul_flwr.learning.helpers import embed, noise_point
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
 
-def test_the_image_is_one_of_standard_noise() -> None:
-    image = noise_point((40, 30, 3), np.random.default_rng(0))
-    assert image.shape == (1, 3, 40, 30)
-    assert image.dtype == torch.float32
-    # 3600 draws: the mean has a deviation of 0.017, the variance one of 0.024.
-    assert abs(float(image.mean())) < 0.06
-    assert abs(float(image.var()) - 1) < 0.08
-    assert torch.equal(image, noise_point((40, 30, 3), np.random.default_rng(0)))
-    assert not torch.equal(image, noise_point((40, 30, 3), np.random.default_rng(1)))
-
-
 class Doubled(nn.Module):
     """Logits (x, 2x, 0) of one pixel x."""
 

@@ -7,15 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.training_settings import ModelOptions
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.helpers import HelperChoice, embed, nearest_clients, noise_point
+from fedul_flwr.learning.helpers import HelperChoice, nearest_clients
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
 
 Settings = Callable[..., RunConfig]
@@ -25,15 +21,6 @@ SHAPE = (6, 6, 1)
 def at(**places: float) -> dict[int, NDArray[np.float64]]:
     """Embeddings on a line: ``at(c3=0.5)`` puts client 3 at (0.5, 0.5)."""
     return {int(name[1:]): np.array([x, 1 - x]) for name, x in places.items()}
-
-
-def test_nearest_by_hand() -> None:
-    # From 0.5: client 9 is 0.1 away (times √2), client 4 is 0.2, client 7 is 0.3, client 1 is 0.5.
-    embeddings = at(c1=0.0, c4=0.7, c7=0.8, c9=0.4, c2=0.5)
-    assert nearest_clients(embeddings, 2, 1) == [9]
-    assert nearest_clients(embeddings, 2, 2) == [9, 4]
-    assert nearest_clients(embeddings, 2, 4) == [9, 4, 7, 1]
-    assert nearest_clients(embeddings, 1, 2) == [9, 2]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -48,17 +35,6 @@ def test_nearest_against_brute_force(seed: int) -> None:
             assert nearest_clients(embeddings, client, count) == others[:count]
 
 
-def test_a_client_never_seen_has_no_helpers() -> None:
-    assert nearest_clients(at(c1=0.1, c2=0.2), 3, 2) == []
-    assert nearest_clients({}, 3, 2) == []
-
-
-def test_fewer_clients_than_helpers() -> None:
-    assert nearest_clients(at(c1=0.1), 1, 2) == []
-    assert nearest_clients(at(c1=0.1, c2=0.2), 1, 2) == [2]
-    assert nearest_clients(at(c1=0.1, c2=0.2, c3=0.5), 2, 5) == [1, 3]
-
-
 def test_identical_embeddings_are_helpers_like_others() -> None:
     """A client is never its own helper, however many lie where it lies."""
     same = dict.fromkeys(range(30), np.array([0.5, 0.5]))
@@ -67,12 +43,6 @@ def test_identical_embeddings_are_helpers_like_others() -> None:
         assert len(found) == len({*found, client}) - 1 == 2
     # One other at the same place comes before all that are further away.
     assert nearest_clients(at(c5=0.5, c1=0.5, c2=0.6, c3=0.9), 5, 2) == [1, 2]
-
-
-def test_ties_take_clients_of_that_distance() -> None:
-    embeddings = at(c0=0.5, c1=0.4, c2=0.6, c3=0.7)
-    assert set(nearest_clients(embeddings, 0, 2)) == {1, 2}
-    assert nearest_clients(embeddings, 0, 1)[0] in {1, 2}
 
 
 # The server's
@@ -92,34 +62,6 @@ def model(seed: int, scale: float = 1.0) -> dict[str, Any]:
 
 
 Choice = Callable[..., HelperChoice]
-
-
-def test_clients_lie_where_their_models_put_noise(choice: Choice, settings: Settings) -> None:
-    config, built = settings(model="mlp", seed=4), choice(seed=4)
-    for client in (7, 3):
-        built.embed(client, model(client))
-    memory = built.state_dict()
-    assert memory["embedded-clients"].tolist() == [3, 7]
-    noise = noise_point(SHAPE, stream(4, "noise"))
-    for row, client in zip(memory["embeddings"], (3, 7), strict=True):
-        net = build_model("mlp", SHAPE, 4, seed=client)
-        np.testing.assert_array_equal(row, embed(net, noise, local_plan(config)))
-
-
-def test_models_are_embedded_in_the_precision_of_the_run(choice: Choice) -> None:
-    built = choice(precision="float64")
-    built.embed(1, model(6))
-    net = build_model("mlp", SHAPE, 4, seed=6).double().eval()
-    with torch.no_grad():
-        logits = net(noise_point(SHAPE, stream(0, "noise")).double())[0]
-    np.testing.assert_array_equal(built.state_dict()["embeddings"], [logits.softmax(0).numpy()])
-
-
-def test_models_with_options_of_the_run_are_embedded(choice: Choice) -> None:
-    wide = build_model("mlp", SHAPE, 4, options=ModelOptions(width=9, layers=3))
-    built = choice(model_width=9, model_layers=3)
-    built.embed(1, dump_arrays(wide))
-    assert built.state_dict()["embedded-clients"].tolist() == [1]
 
 
 def test_models_that_are_alike_help_each_other(choice: Choice) -> None:
@@ -149,16 +91,6 @@ def test_who_is_forgotten_helps_nobody_until_it_is_embedded_again(choice: Choice
     assert sorted(built.helpers_of(0, 2, everyone)) == [1, 2]
 
 
-def test_the_last_model_counts(choice: Choice) -> None:
-    built, fresh = choice(), choice()
-    for seed in (0, 1):
-        built.embed(5, model(seed))
-    fresh.embed(5, model(1))
-    np.testing.assert_array_equal(
-        built.state_dict()["embeddings"], fresh.state_dict()["embeddings"]
-    )
-
-
 def test_a_resumed_server_chooses_the_same(choice: Choice) -> None:
     built = choice()
     for client in range(6):
@@ -186,10 +118,3 @@ def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
         built.embed(1, model(0, 1e30))
     np.testing.assert_array_equal(built.state_dict()["embedded-clients"], [1])
     assert np.isfinite(built.state_dict()["embeddings"]).all()
-
-
-def test_other_seeds_have_other_noise(choice: Choice) -> None:
-    one, other = choice(seed=1), choice(seed=2)
-    for built in (one, other):
-        built.embed(0, model(0, 2.0))
-    assert (one.state_dict()["embeddings"] != other.state_dict()["embeddings"]).any()

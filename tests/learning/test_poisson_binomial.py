@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning.poisson_binomial import CountLoss, count_loss, log_count_probability
+from fedul_flwr.learning.poisson_binomial import CountLoss, count_loss
 
 
 def by_all_labels(p: Tensor, counts: list[int]) -> float:
@@ -34,13 +34,6 @@ def test_it_is_the_sum_over_all_label_vectors(counts: list[int]) -> None:
     assert float(count_loss(logits, torch.tensor(counts))) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_set_by_hand() -> None:
-    # p = .9 and .2 of class 0: one of two with .9·.8 + .1·.2 = .74, by class 1 the same.
-    logits = torch.tensor([[0.9, 0.1], [0.2, 0.8]], dtype=torch.float64).log()
-    loss = count_loss(logits, torch.tensor([1, 1]))
-    assert float(loss) == pytest.approx(-2 * math.log(0.74), rel=1e-12)
-
-
 def test_the_gradient_is_that_of_finite_differences() -> None:
     torch.manual_seed(0)
     logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
@@ -62,18 +55,6 @@ def test_it_is_exact_where_probabilities_underflow() -> None:
     loss.backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     np.testing.assert_allclose(logits.grad, [[2.0, -2.0]] * 3, rtol=1e-6)
-
-
-def test_many_coins_have_the_binomial_distribution() -> None:
-    half = torch.full((500, 3), 0.5).log()
-    counts = torch.tensor([250, 0, 500])
-    expected = [math.log(math.comb(500, n)) - 500 * math.log(2) for n in (250, 0, 500)]
-    np.testing.assert_allclose(log_count_probability(half, half, counts), expected, rtol=1e-6)
-
-
-def test_sure_and_right_predictions_have_no_loss() -> None:
-    logits = torch.tensor([[60.0, 0.0], [0.0, 60.0], [0.0, 60.0]])
-    assert float(count_loss(logits, torch.tensor([1, 2]))) == pytest.approx(0, abs=1e-12)
 
 
 def test_a_set_of_one_class_is_twice_supervised_with_two_classes() -> None:

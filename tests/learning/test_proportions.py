@@ -10,7 +10,7 @@ import torch
 
 from fedul_flwr.learning.batches import set_batches
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.proportions import ProportionLoss, log_mean_prediction, proportion_loss
+from fedul_flwr.learning.proportions import log_mean_prediction, proportion_loss
 
 
 def test_the_loss_of_a_set_by_hand() -> None:
@@ -43,24 +43,6 @@ def test_predictions_that_underflow_have_a_loss_and_a_gradient() -> None:
     assert logits.grad is not None
     # Of -.5·(log p0 + log p1) = .5·(z0 - z1) far out, shared by two points: ±1/4.
     np.testing.assert_allclose(logits.grad, [[0.25, -0.25]] * 2, rtol=1e-5)
-
-
-def test_the_minimum_is_where_the_mean_prediction_is_the_prior() -> None:
-    prior = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
-    at = prior.log()[None, :].repeat(5, 1).requires_grad_()
-    loss = proportion_loss(at, prior)
-    assert float(loss.detach()) == pytest.approx(float(-(prior * prior.log()).sum()))
-    (gradient,) = torch.autograd.grad(loss, at)
-    np.testing.assert_allclose(gradient, 0, atol=1e-15)
-
-
-def test_a_batch_takes_the_priors_of_its_set() -> None:
-    priors = torch.tensor([[0.2, 0.8], [0.9, 0.1]])
-    logits = torch.randn(4, 2)
-    loss = ProportionLoss(priors)
-    for m in (0, 1):
-        expected = proportion_loss(logits, priors[m])
-        torch.testing.assert_close(loss(logits, torch.full((4,), m)), expected)
 
 
 def test_batches_are_whole_sets_in_random_order() -> None:

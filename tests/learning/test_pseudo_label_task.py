@@ -37,17 +37,6 @@ def points(settings: StageSettings, found: PseudoLabels = FOUND) -> WeightedPoin
     return weighted_points(INPUTS, LABELED, LABELS, UNLABELED, found, settings)
 
 
-def test_given_no_labels_then_none_is_used_and_nothing_is_certain() -> None:
-    none = PseudoLabels.none(3)
-    assert none.labels.tolist() == [-1, -1, -1]
-    assert none.labels.dtype == np.int64
-    assert none.confidence.tolist() == [0.0] * 3
-    assert none.divisor == 1.0
-    found = points(PseudoLabelSettings(), PseudoLabels.none(5))
-    assert found.points.tolist() == [8]
-    assert found.weights.tolist() == [1.0]
-
-
 def test_given_labels_without_confidence_then_they_are_left_out() -> None:
     found = points(PseudoLabelSettings())
     assert found.points.tolist() == [8, 0, 3, 4]
@@ -59,12 +48,6 @@ def test_given_labels_without_confidence_then_they_are_left_out() -> None:
 def test_given_a_divisor_then_confidences_are_divided_by_it() -> None:
     found = points(PseudoLabelSettings(), replace(FOUND, divisor=0.9))
     assert found.weights.tolist() == [1.0, 0.5 / 0.9, 0.25 / 0.9, 0.75 / 0.9]
-
-
-def test_given_a_method_without_settings_of_pseudo_labels_then_all_weigh_alike() -> None:
-    found = points(StageSettings())
-    assert found.points.tolist() == [8, 0, 3, 4]
-    assert found.weights.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize(("settings", "changed"), [(1, True), (0, False), (None, False)])

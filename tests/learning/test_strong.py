@@ -39,42 +39,10 @@ def test_shape_and_range_stay(shape: tuple[int, ...]) -> None:
         assert images.equal(before)
 
 
-def test_every_image_is_changed_in_its_own_way() -> None:
-    torch.manual_seed(0)
-    found = strong_augment(noise(1, 1, 16, 16).repeat(20, 1, 1, 1))
-    for i in range(20):
-        for j in range(i):
-            assert not found[i].equal(found[j])
-
-
-def test_it_follows_torchs_generator() -> None:
-    images = noise(4, 1, 9, 9)
-    drawn = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        drawn.append(strong_augment(images))
-    assert drawn[0].equal(drawn[1])
-    assert not drawn[0].equal(drawn[2])
-
-
-def test_black_stays_black() -> None:
-    torch.manual_seed(0)
-    black = torch.full((50, 3, 8, 8), -1.0)
-    np.testing.assert_allclose(strong_augment(black), -1, atol=1e-6)
-
-
 def test_nothing_on_is_the_identity(only: object) -> None:
     only()  # type: ignore[operator]
     images = noise(3, 2, 11, 7)
     np.testing.assert_allclose(strong_augment(images), images, atol=1e-5)
-
-
-def test_it_never_mirrors(only: object) -> None:
-    # The signed area of (center, mark right, mark up) is positive, and stays so in every map.
-    only(ROTATION=30.0, SHIFT=0.125, SCALE=0.2, SHEAR=0.2)  # type: ignore[operator]
-    torch.manual_seed(0)
-    matrices, _ = strong._affine_maps(torch.zeros(500, 1, 8, 8))
-    assert (torch.linalg.det(matrices) > 0.5).all()
 
 
 def test_shifts_are_of_an_eighth_of_the_side_at_most(only: object) -> None:
@@ -146,26 +114,3 @@ def test_the_cutout_is_a_black_square_of_bounded_side(only: object) -> None:
             sizes.append(int(extent.max()))
     assert max(sizes) == math.ceil(0.4 * 20)
     assert len(set(sizes)) > 5
-
-
-def test_cutouts_are_as_often_at_one_side_as_at_the_other(only: object) -> None:
-    only(CUTOUT=0.4)  # type: ignore[operator]
-    torch.manual_seed(0)
-    black = strong._outside_cutout(torch.zeros(4000, 1, 20, 30)) == 0
-    # Sides have 2 pixels on average from the middle: (2 + 0.5)/20 and (2 + 0.5)/30 of the squares
-    # reach the outermost pixels. Four deviations of a share are 0.02.
-    for axis, share in ((2, 2.5 / 20), (3, 2.5 / 30)):
-        touched = black.any(dim=5 - axis).float().mean(dim=(0, 1))
-        assert float(touched[0]) == pytest.approx(share, abs=0.02)
-        assert float(touched[-1]) == pytest.approx(share, abs=0.02)
-
-
-def test_brightness_and_contrast_act_on_each_image(only: object) -> None:
-    only(CONTRAST=0.4)  # type: ignore[operator]
-    torch.manual_seed(0)
-    # Without contrast within the image only brightness is left: .5·f for f in [.6, 1.4].
-    gray = (strong_augment(torch.zeros(400, 1, 3, 3)) + 1) / 2
-    factors = gray[:, 0, 0, 0] / 0.5
-    assert 0.6 <= float(factors.min()) < 0.62
-    assert 1.38 < float(factors.max()) <= 1.4
-    np.testing.assert_allclose(gray, gray[:, :, :1, :1].expand_as(gray), atol=1e-6)

@@ -51,21 +51,3 @@ def test_a_step_and_the_renewed_variate(option: str, own: Variate) -> None:
     assert renewed["weight"].dtype == np.float64
     assert renewed["weight"].item() == pytest.approx(3, rel=1e-13)
     assert change["weight"].item() == pytest.approx(3 - c_i, rel=1e-13)
-
-
-@pytest.mark.parametrize("option", ["I", "II"])
-def test_variates_have_the_weights_type_whatever_the_server_keeps(option: str) -> None:
-    plan = LocalPlan(optimizer="sgd", learning_rate=0.1)
-    wide = {"weight": np.full((1, 1), 0.1), "bias": np.zeros(1)}
-    _, renewed, change = train_with_variates(
-        nn.Linear(1, 1),
-        batches,
-        on_logits(lambda logits, targets: (logits - targets).sum()),
-        plan,
-        np.random.default_rng(0),
-        server=wide,
-        variate=wide,
-        option=option,
-    )
-    types = [array.dtype for found in (renewed, change) for array in found.values()]
-    assert types == [np.float32] * 4

@@ -12,19 +12,6 @@ def variate(value: float) -> dict[str, np.ndarray]:
     return {"layer/weight": np.full(2, value), "round": np.array([value])}
 
 
-def test_who_has_kept_nothing_begins_at_zero() -> None:
-    assert variate_rounds({}) == []
-    assert confirmed({}, 0) == {}
-
-
-def test_a_used_proposal_is_the_clients_variate_from_then_on() -> None:
-    kept = proposal({}, 0, variate(3.0), 2)
-    assert variate_rounds(kept) == [2]
-    found = confirmed(kept, 2)
-    assert found.keys() == variate(3.0).keys()
-    assert all((array == 3.0).all() for array in found.values())
-
-
 def test_a_proposal_that_was_never_used_is_dropped() -> None:
     first = proposal({}, 0, variate(3.0), 2)
     assert confirmed(first, 0) == {}

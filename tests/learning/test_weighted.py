@@ -24,14 +24,6 @@ def test_a_loss_by_hand() -> None:
     assert float(found) == pytest.approx((0.5 * math.log(4) + 0.25 * math.log(2)) / 2)
 
 
-def test_weights_of_one_are_cross_entropy_and_they_scale() -> None:
-    plain = functional.cross_entropy(LOGITS, LABELS)
-    torch.testing.assert_close(weighted_cross_entropy(LOGITS, LABELS, torch.ones(6)), plain)
-    # No division by the sum of the weights: half of them is half of the loss.
-    half = weighted_cross_entropy(LOGITS, LABELS, torch.full((6,), 0.5))
-    torch.testing.assert_close(half, plain / 2)
-
-
 def test_a_scaled_loss_by_hand() -> None:
     # Probabilities 1/4 and 1/2 of the labels: 10·(log 4 + log 2)/2.
     logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
