@@ -25,13 +25,6 @@ def counts(labels: Ints, num_classes: int) -> list[int]:
     return found
 
 
-def test_shares_differ_by_one_and_sum_to_the_total() -> None:
-    shares = label_shares(4, options(total=10), seed=0)
-    assert sorted(shares) == [2, 2, 3, 3]
-    assert sorted(label_shares(4, options(total=3), seed=0)) == [0, 1, 1, 1]
-    assert not label_shares(4, options(total=0), seed=0).any()
-
-
 @pytest.mark.parametrize(
     ("part", "clients"), [(1.0, 10), (0.5, 5), (0.25, 2), (0.34, 3), (0.001, 1)]
 )
@@ -71,15 +64,6 @@ def test_remainders_favor_no_class() -> None:
     np.testing.assert_allclose(total, 450, atol=35)
 
 
-def test_new_points_have_no_label() -> None:
-    truth = [np.repeat([0, 1], 10), np.repeat([0, 1], [5, 10])]
-    given_labels, new = assign_labels_to_clients(truth, options(total=20, new_fraction=0.3), seed=0)
-    assert [part.sum() for part in new] == [6, 4]  # 0.3 of 20, and 4.5 rounds to even
-    assert [sum(counts(labels, 2)) for labels in given_labels] == [10, 10]
-    for labels, part in zip(given_labels, new, strict=True):
-        assert (labels[part] == -1).all()
-
-
 def test_new_points_do_not_depend_on_labels() -> None:
     truth = np.repeat([0, 1], 10)
     _, few = assign_labels_to_clients([truth], options(total=2, new_fraction=0.5), seed=0)
@@ -93,12 +77,6 @@ def test_points_without_truth_get_no_label() -> None:
     np.testing.assert_array_equal(labels, truth)
     with refuses("too-few-points"):
         assign_labels_to_clients([truth], options(total=4), seed=0)
-
-
-def test_a_client_with_fewer_points_than_its_share_is_named() -> None:
-    truth = [np.zeros(10, dtype=np.int64), np.zeros(4, dtype=np.int64)]
-    with refuses("too-few-points", match="client 1 "):
-        assign_labels_to_clients(truth, options(total=10), seed=0)
 
 
 def test_given_classes_per_client_then_labels_alone_are_of_so_many_classes() -> None:

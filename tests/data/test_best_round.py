@@ -53,10 +53,6 @@ def test_given_no_client_in_common_then_the_round_kept_stays() -> None:
     assert not improves(line(2, c1=0.1), line(1, c0=9.0))
 
 
-def test_given_equal_rounds_then_the_first_is_kept() -> None:
-    assert kept(line(1, c0=1.0), line(2, c0=1.0)) == 1
-
-
 def test_given_rounds_without_a_measure_then_they_are_left_out() -> None:
     unmeasured = {"round": 1, "heldout_loss": None, "validation_error": None}
     assert kept(unmeasured) is None

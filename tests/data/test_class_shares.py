@@ -67,14 +67,6 @@ def test_every_clients_majority_on_mnist() -> None:
     assert len(np.unique(np.concatenate(parts))) == table.sum()
 
 
-def test_classes_are_drawn_until_exhausted() -> None:
-    # Quota 1005 / 3 = 335: client 0 wants at least 40 % of class 0 and gets the 5 that exist;
-    # client 2 (majority 0 and 1 again, 4 = 0 modulo 4) finds none.
-    table, _ = majority([5, 400, 300, 300], 3)
-    assert list(table[:, 0]) == [5, 0, 0]
-    assert table[0, 1] > 0.4 * 335
-
-
 def test_more_than_half_as_many_clients_as_classes_wrap_around() -> None:
     table, _ = majority([10_000] * 4, 4)
     tops = [set(np.argsort(row)[-2:]) for row in table]
@@ -84,6 +76,9 @@ def test_more_than_half_as_many_clients_as_classes_wrap_around() -> None:
 
 
 def test_mild_majorities_keep_to_the_papers_bounds() -> None:
+    # Six minorities of 8 classes would share at least 1 - 2·.25 = .5, that is .083 each.
+    with refuses("number-of-classes", setting="partition"):
+        majority([500] * 8, 8, mild=True)
     # Majorities in [0.15, 0.25], minorities below 0.08: bounds of shares; counts are rounded down
     # from 500, so they lie at most 1/500 below.
     for seed in range(60):
@@ -94,14 +89,7 @@ def test_mild_majorities_keep_to_the_papers_bounds() -> None:
         assert shares[2:].min() > 0.04
 
 
-def test_mild_needs_nine_classes() -> None:
-    # 8 classes: six minorities share at least 1 - 2·.25 = .5, that is .083 each.
-    with refuses("number-of-classes", setting="partition"):
-        majority([500] * 8, 8, mild=True)
-    assert majority([500] * 9, 9, mild=True)[0][0][2:].max() < 0.08 * 500
-
-
-@pytest.mark.parametrize("num_clients", [10, 20, 30, 40, 50])
+@pytest.mark.parametrize("num_clients", [10, 50])
 def test_500_points_for_every_client_of_table_e10(num_clients: int) -> None:
     """Cut out of 960 points each, the last of 50 would find 425 in its exhausted classes."""
     labels = np.repeat(np.arange(10), MNIST_COUNTS)
@@ -146,14 +134,6 @@ def test_balanced_data_fit_over_whole_circles_of_clients() -> None:
         expected = np.roll([125, 38, 7, 7, 7, 7, 7, 7, 7, 38], client)
         np.testing.assert_array_equal(table[client], expected)
     assert (table.sum(axis=0) == 500).all()  # 2·(125 + 2·38 + 7·7): no class is short, none left
-
-
-def test_fedmatchs_cifar10() -> None:
-    # 54,000 training points, of which 5,000 have labels; 100 clients of 490. 490·.2/7 = 14.
-    table = imbalanced([4900] * 10, 100)
-    assert (table.sum(axis=0) == 4900).all()
-    assert list(table[0]) == [245, 74, 14, 14, 14, 14, 14, 14, 14, 73]  # 73.5 twice
-    assert list(table[37]) == list(np.roll(table[0], 7))
 
 
 @pytest.mark.parametrize(

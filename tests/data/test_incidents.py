@@ -15,13 +15,6 @@ LINES: list[dict[str, Any]] = [
 ]
 
 
-def test_given_lines_then_rounds_by_client() -> None:
-    assert incidents(LINES) == {
-        "failed": {"Client 3 (st-mary)": [2, 3, 6], "Client 0": [2]},
-        "away": {"Client 1": [3, 4]},
-    }
-
-
 def test_given_incidents_then_rows_and_a_sentence() -> None:
     failed = "Client 3 (st-mary) (rounds 2-3, 6), Client 0 (round 2)"
     away = "Client 1 (rounds 3-4)"
@@ -34,14 +27,3 @@ def test_given_a_run_without_incidents_then_nothing_is_said() -> None:
     assert incident_rows(incidents(LINES[:1])) == {}
     assert incidents_in_words(incidents(LINES[:1])) == ""
     assert incidents_in_words({}) == ""  # a summary of an earlier version
-
-
-def test_given_a_run_without_rounds_then_none_are_told() -> None:
-    assert incident_rows(incidents([{"round": 0, "failed": ["Client 2"]}])) == {
-        "failed": "Client 2"
-    }
-
-
-def test_given_many_clients_then_ten_are_named() -> None:
-    lines = [{"round": 1, "away": [f"Client {number}" for number in range(12)]}]
-    assert incident_rows(incidents(lines))["away"].endswith("Client 9 (round 1) and 2 more")

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedul_flwr.data.run_files.label_files import SOURCES, file_name, read_labels, write_labels
+from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.errors import UserError
 from tests.support.refusals import refuses
 
 NAMES = ["7", 'a, "b".png', "ä/ö.png"]
@@ -33,13 +32,6 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert found.labels.dtype == np.int64
     np.testing.assert_array_equal(found.labels, FOUND.labels)
     np.testing.assert_allclose(found.confidence, FOUND.confidence, rtol=5e-6)
-
-
-def test_no_points(tmp_path: Path) -> None:
-    write_labels(tmp_path / "labels.csv", [], Propagated(np.zeros(0, int), np.zeros(0)), ["a"])
-    names, found = read_labels(tmp_path / "labels.csv")
-    assert names == []
-    assert found.labels.shape == found.confidence.shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -66,16 +58,3 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
     for name in ("labels.csv", "missing.csv", "."):
         with refuses("labels-file-wrong"):
             read_labels(tmp_path / name)
-
-
-def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(UserError):
-        write_labels(tmp_path / "file" / "labels.csv", NAMES, FOUND, ["a", "b"])
-
-
-def test_sources_have_files_of_their_own() -> None:
-    assert [file_name(source) for source in SOURCES] == [
-        *("labels.csv", "labels-left-out.csv"),
-        *("labels-local-lp.csv", "labels-network.csv"),
-    ]

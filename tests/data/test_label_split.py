@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -126,11 +125,6 @@ def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
     }
 
 
-def test_other_settings_than_those_of_data_share_it(place: Path) -> None:
-    other = config(**{"learning-rate": 0.5, "base": "fedprox", "model": "mlp"})
-    assert build_split(place, 3, other).directory == build_split(place, 3, config()).directory
-
-
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:
     whole = opened(place, build_split(place, 3, config()))
     left = opened(place, build_split(place, 3, config(**{"labels.without-client": 1})))
@@ -139,15 +133,6 @@ def test_a_clients_labels_can_be_withheld(place: Path) -> None:
         np.testing.assert_array_equal(after.labels, -1 if client == 1 else before.labels)
     with refuses("setting-out-of-range", setting="labels.without-client"):
         build_split(place, 3, config(**{"labels.without-client": 3}))
-
-
-def test_labels_of_a_larger_total_contain_those_of_a_smaller(place: Path) -> None:
-    few = opened(place, build_split(place, 3, config(**{"labels.total": 30})))
-    many = opened(place, build_split(place, 3, config()))
-    for less, more in zip(few, many, strict=True):
-        shown = less.labels >= 0
-        assert shown.sum() == 10
-        np.testing.assert_array_equal(more.labels[shown], less.labels[shown])
 
 
 def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
@@ -172,12 +157,6 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
         build_split(nothing, 3, config())
     with refuses("labels-missing", setting="partition"):
         build_split(place, 3, config(partition="majority"))
-
-
-def test_a_client_outside_the_federation_is_refused(place: Path) -> None:
-    files = client_files(place, build_split(place, 3, config()).directory, KIND)
-    with refuses("unknown-name"):
-        open_partly_labeled_points(files, 3)
 
 
 def test_the_report_counts_classes_and_labels(tmp_path: Path, place: Path) -> None:
@@ -263,44 +242,25 @@ def test_a_saved_split_is_the_same_for_every_seed(place: Path, saved: tuple[Spli
     assert other.directory == again.directory
 
 
-def test_labels_of_a_saved_split_can_be_withheld(place: Path, saved: tuple[Split, Path]) -> None:
-    split, file = saved
-    options = {**REUSED, "labels.split": str(file), "labels.without-client": 2}
-    again = build_split(place, 3, config(**options))
-    assert not same(split, again)
-    for client in range(3):
-        one, two = split.clients[client], again.clients[client]
-        assert isinstance(one, LabelTruth)
-        assert isinstance(two, LabelTruth)
-        np.testing.assert_array_equal(two.observed, -1 if client == 2 else one.observed)
+@pytest.mark.parametrize("content", [None, b"x", b"PK\x03\x04cut off"], ids=["none", "text", "cut"])
+def test_a_file_that_is_no_saved_split_is_refused(
+    place: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "x.npz").write_bytes(content)
+    with refuses("split-file-unfit", setting="labels.split"):
+        build_split(place, 3, config(**REUSED, **{"labels.split": str(tmp_path / "x.npz")}))
 
 
 def test_a_saved_split_that_does_not_fit_is_refused(
     place: Path, saved: tuple[Split, Path], tmp_path: Path
 ) -> None:
-    _, file = saved
-
-    def refused(message: str, name: Path = file, place: Path = place, clients: int = 3) -> None:
-        with pytest.raises(UserError) as error:
-            build_split(place, clients, config(**REUSED, **{"labels.split": str(name)}))
-        assert str(error.value) == f"Setting labels.split = {str(name)!r}: {message}."
-
-    refused("there is no such file", tmp_path / "none.npz")
-    refused("it is of 3 clients, and this run has 4", clients=4)
+    options = {**REUSED, "labels.split": str(saved[1])}
+    with refuses("split-file-unfit", match="3 clients"):
+        build_split(place, 4, config(**options))
     other = write_source(tmp_path / "other", LABELS[::-1])
-    refused("it is of a data set with other training labels than this run's", place=other)
-    no_split = "it is no split.npz of a run on partly labeled data"
-    (tmp_path / "text.npz").write_text("x")
-    refused(no_split, tmp_path / "text.npz")
-    (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:200])
-    refused(no_split, tmp_path / "cut.npz")
-    np.savez(tmp_path / "arrays.npz", points=np.zeros(3))
-    refused(no_split, tmp_path / "arrays.npz")
-    with (tmp_path / "one.npz").open("wb") as stream:
-        np.save(stream, np.zeros(3))
-    refused(no_split, tmp_path / "one.npz")
-    shutil.rmtree(tmp_path / "cache" / "splits")
-    build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
+    with refuses("split-file-unfit", match="other training labels"):
+        build_split(other, 3, config(**options))
 
 
 # Split files of the XCLP authors' code

@@ -89,42 +89,15 @@ def test_only_config_is_needed(tmp_path: Path) -> None:
     assert run.label == "run"
 
 
-def test_reason_of_an_early_end(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", finished=False)
-    (directory / "error.txt").write_text("Client 2 failed.\n")
-    assert read_run(directory).error == "Client 2 failed."
-
-
-@pytest.mark.parametrize("value", [{"clients": None, "class_names": None}, {}])
-def test_federation_may_be_empty(tmp_path: Path, value: object) -> None:
-    directory = write_run(tmp_path / "run")
-    write_json(directory / "federation.json", value)
-    federation = read_run(directory).federation
-    assert federation is not None
-    assert federation.clients == ()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "code"),
     [
         ("config.json", "{", "file-syntax"),
         ("config.json", '{"settings": 1, "data": {}}', "run-file-wrong"),
-        ("config.json", "[1]", "file-syntax"),
         ("summary.json", '{\n"status":\n}', "file-syntax"),
-        (
-            "metrics.jsonl",
-            '{"round": 1}\n{"rou\n{"round": 3}\n',
-            "file-syntax",
-        ),
-        ("metrics.jsonl", '{"round": 1}\n{"rou\n', "file-syntax"),
+        ("metrics.jsonl", '{"round": 1}\n{"rou\n{"round": 3}\n', "file-syntax"),
         ("metrics.jsonl", '{"round": "x"}\n', "run-file-wrong"),
-        ("metrics.jsonl", "[1]\n", "run-file-wrong"),
         ("federation.json", '{"clients": [{"id": "a"}]}', "run-file-wrong"),
-        (
-            "federation.json",
-            '{"clients": [{"id": 0, "priors": [[0.5, 0.5]]}], "class_names": ["a"]}',
-            "run-file-wrong",
-        ),
         (
             "federation.json",
             '{"clients": [{"id": 4, "priors": [[0.5, 0.5]], "set_sizes": [1, 2]}]}',
@@ -136,13 +109,6 @@ def test_corrupt_files_are_named(tmp_path: Path, name: str, content: str, code: 
     directory = write_run(tmp_path / "run")
     (directory / name).write_text(content)
     with refuses(code):
-        read_run(directory)
-
-
-def test_file_that_is_not_text(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run")
-    (directory / "config.json").write_bytes(b"\xff\xfe\x00")
-    with refuses("file-not-utf8"):
         read_run(directory)
 
 
@@ -166,11 +132,6 @@ def test_labels_of_several_runs_differ(tmp_path: Path) -> None:
         "fedul · digits · seed 1",
         "fedul · digits · seed 0 · b · 4",
     ]
-
-
-def test_data_set_path_is_shortened_in_the_label(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", dataset="/data/somewhere/scans/"))
-    assert run.label == "fedul · scans · seed 0"
 
 
 def test_failed_write_leaves_old_file_and_nothing_else(tmp_path: Path) -> None:

@@ -174,14 +174,3 @@ def test_given_a_directory_deleted_in_mid_run_then_the_run_ends_and_does_not_mak
         train(config, 2, watch=delete)
     assert [path.name for path in directory.iterdir()] == ["clients"]
     train(resolve({"resume": str(moved)}, Path.cwd()), 2)  # what was there resumes
-
-
-def test_given_a_directory_that_cannot_be_made_then_one_sentence_says_so(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with (
-        refuses("file-not-writable"),
-        claim(tmp_path / "file" / "x", "server"),
-    ):
-        pass
-    with refuses("file-not-writable"):
-        lock_directory(tmp_path / "file" / "x")

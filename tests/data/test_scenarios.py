@@ -11,8 +11,8 @@ import pytest
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.label_split import LabelTruth, label_scenario
-from fedul_flwr.data.split import Split, build_split, client_files, split_settings
+from fedul_flwr.data.label_split import LabelTruth
+from fedul_flwr.data.split import Split, build_split
 from tests.data.conftest import write_source
 from tests.data.test_label_split import LABELS, write_saved
 
@@ -33,14 +33,6 @@ def place(tmp_path: Path) -> Path:
 
 def given(split: Split) -> list[LabelTruth]:
     return [client for client in split.clients if isinstance(client, LabelTruth)]
-
-
-def test_who_has_labels() -> None:
-    assert label_scenario(config("uda")) == "clients"
-    assert label_scenario(config("xclp")) == "clients"
-    assert label_scenario(config("uda", **AT_SERVER)) == "server"
-    assert label_scenario(config("all-labels")) == "all"
-    assert label_scenario(config("all-labels", **AT_SERVER)) == "all"
 
 
 @pytest.mark.parametrize("partition", ["iid", "majority"])
@@ -66,13 +58,6 @@ def test_points_are_dealt_alike_whoever_has_labels(place: Path, partition: str) 
     assert len(splits["server"].server) == 40
 
 
-def test_few_points_are_enough_where_no_labels_are_dealt(place: Path) -> None:
-    # 100 labels, the default, are more than three clients of ten points have.
-    few = {"points-per-client": 10}
-    for run in (config("uda", **few, **AT_SERVER), config("all-labels", **few)):
-        assert [len(client.points) for client in given(build_split(place, 3, run))] == [10] * 3
-
-
 def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
     options = {"labels.new-fraction": 0.2}
     runs = [config("uda", **options), config("uda", **options, **AT_SERVER)]
@@ -91,14 +76,6 @@ def test_all_labels_of_a_client_can_be_withheld(place: Path) -> None:
     clients = given(build_split(place, 3, config(ALL_GIVEN_METHOD, **{"labels.without-client": 1})))
     assert [bool((client.observed >= 0).all()) for client in clients] == [True, False, True]
     assert (clients[1].observed == -1).all()
-
-
-def test_points_that_nobody_knows_have_no_label(tmp_path: Path) -> None:
-    labels = LABELS.copy()
-    labels[::2] = -1
-    place = write_source(tmp_path / "gaps", labels)
-    for client in given(build_split(place, 3, config("all-labels"))):
-        np.testing.assert_array_equal(client.observed, labels[client.points])
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER])
@@ -136,37 +113,3 @@ def test_methods_share_a_split_where_labels_are_the_same(place: Path) -> None:
     assert directory(place, "uda", **other) == directory(place, "uda")
     assert directory(place, "uda", **other, **AT_SERVER) in ours
     assert directory(place, "all-labels", **AT_SERVER) == directory(place, "all-labels")
-
-
-def test_other_places_of_labels_are_other_splits(place: Path) -> None:
-    assert len({
-        directory(place, "uda"),
-        directory(place, "uda", **AT_SERVER),
-        directory(place, "all-labels"),
-        directory(place, "supervised"),
-    }) == 4  # fmt: skip
-
-
-def test_the_settings_of_a_split_leave_out_what_has_no_effect() -> None:
-    found = split_settings(config("uda", **AT_SERVER, seed=3))
-    of_tables = {key: value for key, value in found.items() if "." in key}
-    labels = {"labels.new-fraction": 0.0, "labels.without-client": -1, "labels.split": ""}
-    assert of_tables == {**labels, "scenario.labels-at": "server"}
-    assert found["seed"] == 3
-    of_tables = {k: v for k, v in split_settings(config("all-labels")).items() if "." in k}
-    assert of_tables == {**labels, "method.data": "fully-labeled"}
-    earlier = split_settings(config("uda", **AT_SERVER, **{"labels.split": "a.npz"}))
-    assert earlier == {
-        "labels.split": "a.npz",
-        "labels.without-client": -1,
-        "scenario.labels-at": "server",
-    }
-
-
-def test_the_files_of_clients_are_the_same_two(place: Path) -> None:
-    split = build_split(place, 3, config("all-labels"))
-    files = client_files(place, split.directory, "fully-labeled")
-    assert {name: Path(file).name for name, file in files.items()} == {
-        "inputs": "train_inputs.npy",
-        "given": "given.npz",
-    }

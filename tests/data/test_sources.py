@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
 import subprocess
@@ -18,9 +17,8 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul_flwr.data import decode, sources
-from fedul_flwr.data.cache import cache_directory, open_array
+from fedul_flwr.data.cache import cache_directory
 from fedul_flwr.data.sources import (
-    TRAIN_INPUTS,
     load_source,
     read_source,
     source_directory,
@@ -64,15 +62,6 @@ def test_digits_are_scaled_stratified_and_always_the_same(tmp_path: Path) -> Non
     again = load_source("digits", cache=tmp_path / "other")
     np.testing.assert_array_equal(source.test.inputs, again.test.inputs)
     np.testing.assert_array_equal(source.train.labels, again.train.labels)
-
-
-def test_digits_differ_from_a_folder_called_digits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_npz_pair(tmp_path / "digits")
-    monkeypatch.chdir(tmp_path)
-    assert load_source("digits").num_classes == 10
-    assert load_source("./digits").num_classes == 3
 
 
 @pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=["gray", "rgb"])
@@ -229,24 +218,6 @@ def test_gray_and_color_become_rgb(tmp_path: Path) -> None:
     np.testing.assert_array_equal(images[2], rgba[..., :3])
 
 
-def test_gray_palettes_transparency_and_16_bit_stay_gray(tmp_path: Path) -> None:
-    gray = pixels(1, 4, 4)[0]
-    palette = Image.fromarray(gray).convert("P")
-    palette.putpalette([value for value in range(256) for _ in range(3)])
-    transparent = np.stack([gray, 255 - gray], axis=2)
-    deep = gray.astype(np.uint16) * 256 + 77
-    directory = tmp_path / "train" / "a"
-    directory.mkdir(parents=True)
-    palette.save(directory / "1.png")
-    write_png(directory / "2.png", transparent)
-    write_png(directory / "3.png", deep)
-    write_png(tmp_path / "test" / "a" / "1.png", gray)
-    source = load_source(str(tmp_path))
-    assert source.input_shape == (4, 4, 1)
-    for image in source.train.inputs:
-        np.testing.assert_array_equal(image[..., 0], gray)
-
-
 def test_camera_orientation_is_applied(tmp_path: Path) -> None:
     gray = np.repeat([[10, 250], [10, 250], [10, 250]], 8, axis=0).repeat(8, axis=1)
     exif = Image.Exif()
@@ -271,17 +242,6 @@ def test_image_size_resizes_bilinearly(tmp_path: Path) -> None:
     assert source.input_shape == (5, 5, 1)
     expected = Image.fromarray(images[0]).resize((5, 5), Image.Resampling.BILINEAR)
     np.testing.assert_array_equal(source.train.inputs[0, ..., 0], np.asarray(expected))
-
-
-@pytest.mark.parametrize("channels", [1, 3])
-def test_image_size_resizes_arrays(tmp_path: Path, channels: int) -> None:
-    images = pixels(6, 5, 4, channels)
-    np.savez(tmp_path / "train.npz", images=images, labels=np.arange(6) % 2)
-    np.savez(tmp_path / "test.npz", images=images, labels=np.arange(6) % 2)
-    found = load_source(str(tmp_path), image_size=9).train.inputs
-    assert found.shape == (6, 9, 9, channels)
-    one = Image.fromarray(images[3].squeeze()).resize((9, 9), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(found[3].squeeze(), np.asarray(one))
 
 
 # Cache
@@ -337,28 +297,6 @@ def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
     status = file.stat()
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
     assert source_directory(str(root)) != first
-
-
-def test_train_images_open_without_labels(tmp_path: Path) -> None:
-    write_npz_pair(tmp_path)
-    directory = source_directory(str(tmp_path))
-    for other in directory.iterdir():
-        if other.name != "train_inputs.npy":
-            other.unlink()
-    np.testing.assert_array_equal(open_array(directory / TRAIN_INPUTS)[..., 0], pixels(6, 5, 4))
-    with refuses("file-damaged"):
-        read_source(directory)
-    with refuses("file-damaged"):
-        open_array(directory / "test_inputs.npy")
-
-
-def test_cache_tells_where_it_comes_from(tmp_path: Path, cache: Path) -> None:
-    write_npz_pair(tmp_path)
-    directory = source_directory(str(tmp_path))
-    assert directory.parent == cache / "sources"
-    meta = json.loads((directory / "meta.json").read_text())
-    assert meta["dataset"] == str(tmp_path)
-    assert meta["class_names"] == ["0", "1", "2"]
 
 
 def test_default_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,14 +381,6 @@ def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyP
     refused("digits", "argument-not-allowed", image_size=-1)
 
 
-@pytest.mark.parametrize("name", ["train.parquet", "train.npz"])
-def test_missing_split(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("x")
-    refused(tmp_path, "data-set-layout")
-    (tmp_path / name).rename(tmp_path / name.replace("train", "test"))
-    refused(tmp_path, "data-set-layout")
-
-
 def test_folder_layout_refusals(tmp_path: Path) -> None:
     train, test = tmp_path / "train", tmp_path / "test"
     train.mkdir()
@@ -524,24 +454,15 @@ def test_parquet_without_one_image_column(tmp_path: Path) -> None:
         ({"images": None}, "array-wrong"),
         ({"labels": None}, "array-wrong"),
         ({"images": np.full((6, 5, 4), np.nan)}, "array-wrong"),
-        ({"images": np.full((6, 5, 4), np.inf)}, "array-wrong"),
         ({"images": np.full((6, 5, 4), 1.01)}, "array-wrong"),
-        ({"images": np.full((6, 5, 4), -0.1)}, "array-wrong"),
         ({"images": np.zeros((6, 5, 4), int)}, "array-wrong"),
-        ({"images": np.zeros((6, 20), np.uint8)}, "array-wrong"),
         ({"images": np.zeros((6, 3, 5, 4), np.uint8)}, "array-wrong"),
-        ({"images": np.zeros((6, 0, 4), np.uint8)}, "array-wrong"),
         ({"images": np.array([None] * 6)}, "file-not-readable"),
         ({"images": pixels(0, 5, 4), "labels": np.zeros(0, int)}, "points-missing"),
         ({"labels": np.arange(5)}, "points-and-labels-differ"),
-        (
-            {"labels": np.zeros((6, 3), int)},
-            "labels-type",
-        ),
+        ({"labels": np.zeros((6, 3), int)}, "labels-type"),
         ({"labels": np.array([0, 1, 2, 3, 4, -2])}, "labels-wrong"),
-        ({"labels": np.array([0, 1, 2, 3, 4, 0.5])}, "labels-wrong"),
         ({"labels": np.array(list("abcdef"))}, "splits-differ"),
-        ({"labels": np.zeros(6, bool)}, "splits-differ"),
         ({"group": np.arange(4)}, "array-wrong"),
         ({"images": pixels(6, 5, 5)}, "image-size"),
     ],
