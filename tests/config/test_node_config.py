@@ -18,13 +18,6 @@ def test_what_an_owner_writes() -> None:
     assert (found.labels, found.format, found.known_labels) == ("/l.csv", "files", "/k.csv")
 
 
-def test_what_a_simulation_gives_and_what_is_left_out() -> None:
-    found = NodeConfig.parse({"partition-id": 0, "num-partitions": 1})
-    assert (found.data, found.labels, found.known_labels) == ("", "", "")
-    assert found.format == "auto"
-    assert NodeConfig.parse({"partition-id": 7}).num_partitions == 0  # their number is open
-
-
 @pytest.mark.parametrize(
     ("values", "code", "about"),
     [

@@ -56,11 +56,3 @@ def test_given_differential_privacy_then_it_says_what_the_server_still_sees(
     text = said(settings(**chosen))
     assert sentence in text
     assert (PLAIN in text) == (clipping == "none")
-
-
-def test_given_shared_class_shares_then_they_are_named(
-    settings: Callable[..., RunConfig],
-) -> None:
-    sentence = "The server gets the class shares of every set."
-    assert sentence in said(settings(**{"fedul.share-priors": True}))
-    assert sentence not in said(settings())

@@ -59,12 +59,7 @@ def test_given_a_stored_setting_that_is_gone_then_it_is_left_out_if_it_changes_n
     ("old", "now"),
     [
         ("fedadam.eta", "its name is fedopt.eta now"),
-        ("fedpl.mix", "fedpl.recipe takes its place"),
-        ("fedul.same-priors", "fedul.shared-prior-draws takes its place"),
-        ("fedul.prior-draws", "fedul.shared-prior-draws takes its place"),
-        ("learning-rate-patience-scope", "learning-rate-schedule = 'client-plateau' takes its"),
         ("majority.mild", "partition = 'majority-mild' takes its place"),
-        ("fedul.on-refusal", "on-client-failure takes its place"),
         ("fedpl.mix-weight", "it is always 0.3 now"),
         ("fedul.check-priors", "it is always true now"),
     ],
@@ -76,11 +71,6 @@ def test_given_an_old_name_from_a_user_then_the_refusal_says_what_is_now(
         with pytest.raises(UserError) as error:
             refused()
         assert str(error.value).startswith(f"Unknown setting {old!r}: {now}")
-
-
-def test_given_an_old_name_that_has_none_now_from_a_user_then_it_is_unknown() -> None:
-    with refuses("unknown-name", setting="method"):
-        parse_flat({"method": "perclient-lp"})
 
 
 def test_given_an_interrupted_run_of_the_version_before_then_it_resumes(tmp_path: Path) -> None:
@@ -115,14 +105,3 @@ def test_given_flowers_name_of_the_rounds_then_it_is_num_rounds() -> None:
     # Flower passes the defaults of both names.
     assert parse_flat({"num-rounds": 30, "num-server-rounds": 7}).num_rounds == 7
     assert parse_flat({"num-rounds": 9, "num-server-rounds": 0}).num_rounds == 9
-
-
-def test_given_two_numbers_of_rounds_then_they_are_refused() -> None:
-    with refuses("settings-contradict"):
-        parse_overrides(["num-server-rounds=7 num-rounds=9"])
-
-
-def test_given_no_number_under_flowers_name_then_it_is_refused_as_num_rounds() -> None:
-    for wrong, code in ((-1, "out-of-range"), ("ten", "wrong-type"), (False, "wrong-type")):
-        with refuses(f"setting-{code}", setting="num-rounds"):
-            parse_flat({"num-server-rounds": wrong})

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config.document import defaults_toml, settings_page
+from fedul_flwr.config.document import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
@@ -162,12 +162,6 @@ def test_pyproject_holds_every_default() -> None:
     assert {key: type(value) for key, value in found.items()} == {
         key: type(value) for key, value in expected.items()
     }
-
-
-def test_the_written_defaults_are_the_defaults() -> None:
-    table = tomllib.loads("[tool.flwr.app.config]\n" + defaults_toml())
-    found = flatten(table["tool"]["flwr"]["app"]["config"])
-    assert found == {**default_flat(), "num-server-rounds": 0}
 
 
 def test_docs_list_every_setting() -> None:
