@@ -6,14 +6,11 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from fedul_flwr.propagation.codes import encode, hamming
 from fedul_flwr.propagation.neighbors import (
-    neighbors_by_code,
     neighbors_by_cosine,
-    neighbors_by_distance,
 )
 from fedul_flwr.propagation.solve import normalized_graph
-from tests.propagation.conftest import SEED, clusters
+from tests.propagation.conftest import clusters
 from tests.support.refusals import refuses
 
 
@@ -45,13 +42,6 @@ def test_equals_the_definition(power: float) -> None:
     assert eigenvalues[-1] == pytest.approx(1)
 
 
-def test_codes_and_their_distances_give_one_graph() -> None:
-    codes = encode(clusters(300)[0], SEED, 512)
-    from_codes = normalized_graph(neighbors_by_code(codes, 7), 2)
-    from_distances = normalized_graph(neighbors_by_distance(hamming(codes, codes), 512, 7), 2)
-    assert (from_codes != from_distances).nnz == 0
-
-
 def test_a_diagonal_and_stored_zeros_do_not_count() -> None:
     plain = sparse.csr_array(np.array([[0, 0.5], [0.5, 0]]))
     odd = sparse.csr_array(([0.9, 0.5, 0.5, 0.0], ([0, 0, 1, 1], [0, 1, 0, 1])), shape=(2, 2))
@@ -62,11 +52,6 @@ def test_weights_that_underflow_are_no_edges() -> None:
     weak = sparse.csr_array(np.array([[0, 1e-3], [1e-3, 0]]))
     assert normalized_graph(weak, 200).nnz == 0
     assert np.isfinite(normalized_graph(weak, 100).data).all()
-
-
-def test_no_edges_and_no_points() -> None:
-    assert normalized_graph(sparse.csr_array((3, 3))).nnz == 0
-    assert normalized_graph(sparse.csr_array((0, 0))).shape == (0, 0)
 
 
 @pytest.mark.parametrize("power", [0, -1, np.nan, np.inf])

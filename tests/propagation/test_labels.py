@@ -49,7 +49,7 @@ def test_labels_and_confidence_by_hand() -> None:
     assert labels_from_scores([[1, 3]]).confidence == pytest.approx([0.1887219], abs=1e-7)
 
 
-@pytest.mark.parametrize("num_classes", range(2, 60))
+@pytest.mark.parametrize("num_classes", [2, 3, 7, 59])
 def test_even_scores_have_no_confidence(num_classes: int) -> None:
     found = labels_from_scores(np.ones((1, num_classes))).confidence
     assert 0 <= found[0] < 1e-12
@@ -88,11 +88,6 @@ def test_refuses_scores(scores: object) -> None:
             function(scores)  # type: ignore[operator]
 
 
-def test_refuses_labels_of_other_points() -> None:
-    with refuses("points-and-labels-differ"):
-        labels_from_scores([[1, 2]], [0, 1, 0])
-
-
 def even_scores(classes: np.ndarray, num_classes: int = 10, seed: int = 0) -> Floats:
     """Scores that favor the class a little, as propagated ones do."""
     rng = np.random.default_rng(seed)
@@ -115,16 +110,6 @@ def test_a_client_of_all_classes_keeps_its_scores() -> None:
     classes = np.random.default_rng(1).integers(0, 10, 250)
     scores = even_scores(classes)
     np.testing.assert_allclose(reweigh_by_prior(scores), scores, rtol=1e-12)
-
-
-def test_reweighing_multiplies_classes() -> None:
-    classes = np.random.default_rng(1).choice([3, 8], 100)
-    scores = even_scores(classes)
-    scores[[4, 50]] = 0
-    ratios = np.delete(reweigh_by_prior(scores) / np.where(scores, scores, 1), [4, 50], axis=0)
-    np.testing.assert_allclose(ratios, np.tile(ratios[0], (98, 1)), rtol=1e-12)
-    assert set(np.argsort(ratios[0])[-2:]) == {3, 8}
-    assert not reweigh_by_prior(scores)[[4, 50]].any()
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 2.0, 6.0])
