@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -24,18 +23,3 @@ def test_the_layers_in_order() -> None:
     assert {layer.padding for layer in layers} == {(0, 0)}
     assert [layer.out_features for layer in linear_layers] == [2048, 2048, 10]
     assert feature_layer(model) is model[-1]
-
-
-@pytest.mark.parametrize(
-    ("height", "width", "places"),
-    [
-        (19, 19, 1),  # 16 -> 8, 6 -> 3, 2 -> 1
-        (32, 32, 4),  # 29 -> 14, 12 -> 6, 5 -> 2
-        (28, 40, 6),  # 25 -> 12, 10 -> 5, 4 -> 2; 37 -> 18, 16 -> 8, 7 -> 3
-    ],
-)
-def test_places_that_are_left(height: int, width: int, places: int) -> None:
-    with torch.device("meta"):
-        model = build_model("alexnet-like", (height, width, 1), 10)
-        assert model(torch.zeros(2, 1, height, width)).shape == (2, 10)
-    assert model[11].in_features == 256 * places

@@ -84,15 +84,6 @@ def test_given_vectors_a_convolutional_model_is_refused_with_those_that_fit(name
         build_model(name, (30,), 2)
 
 
-def test_the_linear_model_is_one_layer() -> None:
-    model = build_model("linear", (4,), 3, seed=1)
-    state = model.state_dict()
-    point = torch.tensor([[1.0, 2.0, -1.0, 0.5]])
-    expected = point @ state["1.weight"].T + state["1.bias"]
-    torch.testing.assert_close(model(point), expected)
-    assert sum(weight.numel() for weight in model.parameters()) == 4 * 3 + 3
-
-
 def test_an_mlp_has_the_chosen_width_layers_and_dropout() -> None:
     model = build_model("mlp", (5,), 2, options=ModelOptions(width=7, layers=3, dropout=0.25))
     sizes = [(m.in_features, m.out_features) for m in model if isinstance(m, nn.Linear)]
@@ -155,13 +146,10 @@ def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
         ("cnn2", (28, 28, 1), 52_314),
         # 28·32 + (9·32 + 1)·32 + (9·32 + 1)·64 + (9·64 + 1)·64; (64·5·5 + 1)·512 + 513·10
         ("cnn4", (32, 32, 3), 890_410),
-        ("cnn4", (28, 28, 1), 890_410 - 9 * 2 * 32 - 64 * 9 * 512),  # 4 x 4 places are left
         # A convolution has filters · (channels · size² + 4) weights: lengths, biases, batch norm.
         # 128·(31 + 2·1156) + 256·(1156 + 2·2308) + 512·2308 + 256·516 + 128·260 + 130·10
         ("cnn13", (32, 32, 3), 3_125_908),
         ("cnn13-plain", (12, 12, 1), 3_125_908 - 128 * 9 * 2),
-        # 32·(31 + 2·292) + 64·(292 + 2·580) + 128·580 + 64·132 + 32·68 + 34·10
-        ("cnn13-quarter", (32, 32, 3), 197_812),
         # 10·32 + (9·32 + 1)·64 + (64·16 + 1)·64 + 65·10 = 320 + 18,496 + 65,600 + 650
         ("cnn-small", (8, 8, 1), 85_066),
         ("cnn-small", (28, 28, 1), 85_066),  # pooled to 4 x 4 whatever the size
@@ -173,21 +161,14 @@ def test_the_papers_cnn_pools_before_relu_to_the_same_bits() -> None:
         ("mlp-linear", (28, 28, 1), 101_770),
         # 16·3·64 + 9·64·128 + 4·128·256 and 448 biases; (4·256 + 1)·2048 + 2049·2048 + 2049·10
         ("alexnet-like", (32, 32, 3), 6_524_362),
-        ("alexnet-like", (28, 28, 1), 6_524_362 - 16 * 2 * 64),  # 2 x 2 places are left as well
         # 9·(3·64 + 64·128 + 2·128·128 + 128·256 + 256·512 + 2·512·512) + 512·10
         ("resnet9", (32, 32, 3), 6_568_640),
-        ("resnet9", (28, 28, 1), 6_568_640 - 9 * 2 * 64),
         ("resnet9", (64, 79, 3), 6_568_640 + 512 * 3 * 10),  # 2 x 2 places are left, not 1
-        # 9·(3·16 + 16·32 + 2·32·32 + 32·64 + 64·128 + 2·128·128) + 128·10
-        ("resnet9-quarter", (32, 32, 3), 411_824),
         # torchvision's 11,689,512 with 513·990 weights fewer in the last layer
         ("resnet18", (32, 32, 3), 11_181_642),
-        ("resnet18", (32, 32, 1), 11_181_642 - 2 * 64 * 49),
-        ("resnet18-fedul", (32, 32, 3), 11_181_642),
         ("resnet18-fedul", (28, 28, 1), 11_181_642),
         # a stem of 3 · 64 · 9 weights instead of 3 · 64 · 49
         ("resnet18-small", (32, 32, 3), 11_181_642 - 3 * 64 * 40),
-        ("resnet18-small", (28, 28, 1), 11_181_642 - 3 * 64 * 49 + 64 * 9),
         # A block of c and f: 9·c·f + 9·f·f + 2·c + 2·f, and c·f where they differ. The stem has
         # 27·16, the groups 70,112, 279,488 and 1,116,032, the end 2·128 + 129·10.
         ("wrn28-2", (32, 32, 3), 432 + 70_112 + 279_488 + 1_116_032 + 256 + 1_290),
@@ -265,10 +246,6 @@ def no_model(input_shape: Shape, num_classes: int) -> int:
     return num_classes
 
 
-def fussy_model(input_shape: Shape, num_classes: int) -> nn.Module:
-    raise UserError(f"Wants no images of {input_shape}.")
-
-
 NUMBER = 3
 
 
@@ -286,23 +263,15 @@ def test_a_model_of_ones_own(users_models: str) -> None:
     assert model[1].weight.equal(again[1].weight)
 
 
-def test_a_model_of_ones_own_may_refuse(users_models: str) -> None:
-    with pytest.raises(UserError, match=r"\(2, 3, 4\)"):
-        build_model(f"{users_models}:fussy_model", (2, 3, 4), 5)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
         ("resnet", f"must be one of {', '.join(MODELS)}, "
          "'torchvision:NAME' or 'package.module:function'; did you mean 'resnet9'?"),
-        ("", "or 'package.module:function'."),
         ("no_such_package.models:net", "cannot import it (No module named 'no_such_package')."),
         ("users_models:missing", "module 'users_models' has no 'missing'."),
-        ("users_models:", "module 'users_models' has no ''."),
         ("users_models:no_model", "returned no torch.nn.Module."),
         ("users_models:NUMBER", "does not refer to a function."),
-        (":own_model", "must be 'package.module:name'."),
         (".models:own_model", "must be 'package.module:name'."),
     ],
 )  # fmt: skip
@@ -311,15 +280,6 @@ def test_bad_names_are_one_sentence(users_models: str, name: str, message: str) 
         build_model(name, (8, 8, 1), 10)
     assert str(error.value).startswith(f"Setting model = {name!r}")
     assert str(error.value).endswith(message)
-
-
-def test_an_import_error_inside_a_users_module_is_told(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "broken_models.py").write_text("import not_installed_here\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with refuses("reference-wrong", setting="model"):
-        build_model("broken_models:net", (8, 8, 1), 10)
 
 
 def test_an_attribute_error_inside_a_users_module_is_not_taken_for_a_missing_name(

@@ -4,44 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional
 
 from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import feature_layer, inputs_of
-from fedul_flwr.models.resnets import Skip
 
 
 def inputs(height: int, width: int) -> torch.Tensor:
     return torch.rand(2, 3, height, width, generator=torch.Generator().manual_seed(0)) * 2 - 1
-
-
-def test_a_skip_adds_its_input() -> None:
-    double = nn.Linear(1, 1, bias=False)
-    nn.init.constant_(double.weight, 2)
-    # 3 + relu(6), -1 + relu(-2)
-    skipped = Skip(double, nn.ReLU())(torch.tensor([[3.0], [-1]]))
-    assert skipped.tolist() == [[9], [-1]]
-
-
-@pytest.mark.parametrize(("name", "width"), [("resnet9", 64), ("resnet9-quarter", 16)])
-def test_the_layers_in_order(name: str, width: int) -> None:
-    with torch.device("meta"):
-        model = build_model(name, (32, 32, 3), 10)
-    conv, pool = ["Conv2d", "ReLU"], ["MaxPool2d"]
-    kinds = [type(layer).__name__ for layer in model.children()]
-    assert kinds == [
-        *["UnitRange", *conv, *conv, *pool, "Skip", *conv, *pool],
-        *[*conv, *pool, "Skip", *pool, "Flatten", "Linear"],
-    ]
-    skips = [layer.layers for layer in model if isinstance(layer, Skip)]
-    assert [[type(layer).__name__ for layer in skip] for skip in skips] == [[*conv, *conv]] * 2
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
-    assert [layer.out_channels // width for layer in layers] == [1, 2, 2, 2, 4, 8, 8, 8]
-    assert {(layer.kernel_size, layer.padding) for layer in layers} == {((3, 3), (1, 1))}
-    assert not [name for name, _ in model.named_parameters() if "bias" in name]
-    pools = [layer.kernel_size for layer in model if isinstance(layer, nn.MaxPool2d)]
-    assert pools == [2, 2, 2, (4, 4)]
 
 
 def test_a_pass_of_the_papers_table_step_by_step() -> None:
@@ -78,9 +48,3 @@ def test_features_are_what_the_last_pooling_leaves(height: int, width: int, plac
     assert seen[0].shape == (2, 128 * places)
     assert (seen[0] >= 0).all()
     assert (seen[0] > 0).any()
-
-
-def test_all_weights_learn() -> None:
-    model = build_model("resnet9-quarter", (16, 16, 3), 5, seed=2)
-    functional.cross_entropy(model(inputs(16, 16)), torch.tensor([0, 3])).backward()
-    assert all(weight.grad.abs().sum() > 0 for weight in model.parameters())
