@@ -53,13 +53,6 @@ def test_it_says_whether_owners_keys_for_each_other_are_signed(here: Path) -> No
     assert refused("fedul", f'{WHERE} identity="own"') == "file-not-readable"
 
 
-def test_what_is_not_asked_for_is_not_sent(here: Path) -> None:
-    write_sets(here / "ward")
-    said = "\n".join(ready("fedul"))
-    assert "0.7" not in said
-    assert "january" not in said.partition("Would leave")[2]
-
-
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
@@ -139,19 +132,6 @@ def test_backends_of_xclp(here: Path, secure: str, shown: str, hidden: str) -> N
     assert not any("(train)" in line for line in lines)
 
 
-def test_points_without_any_label(here: Path) -> None:
-    write_points(here / "ward", "name,label\n")
-    warning = "warning: no point has a label, it learns from unlabeled ones alone"
-    assert warning in ready("xclp")
-
-
-def test_labels_of_all_points(here: Path) -> None:
-    folder = write_folders(here / "ward")
-    assert refused("supervised") == "labels-missing"
-    shutil.rmtree(folder / "unlabeled")
-    assert "class ill: 2 points" in ready("supervised")
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(here: Path, method: str) -> None:
     sets = METHODS[method].data == "unlabeled-sets"
@@ -182,20 +162,7 @@ def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> N
     write_points(here / "ward")
     lines = ready("xclp", f"{WHERE} min-labeled-clients=4", **{"xclp.min-labeled-clients": 4})
     start = lines.index("Limits of this node:")
-    assert lines[start + 1 : start + 13] == [
-        "allow-methods = ''",
-        "allow-plaintext = False",
-        "allow-known-seed = False",
-        "allow-priors = False",
-        "allow-class-shares = True",
-        "allow-column-means = False",
-        "require-secure-sum = False",
-        "min-labeled-clients = 4",
-        "max-codes-epsilon = 0.0",
-        "max-labels-epsilon = 0.0",
-        "max-clipping-norm = 0.0",
-        "min-noise-multiplier = 0.0",
-    ]
+    assert {"allow-priors = False", "min-labeled-clients = 4"} <= {*lines[start + 1 : start + 13]}
     assert refused("xclp", f"{WHERE} min-labeled-clients=4") == "owner-does-not-allow"
 
 
@@ -222,3 +189,10 @@ def test_given_tables_then_the_columns_that_are_used_and_the_cells_that_are_fill
     assert not (here / "log.csv").exists()
     (here / "log.csv").mkdir()
     assert refused("labels-only", where, **settings) == "file-not-writable"
+
+
+def test_labels_of_all_points(here: Path) -> None:
+    folder = write_folders(here / "ward")
+    assert refused("supervised") == "labels-missing"
+    shutil.rmtree(folder / "unlabeled")
+    assert "class ill: 2 points" in ready("supervised")

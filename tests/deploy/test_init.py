@@ -128,17 +128,6 @@ def test_behind_a_proxy(tmp_path: Path) -> None:
         assert "10.0.0.7" not in text
 
 
-def test_the_server_has_the_public_key_of_every_owner(written: Callable[..., Path]) -> None:
-    folder = written()
-    keys = set()
-    for name in ("owner-0", "owner-1"):
-        private = load_ssh_private_key((folder / "owners" / name / "node.key").read_bytes(), None)
-        public = try_load_public_key(folder / "server" / "owners" / f"{name}.pub")
-        assert public == public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
-        keys.add(public)
-    assert len(keys) == 2
-
-
 def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
     public = make_node_key("somebody@somewhere")[1]
     (tmp_path / "own.pub").write_bytes(public)
@@ -156,7 +145,9 @@ def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
     assert others.owners[1] == load_ssh_public_key(public)
 
 
-def test_every_owner_knows_the_public_keys_of_all(written: Callable[..., Path]) -> None:
+def test_the_server_and_every_owner_know_the_public_keys_of_all(
+    written: Callable[..., Path],
+) -> None:
     place = written()
     folders = [place / "owners" / f"owner-{number}" for number in range(2)]
     lists = [(folder / "owners.pub").read_text() for folder in folders]
@@ -167,6 +158,9 @@ def test_every_owner_knows_the_public_keys_of_all(written: Callable[..., Path]) 
         ["1", *keys[1], "owner-1"],
     ]
     for number, folder in enumerate(folders):
+        private = load_ssh_private_key((folder / "node.key").read_bytes(), None)
+        at_server = try_load_public_key(place / "server" / "owners" / f"owner-{number}.pub")
+        assert at_server == public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
         read = read_identities(str(folder), number)
         assert read is not None
         assert [*read.owners] == [0, 1]
@@ -179,11 +173,6 @@ def test_without_tls(written: Callable[..., Path]) -> None:
     for name in found:
         if "/start-" in name:
             assert "WARNING: without encryption" in (folder / name).read_text()
-
-
-def test_without_tls_it_warns(tmp_path: Path) -> None:
-    done = run(tmp_path / "c", *ADDRESS, *TWO, "--insecure")
-    assert "WARNING: " in done.stdout
 
 
 def refused(folder: Path, *options: str) -> str:
@@ -254,12 +243,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (tmp_path / "c" / "mine" / "new", "file-not-writable"),
     ):
         assert code_of(refused(folder, *ADDRESS, *TWO)) == code
-
-
-def test_an_empty_folder_is_as_good_as_none(tmp_path: Path) -> None:
-    (tmp_path / "c").mkdir(mode=0o755)
-    assert run(tmp_path / "c", *ADDRESS, *TWO).exit_code == 0
-    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
 
 
 def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,33 +51,6 @@ def test_given_batch_norm_behind_a_convolution_then_it_is_folded_into_its_weight
     torch.testing.assert_close(folded(inputs), before)
 
 
-def test_given_a_convolution_that_two_layers_use_then_its_batch_norm_stays() -> None:
-    class Both(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.convolution, self.norm = nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)
-
-        def forward(self, inputs: Tensor) -> Tensor:
-            found = self.convolution(inputs)
-            normed: Tensor = self.norm(found)
-            return normed + found
-
-    model, inputs = with_statistics(Both()), torch.randn(2, 1, 5, 5)
-    before = model(inputs)
-    folded = fold_batch_norm(model)
-    assert num_batch_norms(folded) == 1
-    torch.testing.assert_close(folded(inputs), before)
-
-
-def test_given_a_model_whose_steps_depend_on_its_inputs_then_it_stays_as_it_is() -> None:
-    class Branching(nn.Module):
-        def forward(self, inputs: Tensor) -> Tensor:
-            return -inputs if inputs.sum() > 0 else inputs
-
-    model = Branching()
-    assert fold_batch_norm(model) is model
-
-
 def test_given_a_network_then_features_are_the_inputs_of_its_last_linear_layer() -> None:
     model = with_statistics(build_model("cnn6-quarter", (16, 16, 3), 4, seed=2))
     points = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), dtype=np.uint8)

@@ -72,22 +72,3 @@ def test_given_a_damaged_or_cleared_fact_then_the_network_is_loaded(
     clear_cache()
     assert found().identity == before
     assert loaded == [1.0] * 3
-
-
-def test_files_of_torchvisions_weights_are_known_after_the_download(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
-    assert pretrained.torchvision_files("resnet18") == []
-    assert pretrained.torchvision_files("no-such-model") == []
-    file = tmp_path / "checkpoints" / "resnet18-f37072fd.pth"  # the name in torchvision's address
-    file.parent.mkdir()
-    file.touch()
-    assert pretrained.torchvision_files("resnet18") == [file]
-
-
-def test_files_of_an_encoder_are_those_of_its_folder(tmp_path: Path) -> None:
-    (tmp_path / "more").mkdir()
-    (tmp_path / "model.safetensors").touch()
-    assert pretrained.image_encoder_files(str(tmp_path)) == [tmp_path / "model.safetensors"]
-    assert pretrained.image_encoder_files("google/vit") == []

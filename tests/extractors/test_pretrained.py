@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.extractors import pretrained
 from fedul_flwr.extractors.find import find_extractor
 from tests.support.refusals import refuses
@@ -103,12 +102,3 @@ def test_given_an_image_encoder_in_a_folder_then_features_are_its_pooled_output(
     with torch.no_grad():
         wanted = net(pixel_values=pixels.permute(0, 3, 1, 2)).pooler_output
     np.testing.assert_allclose(extractor.compute(points), wanted.numpy(), rtol=1e-4, atol=1e-5)
-
-
-def test_given_a_folder_without_an_encoder_then_one_sentence_names_it(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    with pytest.raises(UserError) as error:
-        find_extractor(f"huggingface:{tmp_path}", "cpu", "float32")
-    assert str(error.value).startswith(
-        f"Setting features = 'huggingface:{tmp_path}': it cannot be used as an image encoder ("
-    )

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from PIL import Image
 
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.results.measure_plots import (
@@ -15,8 +14,7 @@ from fedul_flwr.results.measure_plots import (
     coverage_figure,
     label_figures,
 )
-from fedul_flwr.results.plots import draw_plots, save_plots
-from tests.support.refusals import refuses
+from fedul_flwr.results.plots import draw_plots
 from tests.support.synthetic_results import label_scores, write_label_run
 
 NAMES = ["label_accuracy.png", "label_clients.png", "label_coverage.png"]
@@ -39,11 +37,6 @@ def test_bars_are_the_scores() -> None:
         "within each client",
         "by the model itself",
     ]
-
-
-def test_new_points_are_the_same_for_all() -> None:
-    (axes,) = accuracy_figure(label_scores(points="new")).axes
-    assert "from others' labels" in [text.get_text() for text in axes.get_yticklabels()]
 
 
 @pytest.mark.parametrize("clients", [6, 100])
@@ -69,12 +62,6 @@ def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
         assert axes.get_xlabel() == "100 clients, by accuracy"
 
 
-def test_one_source_is_enough() -> None:
-    for name in ("xclp", "local-lp"):
-        (line,) = clients_figure(label_scores(sources=(name,))).axes[0].get_lines()
-        assert len(line.get_xdata()) == 6  # type: ignore[arg-type]
-
-
 def test_lines_are_the_coverage() -> None:
     scores = label_scores()
     (axes,) = coverage_figure(scores).axes
@@ -83,25 +70,11 @@ def test_lines_are_the_coverage() -> None:
         np.testing.assert_allclose(line.get_ydata(), found["coverage"]["error"])
 
 
-def test_pictures_are_written(tmp_path: Path) -> None:
-    paths = save_plots(label_figures(label_scores()), tmp_path / "new" / "plots")
-    assert [path.name for path in paths] == NAMES
-    for path in paths:
-        with Image.open(path) as picture:
-            assert len(picture.convert("RGB").getcolors(1 << 24) or ()) > 10
-
-
 @pytest.mark.parametrize(
     "scores", [{}, {"points": "unlabeled", "sources": {"xclp": {"clients": []}}}]
 )
 def test_without_scores_nothing_is_drawn(scores: dict[str, object]) -> None:
     assert label_figures(scores) == {}
-
-
-def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with refuses("file-not-writable"):
-        save_plots(label_figures(label_scores()), tmp_path / "file" / "plots")
 
 
 def test_plots_of_a_run_that_labels(tmp_path: Path) -> None:

@@ -73,7 +73,3 @@ def test_given_predictions_before_and_after_scaling_then_the_diagram_has_both_wi
     x, y = figure.axes[0].get_lines()[1].get_data()
     assert list(x) == [value for value in bins["confidence"] if value is not None]
     assert list(y) == [value for value in bins["accuracy"] if value is not None]
-
-
-def test_given_no_measures_then_there_are_no_figures() -> None:
-    assert measure_figures({}, None) == {}

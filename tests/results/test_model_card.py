@@ -53,13 +53,6 @@ def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> 
     assert "| error (%) | 20.00 ± 7.84 " in model_card(run)
 
 
-def test_given_no_test_data_then_the_card_says_so(run: Path) -> None:
-    found = summary(run)
-    found["test_error"] = None
-    (run / "summary.json").write_text(json.dumps(found))
-    assert "Not measured: " in model_card(run)
-
-
 def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(
     run: Path,
 ) -> None:

@@ -41,12 +41,3 @@ def test_given_a_terminal_then_values_wrap_beside_their_names(
     assert found[0].startswith("  test error      2.22 % (round 17")
     assert any(line.endswith(PATH) for line in found)  # whole
     assert all(line.startswith(" " * 18) or line[2] != " " for line in found)
-
-
-def test_given_a_narrow_terminal_then_values_are_below_their_names(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = lines(monkeypatch, 40)
-    assert found[:3] == ["  test error", "    2.22 % (round 17 of 30, by", "    validation)"]
-    assert all(len(line) <= 40 for line in found if PATH not in line)
-    assert found[-2:] == ["  model", f"    {PATH}"]
