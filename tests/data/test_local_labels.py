@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data import decode
 from fedul_flwr.data.local_data import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.errors import OwnDataError
@@ -74,21 +73,6 @@ def test_rows_of_a_table_by_number(tmp_path: Path, form: str) -> None:
     assert sorted(found.points) == list(range(12))
     assert labels(found) == [0] + [-1] * 9 + [1, -1]
     assert found.points.tolist() != list(range(12))  # rows, too, are often sorted by class
-
-
-def test_other_labels_need_no_decoding(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load(owned)
-
-    def fail(*_: Any) -> None:
-        raise AssertionError("decoded again")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(decode, "decode_image", fail)
-        (owned / "labels.csv").write_text(LABELS.replace("dog", "cat"), encoding="utf-8-sig")
-        assert labels(load(owned)) == [0, -1, 0, -1]
-    write_png(owned / "c.png", np.full((4, 4), 7, np.uint8))
-    assert load(owned).inputs[3, 0, 0, 0] == 7
-    assert load(owned, shape=(6, 5, 3)).inputs.shape == (4, 6, 5, 3)
 
 
 def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None:

@@ -203,18 +203,6 @@ def test_a_sum_of_draws_is_the_authors_matrix() -> None:
     np.testing.assert_array_equal(counts(made, TEN, 10), np.floor(480 * weights))
 
 
-@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_drawn_priors_lead_in_class_m_where_the_realized_ones_may_not(overlap: str) -> None:
-    # Only 5 points of class 3: no set has it in front, also not set 3 that was drawn so.
-    mine = np.flatnonzero((LABELS != 3) | (np.cumsum(LABELS == 3) <= 5))
-    made = deal(points=mine, overlap=overlap)
-    np.testing.assert_array_equal(made.drawn_priors.argmax(axis=1), np.arange(8) % NUM_CLASSES)
-    np.testing.assert_allclose(made.drawn_priors.sum(axis=1), 1)
-    assert made.priors[3].argmax() != 3
-    noisy_one = deal(points=mine, overlap=overlap, prior_noise=0.8)
-    np.testing.assert_array_equal(noisy_one.drawn_priors, made.drawn_priors)
-
-
 def test_disjoint_sets_take_points_from_all_over_a_class() -> None:
     # Data sets can be sorted, by writer or by day: a set must not hold one stretch of them.
     made = deal(num_sets=2)

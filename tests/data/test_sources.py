@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul_flwr.data import decode, sources
-from fedul_flwr.data.cache import cache_directory
 from fedul_flwr.data.sources import (
     load_source,
     read_source,
@@ -115,23 +114,6 @@ def test_parquet_missing_labels_and_further_columns(tmp_path: Path) -> None:
     assert source.test.columns == {}
 
 
-def test_datasets_own_parquet_is_read(tmp_path: Path) -> None:
-    """The schema as `datasets` itself writes it, not as our fixture does."""
-    import datasets
-
-    images = pixels(3, 6, 6, 3)
-    features = datasets.Features(
-        {"img": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
-    )
-    rows = {"img": [Image.fromarray(image) for image in images], "label": [1, 0, None]}
-    data = datasets.Dataset.from_dict(rows, features=features)
-    for split in ("train", "test"):
-        data.to_parquet(tmp_path / f"{split}.parquet")
-    source = load_source(str(tmp_path))
-    np.testing.assert_array_equal(source.train.inputs, images)
-    assert (source.train.labels.tolist(), source.class_names) == ([1, 0, -1], ("a", "b"))
-
-
 def test_image_folders_use_the_union_of_classes(tmp_path: Path) -> None:
     images = pixels(4, 6, 5)
     write_png(tmp_path / "train" / "dog" / "1.png", images[0])
@@ -207,31 +189,6 @@ def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
 # Modes and sizes
 
 
-def test_gray_and_color_become_rgb(tmp_path: Path) -> None:
-    gray, rgb, rgba = pixels(1, 4, 4)[0], pixels(1, 4, 4, 3)[0], pixels(1, 4, 4, 4)[0]
-    for split in ("train", "test"):
-        content = [png(gray), png(rgb), png(rgba)]
-        write_parquet(tmp_path / f"{split}.parquet", content, {"label": [0, 1, 1]})
-    images = load_source(str(tmp_path)).train.inputs
-    np.testing.assert_array_equal(images[0], np.repeat(gray[..., None], 3, axis=2))
-    np.testing.assert_array_equal(images[1], rgb)
-    np.testing.assert_array_equal(images[2], rgba[..., :3])
-
-
-def test_camera_orientation_is_applied(tmp_path: Path) -> None:
-    gray = np.repeat([[10, 250], [10, 250], [10, 250]], 8, axis=0).repeat(8, axis=1)
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be shown turned by a quarter to the right
-    for split in ("train", "test"):
-        (tmp_path / split / "a").mkdir(parents=True)
-        image = Image.fromarray(gray.astype(np.uint8))
-        image.save(tmp_path / split / "a" / "1.jpg", exif=exif, quality=95)
-    images = load_source(str(tmp_path)).train.inputs
-    assert images.shape == (1, 16, 24, 1)
-    assert images[0, 0].max() < 30
-    assert images[0, -1].min() > 230
-
-
 def test_image_size_resizes_bilinearly(tmp_path: Path) -> None:
     images = pixels(2, 10, 6)
     write_png(tmp_path / "train" / "a" / "1.png", images[0])
@@ -299,13 +256,6 @@ def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
     assert source_directory(str(root)) != first
 
 
-def test_default_cache_directory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDUL_CACHE")
-    assert cache_directory() == Path.home() / ".cache" / "fedul-flwr"
-    monkeypatch.setenv("FEDUL_CACHE", "~/decoded")
-    assert cache_directory() == Path.home() / "decoded"
-
-
 def test_an_interrupted_build_is_cleared_and_repeated(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,12 +308,6 @@ def test_two_processes_build_once(tmp_path: Path) -> None:
         worker.join(timeout=60)
     assert sorted(built for built, _ in reports) == [False, True]
     assert len({directory for _, directory in reports}) == 1
-
-
-def test_cache_that_cannot_be_written(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("no folder")
-    write_npz_pair(tmp_path / "data")
-    refused(tmp_path / "data", "file-not-writable", cache=tmp_path / "file")
 
 
 # Refusals
@@ -498,15 +442,6 @@ def test_splits_that_do_not_fit(tmp_path: Path) -> None:
 
 
 # Real data
-
-
-@pytest.mark.realdata
-def test_real_covid_x_rays(real_data: Callable[[str], str]) -> None:
-    source = load_source(real_data("covid_xray_224"))
-    assert source.train.inputs.shape == (886, 224, 224, 1)
-    assert len(source.test) == 238
-    assert source.class_names == ("No_findings", "Covid-19", "Pneumonia")
-    assert len(source.train.columns["group_id"]) == 886
 
 
 @pytest.mark.slow

@@ -206,19 +206,6 @@ def test_data_are_checked_as_the_supernode_would_use_them(
     assert used == checked[3]
 
 
-def test_a_folder_may_be_moved(
-    written: Callable[..., Path], programs: Path, tmp_path: Path
-) -> None:
-    owner = tmp_path / "elsewhere"
-    (written() / "owners" / "owner-0").rename(owner)
-    fill(owner / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
-    called = arguments(run(owner / "start-supernode.sh"), "supernode")
-    assert str(owner / "node.key") in called
-    log = f'log="{owner}/log/messages.csv"'
-    own = f'{log} identity="{owner}"'
-    assert called[-1] == f'data="{tmp_path}" partition-id=0 num-partitions=2 {own}'
-
-
 def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
     fill(plain / "server/server.env", VENV=programs)
     server = run(plain / "server/start-superlink.sh")

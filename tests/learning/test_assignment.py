@@ -77,3 +77,11 @@ def test_sure_predictions_in_the_shares_stay_on_both_sides_of_the_exact_sizes() 
         classes = np.repeat([0, 1], [size // 4, 3 * size // 4])
         log_p = np.log(np.where(np.eye(2)[classes] > 0, 0.99, 0.01))
         assert (assign_set(log_p, np.array([0.25, 0.75])) == classes).all()
+
+
+def test_each_set_has_its_own_shares() -> None:
+    log_p = np.log(np.full((8, 2), 0.5))
+    sets = np.array([0, 1] * 4)
+    found = assign_sets(log_p, sets, np.array([[0.25, 0.75], [1.0, 0.0]]))
+    assert np.bincount(found[sets == 0], minlength=2).tolist() == [1, 3]
+    assert found[sets == 1].tolist() == [0] * 4

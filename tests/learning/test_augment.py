@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.learning import augment
-from fedul_flwr.learning.augment import augment_batch, rotate, translate
+from fedul_flwr.learning.augment import augment_batch, rotate, rotations, shears, translate, warp
 
 
 def noise(*shape: int) -> Tensor:
@@ -51,23 +51,6 @@ def test_quarter_turns_of_squares_are_rot90(quarters: int, size: int) -> None:
     # rot90 turns from the first dimension to the second: counter-clockwise with rows downwards.
     expected = torch.rot90(images, quarters, dims=(2, 3))
     np.testing.assert_allclose(found, expected, atol=2e-5)
-
-
-@pytest.mark.parametrize("shape", [(41, 41), (31, 61), (61, 31)])
-@pytest.mark.parametrize("degrees", [-20.0, 20.0, 60.0, 90.0])
-def test_a_disc_moves_counter_clockwise_and_stays_a_disc(
-    shape: tuple[int, int], degrees: float
-) -> None:
-    # The disc lies 8 to the right; turned by a it lies at (8 cos a, 8 sin a), right and up, on
-    # images of any aspect. Coordinates of [-1, 1] on both sides would shear it.
-    before = blob(*shape, right=8, up=0)
-    after = rotate(before, torch.tensor([degrees]))
-    right, up, across, along = moments(after)
-    assert right == pytest.approx(8 * math.cos(math.radians(degrees)), abs=0.05)
-    assert up == pytest.approx(8 * math.sin(math.radians(degrees)), abs=0.05)
-    spread = moments(before)[2]
-    assert across == pytest.approx(spread, rel=0.05)
-    assert along == pytest.approx(spread, rel=0.05)
 
 
 def test_what_comes_from_outside_is_black() -> None:
@@ -129,18 +112,6 @@ def test_augmentation_follows_the_generator(name: str) -> None:
 
 
 # Shifts
-
-
-def test_shifts_by_hand() -> None:
-    image = torch.arange(6.0).reshape(1, 1, 2, 3)  # 0 1 2 / 3 4 5
-    images = image.repeat(4, 1, 1, 1)
-    found = translate(images, torch.tensor([0, 0, 1, -1]), torch.tensor([1, -2, 0, 1]))
-    assert found[:, 0].tolist() == [
-        [[1, 0, 1], [4, 3, 4]],  # right by 1: the mirror stands in column 0
-        [[2, 1, 0], [5, 4, 3]],  # left by 2: the mirror stands in column 2
-        [[3, 4, 5], [0, 1, 2]],  # down by 1
-        [[4, 3, 4], [1, 0, 1]],  # up by 1 and right by 1
-    ]
 
 
 @pytest.mark.parametrize("down", [-4, 1, 4])
@@ -210,3 +181,64 @@ def test_affine_scales_are_those_of_the_image_and_not_of_its_map(
     sizes = [moments(one[None])[2] / moments(image)[2] for one in found]
     assert 0.45 < min(sizes) < 0.58
     assert 1.42 < max(sizes) < 1.55
+
+
+EYE = torch.eye(2)[None]
+NONE = torch.zeros(1, 2)
+
+
+def test_values_between_pixels_are_interpolated_or_of_the_nearest() -> None:
+    image = torch.tensor([0.0, 4, 8])[None, None, None]
+    shift = torch.tensor([[0.25 / 3, 0.0]])  # a quarter of a pixel
+    # 0 + 1, 4 + 1, and three quarters of 8
+    torch.testing.assert_close(warp(image, EYE, shift)[0, 0, 0], torch.tensor([1.0, 5, 6]))
+    assert warp(image, EYE, shift, "nearest").equal(image)
+
+
+def test_shears_by_hand() -> None:
+    # Center (1, 1). Row 0 lies one above it, so its places move by -1 to the right: the value
+    # comes from the pixel to the left; row 2's from the one to the right.
+    image = torch.arange(1.0, 10).view(1, 1, 3, 3)
+    across = warp(image, shears(torch.ones(1), torch.zeros(1)), NONE)
+    down = warp(image, shears(torch.zeros(1), torch.ones(1)), NONE)
+    expected = torch.tensor([[0.0, 1, 2], [4, 5, 6], [8, 9, 0]])
+    torch.testing.assert_close(across[0, 0], expected)
+    expected = torch.tensor([[0.0, 2, 6], [1, 5, 9], [4, 8, 0]])
+    torch.testing.assert_close(down[0, 0], expected)
+
+
+def test_rotations_are_counter_clockwise_in_degrees() -> None:
+    turned = warp(noise(1, 2, 6, 6), rotations(torch.tensor([90.0])), NONE)
+    torch.testing.assert_close(turned, torch.rot90(noise(1, 2, 6, 6), 1, dims=(2, 3)))
+    right, up, *_ = moments(warp(blob(41, 61, 8, 0) + 1, rotations(torch.tensor([30.0])), NONE) - 1)
+    assert right == pytest.approx(8 * math.cos(math.pi / 6), abs=0.05)
+    assert up == pytest.approx(4, abs=0.05)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 5, 9), (1, 1, 1, 1)])
+def test_warp_is_torchs_affine_grid_and_sampling(shape: tuple[int, int, int, int]) -> None:
+    torch.manual_seed(0)
+    images, matrices, shifts = (
+        torch.rand(shape),
+        torch.randn(shape[0], 2, 2),
+        torch.rand(shape[0], 2),
+    )
+    height, width = shape[2:]
+    # affine_grid counts both sides from -1 to 1, so that a pixel across is not a pixel down.
+    ratios = torch.tensor([[1, height / width], [width / height, 1]])
+    maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
+    grid = functional.affine_grid(maps, list(shape), align_corners=False)
+    expected = functional.grid_sample(images, grid, align_corners=False)
+    torch.testing.assert_close(warp(images, matrices, shifts), expected)
+
+
+def test_affine_shifts_oblong_images_by_pixels_of_either_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(augment, "AFFINE_DEGREES", 0.0)
+    monkeypatch.setattr(augment, "AFFINE_SCALE", 0.0)
+    image = blob(14, 40, right=0.0, up=0.0)
+    found = augment_batch(image.repeat(200, 1, 1, 1), "affine", np.random.default_rng(1))
+    places = np.array([moments(one[None])[:2] for one in found])
+    assert 1.4 < np.abs(places[:, 0]).max() < 2.6  # 2 pixels, to the nearest one
+    assert 1.4 < np.abs(places[:, 1]).max() < 2.6

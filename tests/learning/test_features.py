@@ -16,7 +16,6 @@ from tests.support.refusals import refuses
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)
 POINTS = RNG.permutation(600)[:530]  # several batches of 128
-NONE = np.zeros(0, dtype=np.int64)
 
 
 def network() -> nn.Sequential:
@@ -63,13 +62,6 @@ def test_given_views_then_features_are_those_of_augmented_images() -> None:
     as_they_are = LocalPlan(augment="none")
     same = extract_features(model, IMAGES, POINTS, as_they_are, np.random.default_rng(3))
     np.testing.assert_array_equal(same, plain)
-
-
-def test_no_points_have_no_features_but_a_width() -> None:
-    features, logits = features_and_logits(network(), IMAGES, NONE)
-    assert (features.shape, features.dtype, tuple(logits.shape)) == ((0, 7), np.float32, (0, 3))
-    assert extract_features(network(), IMAGES, NONE).shape == (0, 7)
-    assert pixel_features(IMAGES, NONE).shape == (0, 60)
 
 
 def test_a_model_without_a_linear_layer_has_no_features() -> None:

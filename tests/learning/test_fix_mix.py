@@ -167,17 +167,6 @@ def test_given_momentum_that_is_kept_then_two_rounds_are_one_of_twice_the_epochs
         assert not torch.allclose(forgetful[name], weight)
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_given_no_momentum_then_none_is_kept(optimizer: str) -> None:
-    stored, kept = np.ones((2, 4), np.float32), {}
-    plan = LocalPlan(optimizer=optimizer, batch_size=0)
-    batches = point_batches(stored, np.arange(2), np.array([0, 1]), plan)
-    model = network_of(4, 3).model
-    loss = on_logits(functional.cross_entropy)
-    train_local(model, batches, loss, plan, np.random.default_rng(1), velocity=kept)
-    assert kept == {}
-
-
 # (FL)²: sharpness
 
 

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.learning.helpers import HelperChoice, nearest_clients
+from fedul_flwr.learning.device import place
+from fedul_flwr.learning.helpers import HelperChoice, embed, nearest_clients, noise_point
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.models import build_model
 
 Settings = Callable[..., RunConfig]
@@ -33,16 +38,6 @@ def test_nearest_against_brute_force(seed: int) -> None:
         others.sort(key=lambda o: float(np.linalg.norm(embeddings[o] - embeddings[client])))
         for count in (1, 2, 7):
             assert nearest_clients(embeddings, client, count) == others[:count]
-
-
-def test_identical_embeddings_are_helpers_like_others() -> None:
-    """A client is never its own helper, however many lie where it lies."""
-    same = dict.fromkeys(range(30), np.array([0.5, 0.5]))
-    for client in same:
-        found = nearest_clients(same, client, 2)
-        assert len(found) == len({*found, client}) - 1 == 2
-    # One other at the same place comes before all that are further away.
-    assert nearest_clients(at(c5=0.5, c1=0.5, c2=0.6, c3=0.9), 5, 2) == [1, 2]
 
 
 # The server's
@@ -118,3 +113,53 @@ def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
         built.embed(1, model(0, 1e30))
     np.testing.assert_array_equal(built.state_dict()["embedded-clients"], [1])
     assert np.isfinite(built.state_dict()["embeddings"]).all()
+
+
+class Doubled(nn.Module):
+    """Logits (x, 2x, 0) of one pixel x."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        x = inputs.flatten(1)
+        return torch.cat([x, 2 * x, 0 * x], dim=1)
+
+
+def test_an_embedding_by_hand() -> None:
+    # exp(1), exp(2), exp(0) over 11.107338.
+    found = embed(Doubled(), torch.ones(1, 1, 1, 1), LocalPlan())
+    assert found.shape == (3,)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, [0.244728, 0.665241, 0.090031], atol=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+def test_it_is_of_the_model_in_use(precision: str) -> None:
+    dtype = getattr(torch, precision)
+    """Dropout and batch norm as in prediction, and neither model nor statistics change."""
+    torch.manual_seed(0)
+    layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 4)
+    model = place(nn.Sequential(*layers), CPU, precision).train()
+    plan, noise = (
+        replace(LocalPlan(), precision=precision),
+        noise_point((4, 4, 2), np.random.default_rng(2)),
+    )
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = embed(model, noise, plan)
+    with torch.no_grad():
+        expected = model.eval()(noise.to(dtype)).softmax(dim=1)[0]
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert found.sum() == pytest.approx(1, abs=1e-12)
+    np.testing.assert_array_equal(embed(model.train(), noise, plan), found)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+    model(noise.to(dtype)).sum().backward()  # it can still be trained
+
+
+def test_the_image_is_one_of_standard_noise() -> None:
+    image = noise_point((40, 30, 3), np.random.default_rng(0))
+    assert image.shape == (1, 3, 40, 30)
+    assert image.dtype == torch.float32
+    # 3600 draws: the mean has a deviation of 0.017, the variance one of 0.024.
+    assert abs(float(image.mean())) < 0.06
+    assert abs(float(image.var()) - 1) < 0.08
+    assert torch.equal(image, noise_point((40, 30, 3), np.random.default_rng(0)))
+    assert not torch.equal(image, noise_point((40, 30, 3), np.random.default_rng(1)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,8 @@ from fedul_flwr.learning.local import (
     correct_gradients,
     dump_arrays,
     load_arrays,
+    local_normalizer,
+    mean_gradient,
     on_logits,
     predict_logits,
     train_local,
@@ -209,15 +212,6 @@ def test_a_loss_that_is_not_finite_is_an_error(value: float) -> None:
         train(network(), WIDE, loss=loss)
 
 
-def test_bfloat16_learns_about_the_same() -> None:
-    wide, narrow = network(), network()
-    exact = train(wide, WIDE).loss
-    rounded = train(narrow, replace(WIDE, precision="bfloat16")).loss
-    assert rounded == pytest.approx(exact, rel=0.02)
-    assert rounded != exact
-    assert narrow[0].weight.dtype == torch.float32
-
-
 def test_weights_that_are_frozen_stay() -> None:
     model = network()
     model[0].weight.requires_grad_(False)
@@ -301,19 +295,6 @@ def test_arrays_of_another_model_are_refused() -> None:
         load_arrays(model, {**arrays, "5.bias": np.zeros(1)})
 
 
-def test_every_step_of_a_round_is_shifted() -> None:
-    # Of a loss without gradient: two steps of −0.1 · (1, −2).
-    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
-    load_arrays(model, {"1.weight": np.zeros((2, 1))})
-    white, only = np.full((1, 1, 1, 1), 255, dtype=np.uint8), np.array([0])
-    plan = replace(WIDE, local_epochs=2)
-    shift = [torch.tensor([[1.0], [-2.0]], dtype=torch.float64)]
-    objective = on_logits(lambda logits, _: 0 * logits.sum())
-    batches = point_batches(white, only, only, plan)
-    train_local(model, batches, objective, plan, np.random.default_rng(0), shift=shift)
-    assert model[1].weight.ravel().tolist() == pytest.approx([-0.2, 0.4])
-
-
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
 def test_local_optimizers_are_torchs(kind: str) -> None:
     one_model, other_model = network().double(), network().double()
@@ -354,3 +335,100 @@ def test_training_does_not_import_torchs_compiler() -> None:
         "sys.exit('torch._dynamo' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+CORRECTIONS_IMAGES = RNG.integers(0, 256, (40, 6, 6, 1), dtype=np.uint8)
+CORRECTIONS_POINTS, CORRECTIONS_TARGETS = np.arange(40), RNG.integers(0, 3, 40)
+SGD = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
+
+
+def test_the_normalizer_by_hand() -> None:
+    # Momentum .5: velocities 1, 1.5, 1.75; their sum is 4.25.
+    assert local_normalizer(3, replace(SGD, momentum=0.5)) == 4.25
+    # mu = 1, eta = .1: the first step leads 1 away, the second 1 − .1·1 = .9 further.
+    assert local_normalizer(2, replace(SGD, proximal_mu=1.0)) == pytest.approx(1.9)
+    # In closed form (1 − (1 − eta·mu)^n) / (eta·mu).
+    found = local_normalizer(20, replace(SGD, proximal_mu=1.0))
+    assert found == pytest.approx((1 - 0.9**20) / 0.1)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.8}, {"momentum": 0.5, "proximal_mu": 0.7}])
+def test_it_turns_a_way_back_into_its_gradient(options: dict[str, float]) -> None:
+    """Of a loss linear in the weights, (x − y)/(eta·a) is the gradient, however one went."""
+    plan = replace(SGD, **options, local_epochs=3, batch_size=0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 1)).double()
+    before = model[1].weight.detach().clone()
+    result = train_local(
+        model,
+        point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan),
+        on_logits(lambda logits, _: logits.mean()),
+        plan,
+        np.random.default_rng(0),
+    )
+    way = (before - model[1].weight.detach()) / (
+        plan.learning_rate * local_normalizer(result.steps, plan)
+    )
+    mean_input = (CORRECTIONS_IMAGES / 127.5 - 1).mean(axis=0).reshape(1, 36)
+    np.testing.assert_allclose(way.numpy(), mean_input, atol=1e-6)  # inputs are float32
+
+
+def conv_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+    ).double()
+
+
+def test_the_mean_gradient_is_autograds_and_leaves_the_model_alone() -> None:
+    model = conv_net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    plan = replace(SGD, l1=0.3, batch_size=0)
+    found = mean_gradient(
+        model,
+        point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan),
+        on_logits(functional.cross_entropy),
+        plan,
+        np.random.default_rng(0),
+    )
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+    inputs = torch.from_numpy(CORRECTIONS_IMAGES).permute(0, 3, 1, 2).double() / 127.5 - 1
+    l1 = sum(weight.abs().sum() for weight in model.parameters())
+    loss = (
+        functional.cross_entropy(model.train()(inputs), torch.from_numpy(CORRECTIONS_TARGETS))
+        + 0.3 * l1
+    )
+    for mine, other in zip(found, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-7)
+
+
+def test_given_a_model_on_another_device_then_read_only_arrays_are_copied_there() -> None:
+    """The meta device takes any values of the right type, and has none."""
+    model = nn.Linear(2, 1)
+    arrays = {name: np.array(array) for name, array in dump_arrays(model).items()}
+    for array in arrays.values():
+        array.flags.writeable = False
+    elsewhere = nn.Linear(2, 1, device="meta")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # torch warns of memory that it may not write to
+        load_arrays(elsewhere, arrays)
+    with pytest.raises(ValueError, match=r"'bias' .*shape"):
+        load_arrays(elsewhere, {**arrays, "bias": np.zeros(3, np.float32)})
+
+
+def test_the_mean_is_over_batches_and_a_weight_without_part_has_gradient_zero() -> None:
+    # Without batch norm the mean over five equal batches is the gradient over all points.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3)).double()
+    model.register_parameter("unused", nn.Parameter(torch.ones(2, dtype=torch.float64)))
+
+    def gradient(batch_size: int) -> list[Tensor]:
+        plan = replace(SGD, batch_size=batch_size)
+        batches = point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan)
+        rng = np.random.default_rng(0)
+        return mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
+
+    for found, whole in zip(gradient(8), gradient(0), strict=True):
+        np.testing.assert_allclose(found, whole, rtol=0, atol=1e-12)
+    names = [name for name, _ in model.named_parameters()]
+    assert gradient(8)[names.index("unused")].tolist() == [0, 0]

@@ -33,14 +33,6 @@ def test_the_first_of_both_heads_is_the_models_own(precision: str, kind: torch.d
     assert inside == [torch.bfloat16 if precision == "bfloat16" else kind]
 
 
-@pytest.mark.parametrize("count", [1, 5])
-def test_a_model_with_one_head_says_the_same_twice(count: int) -> None:
-    network = Network(build_model("mlp", (8, 8, 1), 10, 0), CPU, "float32")
-    first, second = network.both(IMAGES[:count])
-    assert torch.equal(first, network(IMAGES[:count]))
-    assert torch.equal(first, second)
-
-
 @pytest.mark.parametrize(
     ("precision", "wide"),
     [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")],

@@ -50,17 +50,6 @@ def test_the_loss_falls_with_small_and_with_huge_features() -> None:
         assert losses[-1] < 0.9 * losses[0]
 
 
-def test_labels_at_random_stop_earlier_than_labels_that_follow_the_features() -> None:
-    learnable, model = two_classes(60), a_model()
-    noise = OwnPoints(learnable.inputs, learnable.points, learnable.tuned, RNG.permutation(60) % 2)
-    found = own_head(model, learnable, PLAN, np.random.default_rng(0))
-    random = own_head(model, noise, PLAN, np.random.default_rng(0))
-    assert found.loss is not None
-    assert found.global_loss is not None
-    assert found.steps > random.steps
-    assert found.loss < 0.9 * found.global_loss
-
-
 def test_the_head_alone_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     model, own = a_model(), two_classes()
     before = {name: array.copy() for name, array in dump_arrays(model).items()}
@@ -137,3 +126,14 @@ def test_statistics_that_do_not_lower_the_loss_are_not_kept() -> None:
     assert moved.loss is not None
     assert moved.global_loss is not None
     assert moved.loss < moved.global_loss
+
+
+def test_labels_at_random_stop_earlier_than_labels_that_follow_the_features() -> None:
+    learnable, model = two_classes(60), a_model()
+    noise = OwnPoints(learnable.inputs, learnable.points, learnable.tuned, RNG.permutation(60) % 2)
+    found = own_head(model, learnable, PLAN, np.random.default_rng(0))
+    random = own_head(model, noise, PLAN, np.random.default_rng(0))
+    assert found.loss is not None
+    assert found.global_loss is not None
+    assert found.steps > random.steps
+    assert found.loss < 0.9 * found.global_loss

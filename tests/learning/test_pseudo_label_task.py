@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
@@ -23,6 +24,8 @@ from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
     pseudo_label_task,
+    scaled_cross_entropy,
+    weighted_cross_entropy,
     weighted_points,
 )
 
@@ -115,3 +118,33 @@ def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expecte
     assert [len(batch) for batch in batches] == [4] * expected
     if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time
         assert sorted(np.bincount(np.concatenate(batches))) == [3] * 8 + [4]
+
+
+LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+WEIGHTED_LABELS = torch.tensor([0, 1, 2, 3, 1, 0])
+
+
+def test_a_loss_by_hand() -> None:
+    # Softmax (3/4, 1/4) and (1/2, 1/2): losses log 4 and log 2, over two points.
+    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
+    found = weighted_cross_entropy(logits, torch.tensor([1, 0]), torch.tensor([0.5, 0.25]))
+    assert float(found) == pytest.approx((0.5 * math.log(4) + 0.25 * math.log(2)) / 2)
+
+
+def test_a_scaled_loss_by_hand() -> None:
+    # Probabilities 1/4 and 1/2 of the labels: 10·(log 4 + log 2)/2.
+    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
+    found = scaled_cross_entropy(10.0)(logits, torch.tensor([1, 0]))
+    assert float(found) == pytest.approx(15 * math.log(2))
+
+
+def test_a_point_without_weight_teaches_nothing() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    weights = torch.tensor([1.0, 0.0, 0.3, 0.7, 0.0, 1.0])
+    weighted_cross_entropy(logits, WEIGHTED_LABELS, weights).backward()
+    assert logits.grad is not None
+    sizes = logits.grad.abs().sum(dim=1)
+    assert (sizes == 0).tolist() == [False, True, False, False, True, False]
+    # The gradient of a point is weight · (softmax − one-hot) / b.
+    expected = weights[:, None] * (LOGITS.softmax(1) - functional.one_hot(WEIGHTED_LABELS, 4)) / 6
+    torch.testing.assert_close(logits.grad, expected)

@@ -15,6 +15,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import (
     FixMixObjective,
+    is_confident,
     likeliest_classes,
     network_labels,
 )
@@ -180,3 +181,16 @@ def test_mixed_points_leave_running_statistics_alone_and_one_pair_is_enough() ->
     loss = FixMixObjective(threshold=between)(network, inputs, torch.tensor([1, 0, 1, 0]))
     assert loss.isfinite()
     assert int(model.get_buffer("2.num_batches_tracked")) == batches + 1
+
+
+def test_the_threshold_splits_by_the_top_probability() -> None:
+    # Softmax of (log 3, 0) is (3/4, 1/4).
+    logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0], [0.0, math.log(3)]])
+    assert is_confident(logits, 0.7).tolist() == [True, False, True]
+    assert is_confident(logits, 0.5).tolist() == [True, True, True]
+    assert is_confident(logits, 0.8).tolist() == [False, False, False]
+
+
+def test_without_a_confident_point_and_with_logits_of_zero_the_loss_is_zero() -> None:
+    loss = Fixed(threshold=0.7)(linear(), of((0.0, 0.0)), torch.tensor([0]))
+    assert float(loss.detach()) == 0

@@ -13,8 +13,7 @@ from torch import Tensor
 from fedul_flwr.learning import released_randaugment as module
 from fedul_flwr.learning import strong as colors
 from fedul_flwr.learning.released_randaugment import OPERATIONS, released_randaugment
-from tests.learning.test_augment import noise
-from tests.learning.test_randaugment import SHAPES, eight_bit
+from tests.learning.test_randaugment import eight_bit
 
 
 @pytest.fixture
@@ -71,28 +70,6 @@ def test_operations_are_drawn_with_repetition_each_as_often() -> None:
 
 
 # Images
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_shape_precision_and_range_stay(shape: tuple[int, ...]) -> None:
-    torch.manual_seed(0)
-    for images in (noise(*shape), noise(*shape).double()):
-        before = images.clone()
-        found = released_randaugment(images, 6, (9, 10))
-        assert (found.shape, found.dtype) == (images.shape, images.dtype)
-        assert ((found >= -1) & (found <= 1)).all()
-        assert images.equal(before)
-
-
-def test_it_follows_torchs_generator_and_each_image_has_its_own_draws() -> None:
-    images = eight_bit(1, 3, 16, 16).repeat(20, 1, 1, 1)
-    drawn = []
-    for seed in (1, 1, 2):
-        torch.manual_seed(seed)
-        drawn.append(released_randaugment(images, 6, (5, 5)))
-    assert drawn[0].equal(drawn[1])
-    assert not drawn[0].equal(drawn[2])
-    assert len({tuple(image.flatten().tolist()) for image in drawn[0]}) > 17
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
@@ -180,3 +157,11 @@ def test_of_number_0_nothing_but_autocontrast_changes_an_image(draw: Any) -> Non
     images = eight_bit(2, 3, 9, 12)
     draw(*((name, 0) for name in OPERATIONS if name != "autocontrast"))
     torch.testing.assert_close(released_randaugment(images), images, atol=2e-5, rtol=0)
+
+
+def test_one_operation_with_the_smallest_bound_is_enough() -> None:
+    torch.manual_seed(0)
+    images = eight_bit(60, 3, 8, 8)
+    found = (released_randaugment(images, 1, (1, 1)) - images).abs().amax(dim=(1, 2, 3)) > 1e-3
+    # Numbers are 0, which changes nothing: of 13 operations autocontrast is the only one.
+    assert 0 < found.float().mean() < 0.3

@@ -225,3 +225,9 @@ def test_a_set_with_wrong_priors_is_found_and_no_other(seed: int) -> None:
     told[5] = [0.8, 0.1, 0.1] if truth[5, 0] < 0.5 else [0.1, 0.1, 0.8]
     fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
     assert np.flatnonzero(fit.misfits).tolist() == [5]
+
+
+def test_one_point_is_learned_from_where_nothing_is_told() -> None:
+    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
+    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
+    np.testing.assert_allclose(found, [[0.75, 0.25]])

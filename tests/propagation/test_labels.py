@@ -15,12 +15,6 @@ from tests.propagation.conftest import Floats
 from tests.support.refusals import refuses
 
 
-def test_one_hot() -> None:
-    assert one_hot([1, -1, 0], 3).tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
-    assert one_hot([], 2).shape == (0, 2)
-    assert one_hot(np.array([0, 1], np.uint8), 2).tolist() == [[1, 0], [0, 1]]
-
-
 @pytest.mark.parametrize(
     ("labels", "code"),
     [
@@ -59,12 +53,6 @@ def test_given_labels_stay() -> None:
     found = labels_from_scores([[1, 2], [2, 1], [0, 0], [0, 0]], [0, -1, 1, -1])
     assert found.labels.tolist() == [0, 0, 1, -1]
     assert found.confidence[[0, 2, 3]].tolist() == [1, 1, 0]
-
-
-def test_a_single_class_leaves_no_doubt() -> None:
-    found = labels_from_scores([[0.3], [0.0]])
-    assert found.labels.tolist() == [0, -1]
-    assert found.confidence.tolist() == [1, 0]
 
 
 @hypothesis_settings(deadline=None)

@@ -205,18 +205,6 @@ def test_all_points_alike() -> None:
     assert set(found.ravel()) == {0.0, 1.0}
 
 
-@pytest.mark.parametrize("num_points", [0, 1])
-def test_without_others_there_are_no_neighbors(num_points: int) -> None:
-    codes = np.ones((num_points, 4), np.uint8)
-    for found in (
-        neighbors_by_code(codes, 3),
-        neighbors_by_distance(hamming(codes, codes), 32, 3),
-        neighbors_by_cosine(np.ones((num_points, 2)), 3),
-    ):
-        assert found.shape == (num_points, num_points)
-        assert found.nnz == 0
-
-
 @pytest.mark.parametrize(
     "distances",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare, kstest, norm
 
+import fedul_flwr.propagation.server
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation import privacy as module
 from fedul_flwr.propagation.codes import gaussians
 from fedul_flwr.propagation.privacy import (
     SENSITIVITY,
     gaussian_sigma,
     noisy_directions,
+    privacy_plan,
     randomized_labels,
 )
 from fedul_flwr.secure.session import keystream
@@ -172,19 +179,6 @@ def test_probabilities_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     assert outcomes(3, 4, math.log(5), monkeypatch) == [3, 3, 3, 15]
 
 
-def test_no_outcome_tells_two_labels_apart_by_more_than_the_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for num_classes, ratio in ((2, 3), (3, 2), (4, 5), (5, 4)):
-        rows = [
-            outcomes(label, num_classes, math.log(ratio), monkeypatch)
-            for label in range(num_classes)
-        ]
-        likelihoods = np.array(rows, dtype=float)
-        # The largest ratio between two rows of a column is e^ε itself: no less noise would do.
-        assert (likelihoods.max(axis=0) / likelihoods.min(axis=0)).tolist() == [ratio] * num_classes
-
-
 @pytest.mark.parametrize(("num_classes", "epsilon"), [(2, 0.5), (4, 1.0), (10, 3.0)])
 def test_frequencies(num_classes: int, epsilon: float) -> None:
     size = 4000 * num_classes
@@ -193,14 +187,6 @@ def test_frequencies(num_classes: int, epsilon: float) -> None:
     expected[1] = math.exp(epsilon)
     seen = np.bincount(found, minlength=num_classes)
     assert chisquare(seen, size * expected / expected.sum()).pvalue > 1e-3
-
-
-def test_unlabeled_points_stay_so() -> None:
-    given_labels = np.tile([-1, 0, 1, 2, -1], 200)
-    found = randomized_labels(given_labels, 3, 0.1, known)
-    assert ((found == -1) == (given_labels == -1)).all()
-    assert (found != given_labels).any()
-    assert found.dtype == np.int64
 
 
 def test_edges() -> None:
@@ -233,3 +219,56 @@ def test_refuses_labels_and_epsilons(
 ) -> None:
     with refuses(code):
         randomized_labels(labels, num_classes, epsilon)
+
+
+def parse(method: str = "xclp", **options: Any) -> RunConfig:
+    return parse_flat({**default_flat(), "method": method, **options})
+
+
+EPSILON = {"xclp.codes-epsilon": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "releases"),
+    [
+        ("xclp", {}, 20),  # 30 rounds, 10 of them on labels alone
+        ("xclp", {"num-rounds": 12}, 2),
+        ("xclp", {"semi.labels-only-rounds": 0, "num-rounds": 7}, 7),
+        ("xclp", {"num-rounds": 5}, 1),  # no propagation at all
+        ("xclp-predict", {}, 1),
+        ("xclp-predict", {"num-rounds": 300}, 1),
+    ],
+)
+def test_releases(method: str, options: dict[str, Any], releases: int) -> None:
+    plan = privacy_plan(parse(method, **EPSILON, **options))
+    assert plan.releases == releases
+    assert plan.sigma == gaussian_sigma(10, 1e-5, 2, releases)
+
+
+LABELS = {"xclp.labels-epsilon": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("xclp", {}, []),
+        ("xclp-predict", EPSILON, ["sigma 0.9998 .*releases 1", "Not covered"]),
+        # √20 times as much; updates in training have no noise.
+        ("xclp", EPSILON, ["sigma 4.471 .*releases 20", "NOT differentially private"]),
+        ("xclp-predict", LABELS, [r"\(2, 0\)"]),
+    ],
+)
+def test_the_log_says_what_holds(
+    method: str, options: dict[str, Any], said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr(fedul_flwr.propagation.server, "log", lambda _, text: found.append(text))
+    strategy: type[MethodStrategy] = load_reference(find_method(method).strategy, "method")
+    strategy.validate(parse(method, **{"xclp.secure": "rlwe"}, **options))
+    assert len(found) == len(said)
+    assert all(re.search(*pair) for pair in zip(said, found, strict=True))
+
+
+def test_propagation_within_clients_needs_no_noise() -> None:
+    with refuses("setting-without-effect", setting="xclp.codes-epsilon"):
+        parse("local-lp", **EPSILON)

@@ -18,7 +18,7 @@ from fedul_flwr.propagation.partial_sums import (
 )
 from fedul_flwr.propagation.solve import one_hot, propagate
 from fedul_flwr.secure.rowsums import open_rows, split_share, sum_shares
-from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
+from tests.propagation.conftest import Floats, cluster_graph, clusters
 from tests.support.refusals import refuses
 
 SIZE = 240
@@ -66,18 +66,6 @@ def test_shares_add_up_to_the_whole(parts: list[tuple[int, int]], class_scaling:
         np.testing.assert_array_equal(rows[-1], one_hot(LABELS, 5).sum(axis=0))
         scores = scores_of(rows, class_scaling=class_scaling)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
-
-
-def test_columns_are_those_of_the_dense_inverse() -> None:
-    owners = np.repeat([0, 1, 2], [100, 60, 80])
-    found = propagation_weights(joint(owners), [0, 1, 2], 0.9)
-    inverse = dense_inverse(cluster_graph(SIZE), 0.9)
-    for client in range(3):
-        expected = inverse[LABELS < 0][:, (owners == client) & (LABELS >= 0)]
-        assert found.columns[client].dtype == np.float32
-        np.testing.assert_allclose(found.columns[client], expected, rtol=0, atol=1e-6)
-    assert found.unlabeled == {c: int(((owners == c) & (LABELS < 0)).sum()) for c in range(3)}
-    assert found.rows() == {c: count + 1 for c, count in found.unlabeled.items()}
 
 
 def test_a_withheld_client_is_as_if_it_had_no_labels() -> None:

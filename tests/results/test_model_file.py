@@ -101,15 +101,6 @@ def test_given_an_id_column_then_ids_are_copied_as_written_and_change_no_probabi
     assert found == plain
 
 
-def test_given_a_file_of_ids_then_a_formula_in_one_stays_a_text(
-    packed: Path, tmp_path: Path
-) -> None:
-    frame = patients(5, 2).assign(patient=["=1+1", "Ärztin, 7"])
-    frame.to_csv(tmp_path / "in.csv", index=False)
-    out = write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column="patient")
-    assert [row["patient"] for row in rows(out)] == ["'=1+1", "Ärztin, 7"]
-
-
 @pytest.mark.parametrize(
     ("column", "code"),
     [

@@ -172,16 +172,6 @@ def test_given_what_the_training_did_not_have_then_it_is_refused(
         run.predict(row.drop(columns="code"))
 
 
-def test_given_a_run_that_refused_gaps_then_a_gap_is_refused(tmp_path: Path) -> None:
-    frame = training()[["number", "whole", "label"]].dropna()
-    found = ff.simulate(
-        "supervised", frame, clients=2, rounds=1, model="linear", output=tmp_path / "r",
-        engine="in-process",
-    )  # fmt: skip
-    with refuses("cell-not-a-number"):
-        found.predict(frame.iloc[[0]].assign(number=None))
-
-
 def test_given_owners_that_standardize_by_themselves_then_a_row_has_one_prediction(
     tmp_path: Path,
 ) -> None:

@@ -288,13 +288,6 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     sys.modules.pop("own_model_of_a_user", None)
 
 
-def test_own_model_by_reference(run: Path, own_module: str, images: NDArray[np.uint8]) -> None:
-    _write_config(run, f"{own_module}:tiny")
-    weights = {"1.weight": torch.zeros(3, 64), "1.bias": torch.tensor([0.0, 1.0, 0.0])}
-    save_file(weights, run / "model.safetensors")
-    assert load_model(run, trust_modules=True).predict(images).tolist() == [1] * 7
-
-
 def test_own_model_with_other_outputs(
     run: Path, own_module: str, images: NDArray[np.uint8]
 ) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.run_files.records import Run, read_run
+from fedul_flwr.results import printed_summary
+from fedul_flwr.results.printed_summary import _in_lines
 from fedul_flwr.results.report import report, settings_rows, summaries
-from fedul_flwr.run.measures import measures, per_class
+from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 
@@ -375,30 +378,6 @@ def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
 
 
 @TEXT
-def test_given_measures_then_the_page_has_confusion_and_reliability(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, sets=2, class_names=(*HOSTILE, "$x"), rounds=2)
-    write_measures(directory, 5)
-    page = _Page(report([directory]))
-    titles = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
-    assert any(title.startswith("Confusion matrix (%) — test points, round 7") for title in titles)
-    assert any(title.startswith("Reliability — test points, round 7") for title in titles)
-
-
-@TEXT
-def test_given_scored_labels_then_the_page_has_recalls_of_the_classes(tmp_path: Path) -> None:
-    directory = write_label_run(tmp_path)
-    scores = label_scores()
-    matrix = np.diag(np.arange(10, 20))
-    matrix[0, 1] = 10
-    for source in scores["sources"].values():
-        source |= {"confusion": matrix.tolist(), **per_class(matrix)}
-    write_json(directory / "labels.json", scores)
-    rows = _Page(report([directory])).rows
-    assert ["0", "20", "50.00", "100.00"] in rows
-    assert ["1", "11", "100.00", "52.38"] in rows  # 11 of 21
-
-
-@TEXT
 def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_sees_it(
     tmp_path: Path,
 ) -> None:
@@ -427,3 +406,37 @@ def test_given_damaged_disclosures_then_the_report_names_the_file(
     write_json(run / "disclosures.json", content)
     with refuses("file-damaged"):
         report([run])
+
+
+PATH = "/home/somebody/a/rather/long/folder/of/results/model.safetensors"
+ROWS: Mapping[str, str] = {
+    "test error": "2.22 % (round 17 of 30, by validation)",
+    "of the model": "100.02 % up, 100.00 % down, per client and round; 100 % are one whole model",
+    "model": PATH,
+}
+
+
+def lines(monkeypatch: pytest.MonkeyPatch, width: int | None) -> list[str]:
+    monkeypatch.setattr(printed_summary.sys.stdout, "isatty", lambda: width is not None)
+    monkeypatch.setenv("COLUMNS", str(width or 40))
+    return list(_in_lines(ROWS))
+
+
+def test_given_a_file_then_every_value_has_one_line_and_none_ends_with_spaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = lines(monkeypatch, None)
+    # "of the model" is the longest name, 12 characters, and 4 spaces follow.
+    assert found == [f"  {name:<16}{value}" for name, value in ROWS.items()]
+    assert all(line == line.rstrip() for line in found)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_given_a_terminal_then_values_wrap_beside_their_names(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    found = lines(monkeypatch, width)
+    assert all(len(line) <= width for line in found if PATH not in line)
+    assert found[0].startswith("  test error      2.22 % (round 17")
+    assert any(line.endswith(PATH) for line in found)  # whole
+    assert all(line.startswith(" " * 18) or line[2] != " " for line in found)
