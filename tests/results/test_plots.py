@@ -236,9 +236,11 @@ def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
 def test_names_are_no_formulas(tmp_path: Path) -> None:
     names = ("$\\frac{", "a\nb", "_hidden", "x" * 99)
     run = read_run(write_run(tmp_path / "run", class_names=names, dataset="$\\oops{"))
-    assert len(draw_plots(run, tmp_path / "plots")) == 4
     two = [run, read_run(write_run(tmp_path / "other", dataset="$\\oops{"))]
-    error_figure(two).savefig(tmp_path / "two.png")
+    figures = [*run_figures(run).values(), error_figure(two)]
+    assert len(figures) == 5
+    for figure in figures:
+        figure.draw_without_rendering()
 
 
 @pytest.mark.parametrize("classes", [10, 100, 1000])
@@ -278,7 +280,7 @@ def test_given_a_confusion_by_class_then_a_clients_accuracy_has_its_class_shares
     assert shown == {"0": "80.00", "1": "60.00", "2": "–"}
 
 
-NAMES = ["label_accuracy.png", "label_clients.png", "label_coverage.png"]
+NAMES = ["label_accuracy", "label_clients", "label_coverage"]
 
 
 def ticks(axes: Axes) -> list[str]:
@@ -341,8 +343,7 @@ def test_without_scores_nothing_is_drawn(scores: dict[str, object]) -> None:
 def test_plots_of_a_run_that_labels(tmp_path: Path) -> None:
     run = read_run(write_label_run(tmp_path / "run"))
     assert not run.trains
-    names = [path.name for path in draw_plots(run, tmp_path / "plots")]
-    assert names == ["priors.png", *NAMES]
+    assert list(run_figures(run)) == ["priors", *NAMES]
 
 
 def measured(num_classes: int, temperature: float = 1.0) -> dict[str, Any]:
