@@ -1,4 +1,4 @@
-"""Settings that follow from the size of the data."""
+"""Settings that follow from the size and the kind of the data, and those of another kind."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import pytest
 from fedul_flwr.config.auto_settings import (
     DataSize,
     auto_values,
-    in_words,
     unresolved,
     with_auto_values,
 )
 from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.point_kinds import refuse_other_kind, resolve_standardize
 from fedul_flwr.config.run_config import parse_flat
+from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from tests.support.refusals import refuses
 
@@ -45,17 +46,13 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     ("points", "batch", "epochs"),
     [
         (None, 16, 2),  # unknown
-        (0.5, 16, 20),  # one step an epoch: the most epochs
         (47, 16, 20),  # 2 steps an epoch, 40 in all
         (48, 16, 14),  # 3 steps an epoch: 42
         (79, 16, 10),  # 4 steps an epoch, 40 in all
-        (80, 16, 8),
         (115, 16, 6),  # 7 steps an epoch: 42
         (319, 16, 3),  # 19 steps an epoch: two epochs have 38
-        (320, 16, 2),
         (4800, 16, 2),  # 2 * 4800 / 16 = 600 steps, the most
         (4801, 16, 1),
-        (9600, 16, 1),
         (9601, 32, 1),
         (40_000, 128, 1),  # 40,000 / 64 = 625 steps
     ],
@@ -107,12 +104,6 @@ def test_given_differential_privacy_then_the_model_has_no_batch_norm(
     assert ("batch norm" in chosen["model"].reason) == chose_other
 
 
-def test_given_owners_of_unknown_size_then_they_get_the_values_of_few_points() -> None:
-    chosen = auto_values(replace(DIGITS, points=None))
-    assert {key: choice.value for key, choice in chosen.items()} == TODAY
-    assert "know" in chosen["batch-size"].reason
-
-
 def test_given_a_setting_of_the_user_then_it_is_kept() -> None:
     given = parse_flat({"batch-size": 5, "augment": "none", "model": "linear"})
     settled, chosen = with_auto_values(given, DIGITS)
@@ -134,18 +125,119 @@ def test_given_any_size_then_the_settled_settings_are_accepted_and_plain(method:
             assert parse_flat(settled.to_flat()) == settled
 
 
-def test_given_the_width_of_an_mlp_then_vectors_take_it_and_images_refuse_it() -> None:
-    wide = parse_flat({"model-width": 64})
-    assert with_auto_values(wide, DataSize((30,), 36))[0].model_width == 64
-    with refuses("setting-without-effect", setting="model-width"):
-        with_auto_values(wide, DIGITS)
+IMAGE, VECTOR = (8, 8, 1), (30,)
 
 
-def test_the_words_give_every_value_once_and_every_reason_once() -> None:
-    _, chosen = with_auto_values(parse_flat({"learning-rate": 0.01}), DIGITS)
-    assert in_words(chosen).splitlines() == [
-        "Chosen: model cnn-small, augment none, batch-size 16, local-epochs 2, "
-        "learning-rate-schedule constant,",
-        "because points are images of 8 x 8 x 1; a client has about 115 points.",
-    ]
-    assert in_words({}) == ""
+@pytest.mark.parametrize(
+    ("key", "value", "shape", "others"),
+    [
+        ("image-size", 8, VECTOR, {}),
+        ("missing", "mean", IMAGE, {}),
+        ("columns", "x", IMAGE, {}),
+        ("standardize", "owner", IMAGE, {}),
+        ("noise", 0.1, IMAGE, {"method": "uda"}),
+        ("feature-dropout", 0.1, IMAGE, {"method": "uda"}),
+        ("mixup", 0.1, IMAGE, {"method": "uda"}),
+        ("mixup", 0.2, IMAGE, {"augment": "mixup"}),
+        ("ssl.operations", 2, VECTOR, {"method": "fixmatch"}),
+        ("semi.operations", 2, VECTOR, {"method": "xclp"}),
+        # Of the right kind, but without an augmentation or a method that takes it.
+        ("mixup", 0.1, VECTOR, {}),
+        ("noise", 0.1, VECTOR, {}),
+        ("feature-dropout", 0.1, VECTOR, {"augment": "noise"}),
+        ("measure-forgetting", True, VECTOR, {"method": "uda", "standardize": "owner"}),
+        ("augment", "flip", VECTOR, {}),
+        ("augment", "noise", IMAGE, {}),
+    ],
+)
+def test_settings_of_the_other_kind(
+    key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError) as caught:
+        refuse_other_kind(parse_flat({**others, key: value}), shape)
+    assert caught.value.values["setting"] == key
+
+
+@pytest.mark.parametrize(
+    ("settings", "shape"),
+    [
+        ({}, IMAGE),
+        ({}, VECTOR),
+        ({"augment": "noise", "noise": 0.5}, VECTOR),
+        ({"method": "fixmatch", "noise": 0.5, "feature-dropout": 0.0}, VECTOR),
+        ({"augment": "mixup", "mixup": 0.5}, VECTOR),
+        ({"method": "fedmatch", "mixup": 0.2}, VECTOR),
+        ({"method": "fedul-consistency", "feature-dropout": 0.0}, VECTOR),
+        ({"augment": "affine", "image-size": 8}, IMAGE),
+        ({"standardize": "none"}, IMAGE),
+    ],
+)
+def test_settings_that_have_an_effect(settings: dict[str, Any], shape: tuple[int, ...]) -> None:
+    refuse_other_kind(parse_flat(settings), shape)
+
+
+def test_auto_standardizes_vectors_by_the_federation_and_images_not_at_all() -> None:
+    assert resolve_standardize(parse_flat({}), IMAGE).standardize == "none"
+    assert resolve_standardize(parse_flat({}), VECTOR).standardize == "federation"
+    alone = parse_flat({"method": "server-only"})
+    assert resolve_standardize(alone, VECTOR).standardize == "owner"
+    chosen = parse_flat({"standardize": "owner"})
+    assert resolve_standardize(chosen, VECTOR).standardize == "owner"
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "how"),
+    [
+        ({}, VECTOR, "plaintext"),
+        ({}, IMAGE, "auto"),
+        ({"standardize": "owner"}, VECTOR, "auto"),
+        ({"standardize-sum": "masked"}, VECTOR, "masked"),
+        ({"method": "xclp"}, VECTOR, "masked"),
+        ({"method": "xclp-predict", "xclp.secure": "ot"}, VECTOR, "masked"),
+        ({"method": "xclp", "xclp.secure": "plaintext"}, VECTOR, "plaintext"),
+        ({"method": "xclp", "standardize-sum": "plaintext"}, VECTOR, "plaintext"),
+        ({"method": "local-lp"}, VECTOR, "plaintext"),  # its table `xclp` has no `secure`
+    ],
+)
+def test_columns_are_summed_under_masks_where_labels_are(
+    given: dict[str, Any], shape: tuple[int, ...], how: str
+) -> None:
+    settings = parse_flat(given)
+    assert settings.standardize_sum == given.get("standardize-sum", "auto")
+    once = resolve_standardize(settings, shape)
+    assert once.standardize_sum == how
+    assert resolve_standardize(once, shape) == once
+
+
+@pytest.mark.parametrize("kind", ["none", "owner", "constants"])
+def test_a_sum_of_columns_that_nobody_makes_is_refused(kind: str) -> None:
+    with refuses("setting-without-effect", setting="standardize-sum"):
+        parse_flat({"standardize": kind, "standardize-sum": "masked"})
+    with refuses("setting-without-effect", setting="standardize-sum"):
+        resolve_standardize(parse_flat({"standardize-sum": "masked"}), IMAGE)
+
+
+def test_without_clients_the_federation_cannot_standardize() -> None:
+    settings = parse_flat({"method": "server-only", "standardize": "federation"})
+    with refuses("setting-needs-clients", setting="standardize"):
+        resolve_standardize(settings, VECTOR)
+
+
+def test_private_codes_refuse_unprotected_means_of_columns() -> None:
+    settings = parse_flat({"method": "xclp-predict", "xclp.codes-epsilon": 4.0})
+    with refuses("setting-breaks-privacy", setting="standardize"):
+        resolve_standardize(settings, VECTOR)
+    assert resolve_standardize(settings, IMAGE).standardize == "none"
+
+
+@pytest.mark.parametrize("value", ["auto", "federation"])
+def test_differential_privacy_refuses_unprotected_means_of_columns(value: str) -> None:
+    settings = parse_flat({"dp.clipping": "server", "standardize": value})
+    with refuses("setting-breaks-privacy", setting="standardize"):
+        resolve_standardize(settings, VECTOR)
+
+
+def test_mixup_without_a_share_is_refused() -> None:
+    assert parse_flat({}).mixup == 0
+    with refuses("settings-contradict"):
+        parse_flat({"augment": "mixup"})

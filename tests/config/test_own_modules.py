@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.config.trusted_modules import list_file, remember_run, require_trusted_modules
+from fedul_flwr.config.trusted_modules import remember_run, require_trusted_modules
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 from tests.support.runs import train
@@ -151,20 +151,3 @@ def test_given_another_module_in_the_same_place_when_checked_then_it_is_refused(
     require_trusted_modules(tmp_path / "elsewhere", {"model": "mlp", "method": "fedul"}, "…")
     with refuses("module-not-trusted"):
         require_trusted_modules(tmp_path / "run", {"model": "other:build"}, "…")
-
-
-def test_given_junk_in_the_list_when_read_then_the_rest_counts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    remember_run(tmp_path / "run", {"method": "mine:METHOD"})
-    list_file().write_bytes(b'\xff\n{"run": 3}\n[]\n' + list_file().read_bytes())
-    require_trusted_modules(tmp_path / "run", {"method": "mine:METHOD"}, "…")
-
-
-def test_given_only_built_in_names_when_run_then_nothing_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    remember_run(tmp_path / "run", {"method": "fedul", "model": "mlp"})
-    assert not list_file().exists()

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from tests.support.refusals import refuses
 from tests.support.runs import train
@@ -21,19 +20,9 @@ def parse(method: str = "uda", **options: Any) -> RunConfig:
     return parse_flat({**default_flat(), "method": method, **options})
 
 
-def refused(message: str, method: str = "uda", **options: Any) -> None:
-    with pytest.raises(UserError) as error:
-        parse(method, **options)
-    assert str(error.value) == message
-
-
-def test_rules_over_two_settings() -> None:
-    refused(
-        "Setting scenario.rounds-per-step = 5 has an effect only with scenario.streaming-steps "
-        "other than 1: leave it out.",
-        **{"scenario.rounds-per-step": 5},
-    )
-    parse(**{"scenario.rounds-per-step": 5, "scenario.streaming-steps": 2})
+def refused(key: str, value: Any, cause: str, method: str = "uda", **options: Any) -> None:
+    with refuses("setting-without-effect", setting=key, match=cause):
+        parse(method, **options, **{key: value})
 
 
 @pytest.mark.parametrize(
@@ -47,17 +36,7 @@ def test_rules_over_two_settings() -> None:
 )
 def test_what_has_no_effect_without_labels_at_clients(key: str, value: Any) -> None:
     parse(**{key: value})
-    refused(
-        f"Setting {key} = {value!r} has an effect only with scenario.labels-at other than "
-        "'server': leave it out.",
-        **AT_SERVER,
-        **{key: value},
-    )
-
-
-def test_what_has_an_effect_without_labels_at_clients() -> None:
-    parse(**AT_SERVER, **{"labels.new-fraction": 0.1, "server.epochs": 2})
-    parse(**AT_SERVER, **{"labels.split": "split.npz"})
+    refused(key, value, "labels-at other than 'server'", **AT_SERVER)
 
 
 @pytest.mark.parametrize(
@@ -66,12 +45,7 @@ def test_what_has_an_effect_without_labels_at_clients() -> None:
 )
 @pytest.mark.parametrize("method", ["uda", "all-labels"])
 def test_a_server_without_labels_has_no_settings(method: str, key: str, value: Any) -> None:
-    refused(
-        f"Setting server.{key} = {value!r} has an effect only with scenario.labels-at other than "
-        "'clients': leave it out.",
-        method,
-        **{f"server.{key}": value},
-    )
+    refused(f"server.{key}", value, "labels-at other than 'clients'", method)
     LabelSourceStrategy.validate(parse(method, **AT_SERVER, **{f"server.{key}": value}))
 
 

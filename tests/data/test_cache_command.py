@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.data.cache import KINDS, build_once, cache_key, clear_cache, measure_cache
+from fedul_flwr.data.cache import KINDS, build_once, cache_key, measure_cache
 
 
 @pytest.fixture
@@ -47,12 +47,3 @@ def test_given_a_cache_when_cleared_then_its_data_are_gone_and_nothing_else(cach
     assert (cache / "thesis").is_dir()
     assert (cache / "owned" / "thesis.txt").is_file()
     assert (cache / "owned" / ("0" * 24)).is_symlink()
-
-
-def test_given_no_cache_when_asked_or_cleared_then_it_is_empty(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "none"))
-    assert measure_cache() == clear_cache()
-    assert measure_cache().entries == 0
-    assert not (tmp_path / "none").exists()

@@ -41,20 +41,15 @@ def said(function: Any, *arguments: Any) -> str:
         ([1, None, 3], [1, np.nan, 3]),
         ([True, None, False], [1, np.nan, 0]),
         (["1", "+2.5", "1e+06", " -.5 ", "NA", "", None], [1, 2.5, 1e6, -0.5] + [np.nan] * 3),
-        (["True", "false", None], [1, 0, np.nan]),
-        (["True", "0", "1.0"], [1, 0, 1]),
         (["00.5", "01", "2.25"], [0.5, 1, 2.25]),  # decimals are no codes
         ([Decimal("1.25"), None], [1.25, np.nan]),
         (pa.array([2**64 - 1, 0], pa.uint64()), [2.0**64, 0]),
-        (pa.array([2**53 + 1], pa.int64()), [2.0**53]),
         (pa.array([None, None]), [np.nan, np.nan]),
         (pa.array(np.array([1.5, np.nan], np.float16)), [1.5, np.nan]),
     ],
 )
 def test_given_any_type_of_numbers_then_they_are_numbers(values: Any, wanted: list[float]) -> None:
-    column = (
-        cells(values) if isinstance(values, list) else Cells("c", "t", pa.chunked_array([values]))
-    )
+    column = cells(values)
     assert infer_column([column]) == Column("c")
     np.testing.assert_array_equal(numbers(column), wanted)
 
@@ -64,22 +59,17 @@ def test_given_any_type_of_numbers_then_they_are_numbers(values: Any, wanted: li
     [
         (["m", "f", None, "m"], ("f", "m")),
         (["007", "012", "100"], ("007", "012", "100")),  # codes, not 7, 12 and 100
-        (["", "NA", "x"], ("x",)),
         ([" a", "a "], ("a",)),
         (pa.array(["b", "a"]).dictionary_encode(), ("a", "b")),
         (pa.array([10, 2, None]).dictionary_encode(), ("10", "2")),  # a categorical of pandas
         (["<18", "18-65", ">65"], ("18-65", "<18", ">65")),
         (["ma\u0308nnlich", "m\u00e4nnlich"], ("m\u00e4nnlich",)),  # as macOS writes it
-        (["1a", "2a"], ("1a", "2a")),
-        (["mayor", "decent"], ("decent", "mayor")),
     ],
 )
 def test_given_texts_codes_or_categoricals_then_they_are_categories(
     values: Any, categories: tuple[str, ...]
 ) -> None:
-    column = (
-        cells(values) if isinstance(values, list) else Cells("c", "t", pa.chunked_array([values]))
-    )
+    column = cells(values)
     assert infer_column([column]) == Column("c", categories)
 
 
@@ -90,21 +80,12 @@ def test_given_texts_codes_or_categoricals_then_they_are_categories(
         (["1.2", "<0.3", "<0.5", "2"], ["'<0.3' and 1 more such cells"]),
         (["1,5", "2,25", "3"], ["decimal comma", "'1,5'"]),
         (["2024-01-31", "2024-02-01 10:00"], ["dates or times", "'2024-01-31'"]),
-        (["31.12.2024", None], ["dates or times", "'31.12.2024'"]),
-        (["10:20", "11:30:15"], ["dates or times"]),
         (["10:20 AM", "1:05 pm"], ["dates or times"]),
         (["01-FEB-24", "3 Mar 2024", "1. März 2024"], ["dates or times"]),
-        (["Feb 1, 2024", "31-12-2024", "2024.01.31"], ["dates or times"]),
-        (["37.5", "36.8", "True"], ["'True'"]),
         (["5 %", "12.5 %"], ["a unit or sign", "'5 %'"]),
-        (["5mg/l", "12,5mg/l"], ["a unit or sign"]),
         ([f"P{row}" for row in range(30)], ["another text in every row", "'P0'"]),
-        (["3 days 04:00:00"], ["dates or times"]),
         ([datetime.date(2024, 1, 1)], ["dates or times (date32[day])"]),
-        ([datetime.datetime(2024, 1, 1)], ["dates or times (timestamp"]),
-        ([datetime.timedelta(1)], ["dates or times (duration"]),
         ([[1, 2], [3]], ["has the type list<item: int64>"]),
-        ([{"a": 1}], ["has the type struct"]),
         ([f"name {row}" for row in range(300)], ["300 different texts, too many"]),
         (
             [f"{row:05}" for row in range(300)],
@@ -141,17 +122,9 @@ def test_given_a_number_then_the_training_file_decides_and_a_later_text_is_refus
 def test_given_categories_then_every_type_of_the_same_values_has_the_same_places(
     values: Any,
 ) -> None:
-    column = (
-        cells(values) if isinstance(values, list) else Cells("c", "t", pa.chunked_array([values]))
-    )
+    column = cells(values)
     for categories in (("1", "2", "3"), ("1.0", "2.0", "3.0")):  # as another file wrote them
         assert codes(column, Column("c", categories)).tolist() == [0, 2, -1, 1]
-
-
-def test_given_truth_values_as_categories_then_their_spelling_does_not_matter() -> None:
-    column = Column("c", ("False", "True"))
-    for values in ([True, False], ["True", "False"], ["TRUE", "false"]):
-        assert codes(cells(values), column).tolist() == [1, 0]
 
 
 def test_given_codes_with_leading_zeros_then_a_number_is_none_of_them() -> None:
@@ -199,15 +172,6 @@ def test_columns_files_with_wrong_fills_are_refused(entry: str, words: str) -> N
     assert words in said(parse_columns, f'{{"columns": [{entry}]}}')
 
 
-def test_fills_by_means_are_the_mean_and_the_most_frequent_category() -> None:
-    columns = Columns((Column("age"), Column("sex", ("f", "m")), Column("dose", fill=1.0)))
-    means = [50.0, 0.4, 0.6, 7.0]
-    assert columns.filled_by(means, "mean").fills() == [50.0, 0, 1, 1.0]
-    # A mean says no median.
-    np.testing.assert_array_equal(columns.filled_by(means, "median").fills(), [np.nan, 0, 1, 1.0])
-    assert columns.filled_by(means, "refuse") == columns
-
-
 def frame_table(frame: pd.DataFrame) -> Table:
     table = pa.Table.from_pandas(frame, preserve_index=False)
     return Table("t", cells=dict(zip(table.column_names, table.columns, strict=True)))
@@ -216,12 +180,10 @@ def frame_table(frame: pd.DataFrame) -> Table:
 @pytest.mark.parametrize(
     ("values", "is_lost"),
     [
-        (10**17 + np.arange(60), True),  # 60 times in nanoseconds
         (1_700_000_000_000_000_000 + np.arange(60) * 10**13, False),  # a week of them
         (1_700_000_000 + np.arange(60), True),  # a minute in seconds
         (1e6 + np.arange(60) % 2, False),
         (np.full(60, 10**17 + 1), False),  # constant: there is nothing to tell apart
-        (np.r_[np.arange(59), 10**6], False),
     ],
 )
 def test_numbers_whose_differences_float32_loses_are_refused_by_name(
@@ -303,23 +265,6 @@ def test_an_index_of_pandas_and_the_group_are_no_features(tmp_path: Path) -> Non
         every = load_source(str(folder)).columns
         assert every is not None
         assert every.names == ("a", "site")
-
-
-def test_a_file_of_a_trained_model_may_call_a_feature_like_a_label(tmp_path: Path) -> None:
-    (tmp_path / "p.csv").write_text("class,age\n2,30\n")
-    columns = Columns((Column("age"), Column("class")))
-    _, found = load_points(tmp_path / "p.csv", (2,), TableOptions(columns=columns, trained=True))
-    assert found.tolist() == [[30, 2]]
-
-
-def test_named_columns_are_not_replaced_by_a_column_of_lists(tmp_path: Path) -> None:
-    frame = pd.DataFrame({"v": [[9.0, 9.0]], "b": [2.0], "a": [1.0]})
-    frame.to_parquet(tmp_path / "p.parquet")
-    columns = Columns((Column("a"), Column("b")))
-    _, found = load_points(
-        tmp_path / "p.parquet", (2,), TableOptions(columns=columns, trained=True)
-    )
-    assert found.tolist() == [[1, 2]]
 
 
 def test_given_thousands_of_columns_then_their_numbers_are_read_at_once(tmp_path: Path) -> None:

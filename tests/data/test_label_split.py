@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fedul_flwr.config.method_settings import LabelSettings
+from fedul_flwr.config.methods import Method
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.label_split import (
     LabelAssignment,
     LabelTruth,
+    assign_labels_to_clients,
+    label_shares,
     open_partly_labeled_points,
     read_released_split,
     save_split,
 )
-from fedul_flwr.data.set_split import open_labeled_points
 from fedul_flwr.data.split import (
     Split,
     build_split,
     client_files,
     read_split,
 )
+from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.run.server_data import open_server_data
@@ -66,19 +70,6 @@ def same(one: Split, other: Split) -> bool:
             (a.new, b.new),
         ]
     return all(np.array_equal(a, b) for a, b in pairs)
-
-
-def test_clients_have_the_points_that_other_methods_give_them(place: Path) -> None:
-    for options in ({}, {"partition": "majority"}, {"points-per-client": 40}):
-        split = build_split(place, 3, config(**options))
-        others = {"method": "supervised", "validation-fraction": 0.25, **options}
-        other = build_split(place, 3, parse_flat({**default_flat(), **others}))
-        files = client_files(place, other.directory, "labels")
-        for client, truth in enumerate(split.clients):
-            expected = open_labeled_points(files, client)
-            np.testing.assert_array_equal(truth.points, expected.points)
-            np.testing.assert_array_equal(truth.labels, expected.labels)
-        np.testing.assert_array_equal(split.validation, other.validation)
 
 
 def test_what_clients_open_is_what_was_dealt(place: Path) -> None:
@@ -126,11 +117,6 @@ def test_other_settings_of_labels_give_another_federation(place: Path) -> None:
     }
 
 
-def test_other_settings_than_those_of_data_share_it(place: Path) -> None:
-    other = config(**{"learning-rate": 0.5, "base": "fedprox", "model": "mlp"})
-    assert build_split(place, 3, other).directory == build_split(place, 3, config()).directory
-
-
 def test_a_clients_labels_can_be_withheld(place: Path) -> None:
     whole = opened(place, build_split(place, 3, config()))
     left = opened(place, build_split(place, 3, config(**{"labels.without-client": 1})))
@@ -139,15 +125,6 @@ def test_a_clients_labels_can_be_withheld(place: Path) -> None:
         np.testing.assert_array_equal(after.labels, -1 if client == 1 else before.labels)
     with refuses("setting-out-of-range", setting="labels.without-client"):
         build_split(place, 3, config(**{"labels.without-client": 3}))
-
-
-def test_labels_of_a_larger_total_contain_those_of_a_smaller(place: Path) -> None:
-    few = opened(place, build_split(place, 3, config(**{"labels.total": 30})))
-    many = opened(place, build_split(place, 3, config()))
-    for less, more in zip(few, many, strict=True):
-        shown = less.labels >= 0
-        assert shown.sum() == 10
-        np.testing.assert_array_equal(more.labels[shown], less.labels[shown])
 
 
 def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
@@ -172,12 +149,6 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
         build_split(nothing, 3, config())
     with refuses("labels-missing", setting="partition"):
         build_split(place, 3, config(partition="majority"))
-
-
-def test_a_client_outside_the_federation_is_refused(place: Path) -> None:
-    files = client_files(place, build_split(place, 3, config()).directory, KIND)
-    with refuses("unknown-name"):
-        open_partly_labeled_points(files, 3)
 
 
 def test_the_report_counts_classes_and_labels(tmp_path: Path, place: Path) -> None:
@@ -263,44 +234,25 @@ def test_a_saved_split_is_the_same_for_every_seed(place: Path, saved: tuple[Spli
     assert other.directory == again.directory
 
 
-def test_labels_of_a_saved_split_can_be_withheld(place: Path, saved: tuple[Split, Path]) -> None:
-    split, file = saved
-    options = {**REUSED, "labels.split": str(file), "labels.without-client": 2}
-    again = build_split(place, 3, config(**options))
-    assert not same(split, again)
-    for client in range(3):
-        one, two = split.clients[client], again.clients[client]
-        assert isinstance(one, LabelTruth)
-        assert isinstance(two, LabelTruth)
-        np.testing.assert_array_equal(two.observed, -1 if client == 2 else one.observed)
+@pytest.mark.parametrize("content", [None, b"x", b"PK\x03\x04cut off"], ids=["none", "text", "cut"])
+def test_a_file_that_is_no_saved_split_is_refused(
+    place: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "x.npz").write_bytes(content)
+    with refuses("split-file-unfit", setting="labels.split"):
+        build_split(place, 3, config(**REUSED, **{"labels.split": str(tmp_path / "x.npz")}))
 
 
 def test_a_saved_split_that_does_not_fit_is_refused(
     place: Path, saved: tuple[Split, Path], tmp_path: Path
 ) -> None:
-    _, file = saved
-
-    def refused(message: str, name: Path = file, place: Path = place, clients: int = 3) -> None:
-        with pytest.raises(UserError) as error:
-            build_split(place, clients, config(**REUSED, **{"labels.split": str(name)}))
-        assert str(error.value) == f"Setting labels.split = {str(name)!r}: {message}."
-
-    refused("there is no such file", tmp_path / "none.npz")
-    refused("it is of 3 clients, and this run has 4", clients=4)
+    options = {**REUSED, "labels.split": str(saved[1])}
+    with refuses("split-file-unfit", match="3 clients"):
+        build_split(place, 4, config(**options))
     other = write_source(tmp_path / "other", LABELS[::-1])
-    refused("it is of a data set with other training labels than this run's", place=other)
-    no_split = "it is no split.npz of a run on partly labeled data"
-    (tmp_path / "text.npz").write_text("x")
-    refused(no_split, tmp_path / "text.npz")
-    (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:200])
-    refused(no_split, tmp_path / "cut.npz")
-    np.savez(tmp_path / "arrays.npz", points=np.zeros(3))
-    refused(no_split, tmp_path / "arrays.npz")
-    with (tmp_path / "one.npz").open("wb") as stream:
-        np.save(stream, np.zeros(3))
-    refused(no_split, tmp_path / "one.npz")
-    shutil.rmtree(tmp_path / "cache" / "splits")
-    build_split(place, 3, config(**REUSED, **{"labels.split": str(file)}))
+    with refuses("split-file-unfit", match="other training labels"):
+        build_split(other, 3, config(**options))
 
 
 # Split files of the XCLP authors' code
@@ -396,3 +348,203 @@ def test_given_a_split_file_of_the_authors_that_does_not_fit_then_it_is_refused(
     (file.parent / "empty.txt").write_text("")
     with refuses("split-file-unfit", setting="labels.split"):
         build_split(place, 3, config(**REUSED, **{"labels.split": str(file.parent / "empty.txt")}))
+
+
+AT_SERVER = {"scenario.labels-at": "server"}
+ALL_GIVEN = Method("all-given", "m:S", "m:C", (LabelSettings,), data="fully-labeled")
+"""A method of one's own that learns from all labels and has settings of new points."""
+ALL_GIVEN_METHOD = f"{__name__}:ALL_GIVEN"
+
+
+def config_scenarios(method: str, **options: Any) -> RunConfig:
+    return parse_flat({**default_flat(), "method": method, **options})
+
+
+def clients_of(split: Split) -> list[LabelTruth]:
+    return [client for client in split.clients if isinstance(client, LabelTruth)]
+
+
+@pytest.mark.parametrize("partition", ["iid", "majority"])
+def test_points_are_dealt_alike_whoever_has_labels(place: Path, partition: str) -> None:
+    shared = {"partition": partition, "server-fraction": 0.1}
+    runs = {
+        "clients": config_scenarios("uda", **shared),
+        "server": config_scenarios("uda", **shared, **AT_SERVER),
+        "all": config_scenarios("all-labels", **shared),
+    }
+    splits = {name: build_split(place, 3, run) for name, run in runs.items()}
+    for parts in zip(*(clients_of(split) for split in splits.values()), strict=True):
+        found = dict(zip(splits, parts, strict=True))
+        for part in parts:
+            np.testing.assert_array_equal(part.points, found["clients"].points)
+            np.testing.assert_array_equal(part.labels, LABELS[part.points])
+        assert (found["clients"].observed >= 0).sum() in (33, 34)  # 100 labels for three clients
+        assert (found["server"].observed == -1).all()
+        np.testing.assert_array_equal(found["all"].observed, found["all"].labels)
+    for split in splits.values():
+        np.testing.assert_array_equal(split.server, splits["clients"].server)
+        np.testing.assert_array_equal(split.validation, splits["clients"].validation)
+    assert len(splits["server"].server) == 40
+
+
+def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
+    options = {"labels.new-fraction": 0.2}
+    runs = [config_scenarios("uda", **options), config_scenarios("uda", **options, **AT_SERVER)]
+    runs.append(config_scenarios(ALL_GIVEN_METHOD, **options))
+    some, none, every = (clients_of(build_split(place, 3, run)) for run in runs)
+    for clients in zip(some, none, every, strict=True):
+        new = clients[0].new
+        assert new.sum() == round(0.2 * len(new))
+        for client in clients:
+            np.testing.assert_array_equal(client.new, new)
+            assert (client.observed[new] == -1).all()
+        assert (clients[2].observed[~new] == clients[2].labels[~new]).all()
+
+
+@pytest.mark.parametrize("scenario", [{}, AT_SERVER])
+def test_the_labels_of_an_earlier_split(
+    place: Path, tmp_path: Path, scenario: dict[str, Any]
+) -> None:
+    earlier = build_split(
+        place, 3, config_scenarios("uda", **{"labels.total": 60, "server-fraction": 0.1})
+    )
+    write_saved(tmp_path / "split.npz", earlier)
+    reused = {"labels.split": str(tmp_path / "split.npz")}
+    again = build_split(place, 3, config_scenarios("uda", **reused, **scenario))
+    np.testing.assert_array_equal(again.server, earlier.server)
+    for one, other in zip(clients_of(earlier), clients_of(again), strict=True):
+        np.testing.assert_array_equal(one.points, other.points)
+        np.testing.assert_array_equal(other.observed, -1 if scenario else one.observed)
+    every = build_split(place, 3, config_scenarios(ALL_GIVEN_METHOD, **reused))
+    for one in clients_of(every):
+        np.testing.assert_array_equal(one.observed, one.labels)
+
+
+# Which runs share a split
+
+
+def directory(place: Path, method: str, **options: Any) -> Path:
+    return build_split(place, 3, config_scenarios(method, **options)).directory
+
+
+def test_methods_share_a_split_where_labels_are_the_same(place: Path) -> None:
+    for options in ({}, {"labels.total": 60, "partition": "majority"}):
+        methods = ("uda", "fixmatch", "xclp", "labels-only", "fedsiam")
+        assert len({directory(place, method, **options) for method in methods}) == 1
+    ours = {directory(place, method, **AT_SERVER) for method in ("uda", "fixmatch")}
+    assert len(ours) == 1
+    # Nothing that says how to train, or when points arrive, decides who holds what.
+    other = {"scenario.streaming-steps": 4, "ssl.operations": 2, "base": "fedprox"}
+    assert directory(place, "uda", **other) == directory(place, "uda")
+    assert directory(place, "uda", **other, **AT_SERVER) in ours
+    assert directory(place, "all-labels", **AT_SERVER) == directory(place, "all-labels")
+
+
+def options(**values: Any) -> LabelSettings:
+    return LabelSettings.parse({key.replace("_", "-"): value for key, value in values.items()})
+
+
+def counts(labels: Ints, num_classes: int) -> list[int]:
+    found: list[int] = np.bincount(labels[labels >= 0], minlength=num_classes).tolist()
+    return found
+
+
+def test_who_has_labels_is_drawn() -> None:
+    half = options(total=50, labeled_clients=0.5)
+    found = np.stack([label_shares(10, half, seed) > 0 for seed in range(400)])
+    # Each client in half of the draws; 0.1 is four deviations.
+    np.testing.assert_allclose(found.mean(axis=0), 0.5, atol=0.1)
+    fewer = label_shares(10, options(total=50, labeled_clients=0.3), seed=7) > 0
+    assert (fewer <= found[7]).all()
+
+
+def test_balanced_labels_by_hand() -> None:
+    # Classes of 1, 4 and 9 points: 9 labels are 1 + 4 + 4, for the first two have no more.
+    truth = np.repeat([0, 1, 2], [1, 4, 9])
+    (labels,), (new,) = assign_labels_to_clients([truth], options(total=9), seed=3)
+    assert counts(labels, 3) == [1, 4, 4]
+    assert not new.any()
+    (labels,), _ = assign_labels_to_clients([truth], options(total=3), seed=3)
+    assert counts(labels, 3) == [1, 1, 1]
+    (labels,), _ = assign_labels_to_clients([truth], options(total=14), seed=3)
+    np.testing.assert_array_equal(labels, truth)
+
+
+def test_new_points_do_not_depend_on_labels() -> None:
+    truth = np.repeat([0, 1], 10)
+    _, few = assign_labels_to_clients([truth], options(total=2, new_fraction=0.5), seed=0)
+    _, many = assign_labels_to_clients([truth[::-1]], options(total=9, new_fraction=0.5), seed=0)
+    np.testing.assert_array_equal(few, many)
+
+
+def test_given_classes_per_client_then_labels_alone_are_of_so_many_classes() -> None:
+    """XCLP's Non-IID: each class is at k of K clients, as often in each, and points stay."""
+    truth = [np.repeat(np.arange(10), 12)] * 20
+    found, _ = assign_labels_to_clients(truth, options(total=200, classes_per_client=5), seed=3)
+    table = np.array([counts(labels, 10) for labels in found])
+    assert set(table.ravel()) == {0, 2}  # ten labels a client: two of each of five classes
+    assert ((table > 0).sum(axis=1) == 5).all()
+    assert (table.sum(axis=0) == 20).all()
+    # Half of the clients have labels: again each class equally often.
+    half, _ = assign_labels_to_clients(
+        truth, options(total=200, classes_per_client=5, labeled_clients=0.5), seed=3
+    )
+    of_half = np.array([counts(labels, 10) for labels in half])
+    assert sorted(of_half.sum(axis=1)) == [0] * 10 + [20] * 10
+    assert (of_half.sum(axis=0) == 20).all()
+    # Rotations: one client's classes are another's, moved by one.
+    kinds = {tuple(np.flatnonzero(row)) for row in table}
+    assert {tuple(np.sort((np.array(kind) + 1) % 10)) for kind in kinds} == kinds
+    other, _ = assign_labels_to_clients(truth, options(total=200, classes_per_client=5), seed=4)
+    assert [counts(labels, 10) for labels in other] != table.tolist()
+
+
+def test_given_more_classes_or_labels_than_there_are_then_the_split_is_refused() -> None:
+    truth = [np.repeat(np.arange(4), 5)] * 4
+    with refuses("setting-unfit-for-data", setting="labels.classes-per-client"):
+        assign_labels_to_clients(truth, options(total=4, classes_per_client=5), seed=0)
+    with refuses("too-few-points"):
+        assign_labels_to_clients(truth, options(total=44, classes_per_client=2), seed=0)
+    with refuses("too-few-points"):
+        assign_labels_to_clients(truth, options(fraction=0.6, classes_per_client=2), seed=0)
+
+
+TRUTH = st.lists(
+    st.lists(st.integers(-1, 3), min_size=12, max_size=30).map(np.array), min_size=1, max_size=4
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    truth=TRUTH,
+    total=st.integers(0, 12),
+    part=st.sampled_from([0.3, 0.7, 1.0]),
+    new_fraction=st.sampled_from([0.0, 0.2]),
+    seed=st.integers(0, 9),
+)
+def test_what_always_holds(
+    truth: list[Ints], total: int, part: float, new_fraction: float, seed: int
+) -> None:
+    table: dict[str, Any] = {"labeled_clients": part, "new_fraction": new_fraction}
+    try:
+        found, new = assign_labels_to_clients(truth, options(total=total, **table), seed)
+    except UserError:  # shares of `total` labels that some client cannot have
+        shares = label_shares(len(truth), options(total=total, **table), seed)
+        held = [(labels >= 0).sum() for labels in truth]
+        most_new = [round(new_fraction * len(labels)) for labels in truth]
+        assert (shares > np.array(held) - most_new).any()
+        return
+    shares = label_shares(len(truth), options(total=total, **table), seed)
+    assert shares.sum() == total
+    for labels, known, share, kept in zip(found, truth, shares, new, strict=True):
+        shown = labels != -1
+        assert shown.sum() == share
+        np.testing.assert_array_equal(labels[shown], known[shown])
+        assert not (shown & kept).any()
+        able = np.array(counts(known[~kept], 4))
+        dealt = np.array(counts(labels, 4))
+        assert ((dealt == able) | (dealt >= dealt.max() - 1)).all()
+    if total:
+        fewer, _ = assign_labels_to_clients(truth, options(total=total - 1, **table), seed)
+        for less, more in zip(fewer, found, strict=True):
+            assert ((less == more) | (less == -1)).all()

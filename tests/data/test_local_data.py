@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fedul_flwr.data import decode, formats
+from fedul_flwr.data import decode
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from tests.data.conftest import pixels, png, write_parquet, write_png
 from tests.support.points import load_points
@@ -52,12 +52,6 @@ def test_sets_in_the_order_of_the_csv_with_exact_pixels(owned: Path) -> None:
     assert not sets.inputs.flags.writeable
 
 
-def test_class_numbers_as_columns(owned: Path) -> None:
-    (owned / "priors.csv").write_text(PRIORS.replace("dog,cat", "1, 0"), encoding="utf-8-sig")
-    for names in (None, NAMES):
-        assert load_unlabeled_sets(owned, names, 2, SHAPE).priors[0].tolist() == [0.75, 0.25]
-
-
 def test_other_priors_need_no_decoding_and_new_images_do(
     owned: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,45 +85,17 @@ def test_images_are_brought_to_the_models_shape(owned: Path) -> None:
     np.testing.assert_array_equal(gray[0, ..., 0], np.asarray(expected))
 
 
-def test_labels_in_the_files_are_never_read(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    content = [png(image) for image in pixels(6, 4, 4)[2:5]]
-    write_parquet(owned / "old.parquet", content, {"label": ["not", "a", "number"]})
-    np.savez(owned / "other.npz", images=pixels(6, 4, 4)[5:], labels=np.array([None]))
-    read = []
-    original = formats.npz_array
-
-    def recorded(path: Path, name: str) -> Any:
-        read.append(name)
-        return original(path, name)
-
-    monkeypatch.setattr(formats, "npz_array", recorded)
-    sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
-    np.testing.assert_array_equal(sets.inputs[..., 0], pixels(6, 4, 4))
-    assert set(read) == {"images"}
-
-
-def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None:
-    load_unlabeled_sets(owned, NAMES, 2, SHAPE)
-    (home,) = (path for path in (cache / "owned").iterdir() if path.is_dir())
-    assert home.stat().st_mode & 0o077 == 0
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "priors-header"),
-        ("name,cat,dog\nyoung,1,0\n", "priors-header"),
-        ("set\nyoung\n", "priors-header"),
         ("set,cat\nyoung,1\n", "priors-header"),
         ("set,cat,dog,cat\nyoung,1,0,0\n", "priors-header"),
         ("set,cat,cow\nyoung,1,0\n", "priors-header"),
         ("set,cat,dog\n", "set-missing"),
         ("set,cat,dog\nyoung,1\n", "csv-ragged-row"),
-        ("set,cat,dog\nyoung,1,0,0\n", "csv-ragged-row"),
         ("set,cat,dog\nyoung,1,much\n", "priors-cell"),
         ("set,cat,dog\nyoung,1,nan\n", "priors-cell"),
-        ("set,cat,dog\nyoung,1,inf\n", "priors-cell"),
-        ("set,cat,dog\nyoung,1,\n", "priors-cell"),
         ("set,cat,dog\nold,1,0\nold,0,1\n", "name-twice"),
         ("set,cat,dog\n../x,1,0\n", "folder-layout"),
         (PRIORS + "last,1,0\n", "set-missing"),
@@ -185,15 +151,6 @@ def test_images_of_a_folder_by_relative_name(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[..., 0], images)
     write_png(tmp_path / "d.png", pixels(1, 9, 9, 3)[0])
     assert load_points(tmp_path, (4, 5, 3))[1].shape == (4, 4, 5, 3)
-
-
-def test_one_image_file(tmp_path: Path) -> None:
-    image = pixels(1, 4, 5, 3)
-    write_png(tmp_path / "x.PNG", image[0])
-    names, found = load_points(str(tmp_path / "x.PNG"), (4, 5, 3))
-    assert names == ["x.PNG"]
-    np.testing.assert_array_equal(found, image)
-    assert load_points(tmp_path / "x.PNG", (2, 2, 1))[1].shape == (1, 2, 2, 1)
 
 
 def test_tables_by_row_number(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data import decode, formats
 from fedul_flwr.data.local_data import load_partly_labeled
 from fedul_flwr.data.types import PartlyLabeledPoints
 from fedul_flwr.errors import OwnDataError
@@ -59,11 +58,6 @@ def test_images_by_name_with_the_labels_they_have(owned: Path) -> None:
     assert not found.inputs.flags.writeable
 
 
-def test_without_a_file_of_labels_nothing_is_labeled(owned: Path) -> None:
-    (owned / "labels.csv").unlink()
-    assert load(owned).labels.tolist() == [-1] * 4
-
-
 @pytest.mark.parametrize("form", ["x.npz", "x.parquet"])
 def test_rows_of_a_table_by_number(tmp_path: Path, form: str) -> None:
     images = pixels(12, 4, 4)
@@ -81,37 +75,6 @@ def test_rows_of_a_table_by_number(tmp_path: Path, form: str) -> None:
     assert found.points.tolist() != list(range(12))  # rows, too, are often sorted by class
 
 
-def test_other_labels_need_no_decoding(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    load(owned)
-
-    def fail(*_: Any) -> None:
-        raise AssertionError("decoded again")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(decode, "decode_image", fail)
-        (owned / "labels.csv").write_text(LABELS.replace("dog", "cat"), encoding="utf-8-sig")
-        assert labels(load(owned)) == [0, -1, 0, -1]
-    write_png(owned / "c.png", np.full((4, 4), 7, np.uint8))
-    assert load(owned).inputs[3, 0, 0, 0] == 7
-    assert load(owned, shape=(6, 5, 3)).inputs.shape == (4, 6, 5, 3)
-
-
-def test_labels_in_the_table_are_never_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.savez(tmp_path / "x.npz", images=pixels(3, 4, 4), labels=np.array([0, 1, 0]))
-    read = []
-    original = formats.npz_array
-
-    def recorded(path: Path, name: str) -> Any:
-        read.append(name)
-        return original(path, name)
-
-    monkeypatch.setattr(formats, "npz_array", recorded)
-    assert load(tmp_path).labels.tolist() == [-1] * 3
-    assert set(read) == {"images"}
-
-
 def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None:
     load(owned)
     homes = [path for path in (cache / "owned").iterdir() if path.is_dir()]
@@ -123,13 +86,9 @@ def test_decoded_copies_are_for_this_user_only(owned: Path, cache: Path) -> None
     ("text", "message"),
     [
         ("", "labels-file-wrong"),
-        ("label,name\ncat,b.png\n", "labels-file-wrong"),
         ("name,label\nb.png\n", "labels-file-wrong"),
-        ("name,label\nb.png,dog,1\n", "labels-file-wrong"),
         ("name,label\n1.png,dog\n", "labels-file-wrong"),
-        ("name,label\n0,dog\n", "labels-file-wrong"),
         ("name,label\nb.png,cow\n", "label-unknown"),
-        ("name,label\nb.png,1\n", "label-unknown"),
         ("name,label\nb.png,dog\nb.png,dog\n", "name-twice"),
         ("name,label\nb.png,\nb.png,dog\n", "name-twice"),
     ],
@@ -174,20 +133,6 @@ def test_labels_from_elsewhere(owned: Path, tmp_path: Path) -> None:
     assert labels(found) == [0, -1, 1, -1]
 
 
-def test_labels_from_elsewhere_that_are_refused(owned: Path, tmp_path: Path) -> None:
-    def refused_with(known: Path, code: str) -> None:
-        with refuses(code, OwnDataError):
-            load_partly_labeled(owned, NAMES, SHAPE, known_labels=known)
-
-    refused_with(tmp_path / "no.csv", "file-missing")
-    other = tmp_path / "other.csv"
-    other.write_text("name,label\n")
-    refused_with(other, "files-contradict")
-    (owned / "labels.csv").unlink()
-    other.write_text("name\n")
-    refused_with(other, "labels-file-wrong")
-
-
 # Class folders
 
 
@@ -218,16 +163,6 @@ def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
         np.testing.assert_array_equal(found.inputs[point, ..., 0], image)
     assert sorted(found.points.tolist()) == [0, 1, 2, 3, 4]
     assert not found.new.any()
-
-
-def test_the_folder_of_unlabeled_images_may_be_empty_or_missing(folders: Path) -> None:
-    for name in ("1.png", "2.png"):
-        (folders / "unlabeled" / name).unlink()
-    assert sorted(load(folders).labels.tolist()) == [0, 0, 1]
-    (folders / "unlabeled").rmdir()
-    assert sorted(load(folders).labels.tolist()) == [0, 0, 1]
-    (folders / "dog" / "1.png").rename(folders / "cat" / "3.png")
-    assert load(folders).labels.tolist() == [0, 0, 0]
 
 
 def test_other_folders_are_files_unless_it_is_said(folders: Path) -> None:
@@ -270,12 +205,6 @@ def test_class_folders_that_are_refused(folders: Path, change: str, form: str, c
     with refuses(code, OwnDataError) as error:
         load_partly_labeled(folders, NAMES, SHAPE, form=form)
     assert "\n" not in str(error.value)
-
-
-def test_format_files_lets_a_file_of_labels_count(folders: Path) -> None:
-    (folders / "labels.csv").write_text("name,label\nunlabeled/1.png,dog\n")
-    found = load_partly_labeled(folders, NAMES, SHAPE, form="files")
-    assert {k: v for k, v in labels_by_name(found).items() if v >= 0} == {"unlabeled/1.png": 1}
 
 
 def test_folders_without_a_class_or_with_a_class_of_that_name(folders: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,7 +15,6 @@ from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.errors import OwnDataError
-from tests.support.points import load_points
 from tests.support.refusals import refuses
 
 NAMES = ("well", "ill")
@@ -70,16 +68,6 @@ def test_given_a_fill_in_the_columns_file_then_it_fills_at_every_owner(ward: Pat
         assert sets.inputs[1].tolist() == [44, 0, 1]
 
 
-def test_given_owners_in_other_types_and_orders_then_their_vectors_are_the_same(
-    ward: Path,
-) -> None:
-    (ward / "february.parquet").unlink()
-    frame = pd.DataFrame({"sex": ["m", "f"], "age": ["20.0", "25"], "note": ["?", "<1"]})
-    frame.astype({"sex": "category"}).to_parquet(ward / "february.parquet")
-    sets = load_unlabeled_sets(ward, NAMES, 2, (3,), table=KNOWN)
-    assert sets.inputs[3:].tolist() == [[20, 0, 1], [25, 1, 0]]
-
-
 def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
     np.savez(ward / "january.npz", vectors=np.ones((2, 3)), labels=np.array([None, None]))
     (ward / "january.csv").unlink()
@@ -117,15 +105,6 @@ def test_sets_of_the_other_kind_are_refused(ward: Path) -> None:
     (ward / "january" / "a.png").unlink()
     (ward / "january").rmdir()
     refused(ward, "array-wrong", "'vectors'; .* images")
-
-
-def test_given_named_columns_and_a_run_that_names_none_then_they_are_refused(ward: Path) -> None:
-    refused(ward, "columns-file-needed", "january.csv", TableOptions())
-
-
-def test_a_file_of_vectors_cannot_be_a_set_of_images(ward: Path) -> None:
-    with refuses("folder-layout", OwnDataError):
-        load_unlabeled_sets(ward, NAMES, 2, (8, 8, 1))
 
 
 def test_partly_labeled_vectors_have_labels_by_row_and_an_order_of_their_own(
@@ -169,17 +148,3 @@ def test_labels_in_files_of_vectors_are_never_read(
     found = load_partly_labeled(folder, NAMES, (2,))
     assert (found.labels == -1).all()
     assert read == ["vectors"]
-
-
-def test_points_to_predict_come_with_their_row_numbers(ward: Path) -> None:
-    names, inputs = load_points(ward / "january.csv", (3,), KNOWN)
-    assert names == ["0", "1", "2"]
-    assert inputs.tolist() == [[30, 1, 0], [40, 0, 1], [50, 1, 0]]
-
-
-@pytest.mark.parametrize("name", ["january.tsv", "january.csv.gz"])
-def test_given_a_set_in_a_form_that_is_not_read_then_the_forms_are_named(
-    ward: Path, name: str
-) -> None:
-    (ward / "january.csv").rename(ward / name)
-    refused(ward, "folder-layout", f"{name} .*.parquet, .npz .*.csv.$")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import default_flat, parse_flat
-from fedul_flwr.data.partition import partition_points
+from fedul_flwr.data.partition import imbalanced_partition, majority_partition, partition_points
 from fedul_flwr.data.seeds import stream
 from tests.support.refusals import refuses
 
@@ -84,19 +85,6 @@ def test_the_seed_decides(partition: str, options: dict[str, Any]) -> None:
     assert changed == (partition != "natural")  # whose groups are the data's own
 
 
-@pytest.mark.parametrize("partition", ["iid", "dirichlet", "natural"])
-def test_no_point_is_left_over(partition: str) -> None:
-    assert sum(map(len, split(partition, **KINDS[partition]))) == len(LABELS)
-
-
-def test_iid_is_even_and_mixed() -> None:
-    parts = split("iid", 7)
-    assert sorted({len(part) for part in parts}) == [85, 86]  # 600 = 5 · 86 + 2 · 85
-    # Labels are sorted: without shuffling a client would have two or three classes.
-    # 60 of 600 in a class, 1 of 7 drawn: 8.6 ± 2.6 of each.
-    assert all(mix(LABELS, part).min() > 0 for part in parts)
-
-
 def test_small_alpha_is_skewed() -> None:
     def largest_share(alpha: float) -> float:
         parts = split("dirichlet", **{"dirichlet.alpha": alpha, "dirichlet.min-points": 1})
@@ -116,11 +104,6 @@ def test_dirichlet_keeps_to_the_fewest_points() -> None:
 def test_pathological_clients_hold_few_classes(count: int) -> None:
     parts = split("pathological", 12, **{"pathological.classes-per-client": count})
     assert [len(np.unique(LABELS[part])) for part in parts] == [count] * 12
-
-
-def test_pathological_refuses_more_classes_than_there_are() -> None:
-    with refuses("setting-unfit-for-data", setting="pathological.classes-per-client"):
-        split("pathological", **{"pathological.classes-per-client": 11})
 
 
 def test_shards_by_hand() -> None:
@@ -169,12 +152,6 @@ def test_points_per_client_are_drawn_from_the_clients_own(
         assert (np.diff(few) > 0).all()
 
 
-def test_points_per_client_keep_the_clients_mix() -> None:
-    # About 47 of each majority class in 100: 20 of one class alone have probability 1e-6.
-    for client, part in enumerate(split("majority", 5, **{"points-per-client": 20})):
-        assert {2 * client, 2 * client + 1} <= set(LABELS[part])
-
-
 def test_too_many_points_per_client_name_the_client() -> None:
     with refuses("too-few-points", setting="points-per-client"):
         split("iid", **{"points-per-client": 101})
@@ -186,19 +163,163 @@ def test_more_clients_than_points_are_refused(partition: str, options: dict[str,
         split(partition, labels=LABELS[:5], **options)
 
 
-def test_majorities_are_refused_more_points_than_there_are() -> None:
-    with refuses("too-few-points", setting="points-per-client"):  # its classes are client 0's
-        split("majority", 6, **{"points-per-client": 100})
-
-
 @pytest.mark.parametrize("partition", ["majority", "imbalanced"])
 def test_shares_of_classes_need_every_label(partition: str) -> None:
     with refuses("labels-missing", setting="partition"):
         split(partition, labels=np.append(LABELS[1:], -1))
 
 
-def test_half_a_clients_points_are_of_its_own_class() -> None:
-    for client, part in enumerate(split("imbalanced", 6, **{"points-per-client": 20})):
-        # 10 of its own, 3 of each neighbor; the rest, 4 of 7 classes, at most one of each
-        expected = np.roll([10, 3, 1, 1, 1, 1, 0, 0, 0, 3], client)
-        np.testing.assert_array_equal(mix(LABELS, part), expected)
+MNIST_COUNTS = [4600, 5490, 4850, 4860, 4725, 4465, 4490, 5035, 4855, 4630]
+"""Classes of the 48,000 training points: five times the IID rows of table D.5."""
+TABLE_D5_CLIENT_1 = [4498, 4646, 56, 56, 54, 57, 54, 60, 60, 54]
+
+
+def class_counts(labels: Ints, parts: list[Ints], num_classes: int) -> Ints:
+    """``(C, K)`` numbers of points."""
+    return np.array([np.bincount(labels[part], minlength=num_classes) for part in parts])
+
+
+# majority: tables D.5 and D.6
+
+
+def majority(
+    counts: list[int], num_clients: int, seed: int = 0, *, mild: bool = False
+) -> tuple[Ints, list[Ints]]:
+    """``(C, K)`` numbers of points, and the parts."""
+    labels = np.repeat(np.arange(len(counts)), counts)
+    rng = np.random.default_rng(seed)
+    parts = majority_partition(labels, len(counts), num_clients, rng, mild=mild)
+    return class_counts(labels, parts, len(counts)), parts
+
+
+def test_majority_on_mnist_is_like_table_d5() -> None:
+    # Share of a majority class: w·80 over the sum of all. Least .45·80 / (.45·80 + .55·80 + 8·.55)
+    # = 36 / 84.4 = .4265, most 44 / (44 + 36 + 8·.45) = .5263. A minority class: least
+    # .45 / (2·44 + .45 + 7·.55) = .00487, most .55 / (2·36 + .55 + 7·.45) = .00727.
+    # Quota 48,000 / 5 = 9600: 4094 to 5052, and 46 to 69.
+    assert all(4094 <= n <= 5052 for n in TABLE_D5_CLIENT_1[:2])
+    assert all(46 <= n <= 69 for n in TABLE_D5_CLIENT_1[2:])
+    first = np.array([majority(MNIST_COUNTS, 5, seed)[0][0] for seed in range(30)])
+    assert first[:, :2].min() >= 4094
+    assert first[:, :2].max() <= 5052
+    assert first[:, 2:].min() >= 46
+    assert first[:, 2:].max() <= 69
+    # On average 9600·40/84 = 4571 (a little less, as class 0 has 4600) and 9600·.5/84 = 57.1, less
+    # 0.5 for rounding down; the table has 4572 and 56.4.
+    assert first[:, :2].mean() == pytest.approx(4571, abs=100)
+    assert first[:, 2:].mean() == pytest.approx(56.6, abs=1)
+    assert np.mean(TABLE_D5_CLIENT_1[2:]) == pytest.approx(first[:, 2:].mean(), abs=1.5)
+
+
+def test_every_clients_majority_on_mnist() -> None:
+    table, parts = majority(MNIST_COUNTS, 5)
+    for client in range(5):
+        assert set(np.argsort(table[client])[-2:]) == {2 * client, 2 * client + 1}
+    # Later clients find classes exhausted (table D.5 has zeros too) and get fewer points.
+    assert (table.sum(axis=0) <= MNIST_COUNTS).all()
+    assert (table == 0).any()
+    assert table.sum(axis=1).min() > 8500
+    assert table.sum(axis=1).max() <= 9600
+    assert len(np.unique(np.concatenate(parts))) == table.sum()
+
+
+def test_mild_majorities_keep_to_the_papers_bounds() -> None:
+    # Six minorities of 8 classes would share at least 1 - 2·.25 = .5, that is .083 each.
+    with refuses("number-of-classes", setting="partition"):
+        majority([500] * 8, 8, mild=True)
+    # Majorities in [0.15, 0.25], minorities below 0.08: bounds of shares; counts are rounded down
+    # from 500, so they lie at most 1/500 below.
+    for seed in range(60):
+        shares = majority([500] * 10, 10, seed, mild=True)[0][0] / 500
+        assert shares[:2].min() >= 0.15 - 0.002
+        assert shares[:2].max() <= 0.25
+        assert shares[2:].max() < 0.08
+        assert shares[2:].min() > 0.04
+
+
+@pytest.mark.parametrize("num_clients", [10, 50])
+def test_500_points_for_every_client_of_table_e10(num_clients: int) -> None:
+    """Cut out of 960 points each, the last of 50 would find 425 in its exhausted classes."""
+    labels = np.repeat(np.arange(10), MNIST_COUNTS)
+    rng = np.random.default_rng(0)
+    parts = majority_partition(labels, 10, num_clients, rng, points_per_client=500)
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together) == 500 * num_clients
+    for client, counts in enumerate(class_counts(labels, parts, 10)):
+        tops = {2 * client % 10, (2 * client + 1) % 10}
+        assert set(np.argsort(counts)[-2:]) == tops
+        # Shares as above, times 500: a majority class 213.2 to 263.2, a minority 2.4 to 3.7.
+        assert 213 <= min(counts[list(tops)]) <= max(counts[list(tops)]) <= 264
+        assert set(np.delete(counts, list(tops))) <= {2, 3, 4}
+
+
+def test_a_client_without_points_is_refused() -> None:
+    # Quota 1: floor(.47) = 0 of every class.
+    with refuses("too-few-points", setting="partition"):
+        majority([1] * 10, 10)
+
+
+# imbalanced: FedMatch's Batch-NonIID
+
+
+def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) -> Ints:
+    """``(C, K)`` numbers of points."""
+    labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(counts)), counts))
+    rng = np.random.default_rng(0)
+    parts = imbalanced_partition(
+        labels, len(counts), num_clients, rng, points_per_client=points_per_client
+    )
+    together = np.concatenate(parts)
+    assert len(np.unique(together)) == len(together)
+    return class_counts(labels, parts, len(counts))
+
+
+def test_balanced_data_fit_over_whole_circles_of_clients() -> None:
+    # 5,000 / 20 = 250 points each: 125, twice 37.5 and seven times 250·.2/7 = 7.14. The two points
+    # that are left after rounding down go to the largest remainders, the neighbors.
+    table = imbalanced([500] * 10, 20)
+    for client in range(20):
+        expected = np.roll([125, 38, 7, 7, 7, 7, 7, 7, 7, 38], client)
+        np.testing.assert_array_equal(table[client], expected)
+    assert (table.sum(axis=0) == 500).all()  # 2·(125 + 2·38 + 7·7): no class is short, none left
+
+
+@pytest.mark.parametrize(
+    ("num_classes", "expected"),
+    [
+        (1, [320]),
+        (2, [200, 120]),  # .5 and twice .15 of .8: 5/8 and 3/8
+        (3, [200, 60, 60]),  # 5/8 and twice 3/16
+        (4, [160, 48, 64, 48]),
+        (5, [160, 48, 32, 32, 48]),
+    ],
+)
+def test_few_classes_keep_the_proportions(num_classes: int, expected: list[int]) -> None:
+    table = imbalanced([320] * num_classes, num_classes)
+    for client in range(num_classes):
+        np.testing.assert_array_equal(table[client], np.roll(expected, client))
+
+
+def test_imbalanced_classes_are_drawn_until_exhausted() -> None:
+    # 480 / 4 = 120 each: 60, 18, 24, 18. Of class 0 are left for client 2 80 - 60 - 18 = 2, not 24,
+    # and none for client 3; of class 3 for client 3 100 - 18 - 24 - 18 = 40, not 60.
+    assert imbalanced([80, 150, 150, 100], 4).tolist() == [
+        [60, 18, 24, 18],
+        [18, 60, 18, 24],
+        [2, 18, 60, 18],
+        [0, 24, 18, 40],
+    ]
+
+
+@pytest.mark.parametrize("partition", [majority_partition, imbalanced_partition])
+def test_clients_take_points_from_all_over_a_class(partition: Callable[..., list[Ints]]) -> None:
+    # Data sets can be sorted, by writer or by day: a client must not hold one stretch of them.
+    labels = np.repeat(np.arange(10), 500)
+    parts = partition(labels, 10, 5, np.random.default_rng(0))
+    stretches = 0
+    for part in parts:
+        for k in range(10):
+            held = np.sort(part[labels[part] == k])
+            if 2 < len(held) < 500:  # neither next to nothing nor the whole class
+                stretches += held[-1] - held[0] == len(held) - 1
+    assert stretches == 0

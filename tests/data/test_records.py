@@ -2,11 +2,22 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from fedul_flwr.data.run_files.records import distinct_labels, read_run
+from fedul_flwr.data.run_files.label_files import read_labels, write_labels
+from fedul_flwr.data.run_files.records import (
+    best_line,
+    improves,
+    incident_rows,
+    incidents,
+    incidents_in_words,
+    read_run,
+)
 from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.types import Propagated
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import write_json, write_run
 
@@ -89,42 +100,15 @@ def test_only_config_is_needed(tmp_path: Path) -> None:
     assert run.label == "run"
 
 
-def test_reason_of_an_early_end(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", finished=False)
-    (directory / "error.txt").write_text("Client 2 failed.\n")
-    assert read_run(directory).error == "Client 2 failed."
-
-
-@pytest.mark.parametrize("value", [{"clients": None, "class_names": None}, {}])
-def test_federation_may_be_empty(tmp_path: Path, value: object) -> None:
-    directory = write_run(tmp_path / "run")
-    write_json(directory / "federation.json", value)
-    federation = read_run(directory).federation
-    assert federation is not None
-    assert federation.clients == ()
-
-
 @pytest.mark.parametrize(
     ("name", "content", "code"),
     [
         ("config.json", "{", "file-syntax"),
         ("config.json", '{"settings": 1, "data": {}}', "run-file-wrong"),
-        ("config.json", "[1]", "file-syntax"),
         ("summary.json", '{\n"status":\n}', "file-syntax"),
-        (
-            "metrics.jsonl",
-            '{"round": 1}\n{"rou\n{"round": 3}\n',
-            "file-syntax",
-        ),
-        ("metrics.jsonl", '{"round": 1}\n{"rou\n', "file-syntax"),
+        ("metrics.jsonl", '{"round": 1}\n{"rou\n{"round": 3}\n', "file-syntax"),
         ("metrics.jsonl", '{"round": "x"}\n', "run-file-wrong"),
-        ("metrics.jsonl", "[1]\n", "run-file-wrong"),
         ("federation.json", '{"clients": [{"id": "a"}]}', "run-file-wrong"),
-        (
-            "federation.json",
-            '{"clients": [{"id": 0, "priors": [[0.5, 0.5]]}], "class_names": ["a"]}',
-            "run-file-wrong",
-        ),
         (
             "federation.json",
             '{"clients": [{"id": 4, "priors": [[0.5, 0.5]], "set_sizes": [1, 2]}]}',
@@ -139,38 +123,11 @@ def test_corrupt_files_are_named(tmp_path: Path, name: str, content: str, code: 
         read_run(directory)
 
 
-def test_file_that_is_not_text(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run")
-    (directory / "config.json").write_bytes(b"\xff\xfe\x00")
-    with refuses("file-not-utf8"):
-        read_run(directory)
-
-
 def test_directory_that_is_no_run(tmp_path: Path) -> None:
     with refuses("run-missing"):
         read_run(tmp_path)
     with refuses("folder-missing"):
         read_run(tmp_path / "missing")
-
-
-def test_labels_of_several_runs_differ(tmp_path: Path) -> None:
-    runs = [
-        read_run(write_run(tmp_path / "a")),
-        read_run(write_run(tmp_path / "b")),
-        read_run(write_run(tmp_path / "c", seed=1)),
-        read_run(write_run(tmp_path / "other" / "b")),
-    ]
-    assert distinct_labels(runs) == [
-        "fedul · digits · seed 0 · a",
-        "fedul · digits · seed 0 · b · 2",
-        "fedul · digits · seed 1",
-        "fedul · digits · seed 0 · b · 4",
-    ]
-
-
-def test_data_set_path_is_shortened_in_the_label(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", dataset="/data/somewhere/scans/"))
-    assert run.label == "fedul · scans · seed 0"
 
 
 def test_failed_write_leaves_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -182,3 +139,140 @@ def test_failed_write_leaves_old_file_and_nothing_else(tmp_path: Path) -> None:
     write_atomically(tmp_path / "file", "old")
     write_atomically(tmp_path / "file", "new ä")
     assert (tmp_path / "file").read_text(encoding="utf-8") == "new ä"
+
+
+LINES: list[dict[str, Any]] = [
+    {"round": 1},
+    {"round": 2, "failed": ["Client 3 (st-mary)", "Client 0"]},
+    {"round": 3, "failed": ["Client 3 (st-mary)"], "away": ["Client 1"]},
+    {"round": 4, "away": ["Client 1"]},
+    {"round": 6, "failed": ["Client 3 (st-mary)"]},
+]
+
+
+def test_given_incidents_then_rows_and_a_sentence() -> None:
+    failed = "Client 3 (st-mary) (rounds 2-3, 6), Client 0 (round 2)"
+    away = "Client 1 (rounds 3-4)"
+    assert incident_rows(incidents(LINES)) == {"failed": failed, "away": away}
+    said = f"clients that failed: {failed}; clients that were away: {away}"
+    assert incidents_in_words(incidents(LINES)) == said
+
+
+def test_given_a_run_without_incidents_then_nothing_is_said() -> None:
+    assert incident_rows(incidents(LINES[:1])) == {}
+    assert incidents_in_words(incidents(LINES[:1])) == ""
+    assert incidents_in_words({}) == ""  # a summary of an earlier version
+
+
+def line(number: int, **losses: float) -> dict[str, Any]:
+    """A line of round ``number``; clients are named ``c0``, ``c1`` … here."""
+    pairs = [[int(name[1:]), loss] for name, loss in losses.items()]
+    return {"round": number, "heldout_loss": 0.0, "heldout_losses": pairs}
+
+
+def kept(*lines: dict[str, Any], by: str = "heldout") -> int | None:
+    found = best_line(lines, by)
+    return None if found is None else int(found["round"])
+
+
+def test_given_honest_clients_then_the_round_that_most_prefer_is_kept() -> None:
+    # From round 1 to 2 the losses change by -0.2, -0.1, +0.3, of which the median is -0.1.
+    assert kept(line(1, c0=1.0, c1=5.0, c2=0.5), line(2, c0=0.8, c1=4.9, c2=0.8)) == 2
+    # By +0.1, -0.1, +0.2: the median is +0.1.
+    assert kept(line(1, c0=1.0, c1=5.0, c2=0.5), line(2, c0=1.1, c1=4.9, c2=0.7)) == 1
+
+
+@pytest.mark.parametrize("lie", [-1e30, 0.0, 1e30])
+@pytest.mark.parametrize("round_of_lie", [1, 2, 3])
+def test_given_one_liar_of_three_then_it_does_not_pick_the_round(
+    lie: float, round_of_lie: int
+) -> None:
+    honest = [(0.9, 2.0), (0.5, 1.5), (0.7, 1.8)]  # both honest clients are best in round 2
+    lines = [
+        line(number, c0=one, c1=other, c2=lie if number == round_of_lie else 1.0)
+        for number, (one, other) in enumerate(honest, start=1)
+    ]
+    assert kept(*lines) == 2
+
+
+def test_given_a_client_that_is_away_then_its_absence_wins_no_round() -> None:
+    # Client 2 has ten times the loss of the others: without it every mean and median falls.
+    one = line(1, c0=1.0, c1=1.0, c2=10.0)
+    worse_without = line(2, c0=1.1, c1=1.1)
+    better_without = line(3, c0=0.9, c1=0.9)
+    assert kept(one, worse_without) == 1
+    assert kept(one, worse_without, better_without) == 3
+
+
+def test_given_no_client_in_common_then_the_round_kept_stays() -> None:
+    assert not improves(line(2, c1=0.1), line(1, c0=9.0))
+
+
+def test_given_rounds_without_a_measure_then_they_are_left_out() -> None:
+    unmeasured = {"round": 1, "heldout_loss": None, "validation_error": None}
+    assert kept(unmeasured) is None
+    assert kept(unmeasured, line(2, c0=1.0), unmeasured | {"round": 3}) == 2
+    assert kept(unmeasured, by="last") == 1
+
+
+def test_given_lines_of_an_earlier_version_then_their_losses_are_compared() -> None:
+    old = [{"round": number, "heldout_loss": loss} for number, loss in ((1, 2.0), (2, 1.0))]
+    assert kept(*old) == 2
+
+
+def test_given_validation_errors_then_the_least_is_kept_and_of_equals_the_first() -> None:
+    errors = ((1, 3.0), (2, 2.0), (3, 2.0), (4, float("nan")))
+    lines = [{"round": number, "validation_error": error} for number, error in errors]
+    assert kept(*lines, by="validation") == 2
+    assert kept(*lines, by="last") == 4
+
+
+def test_given_class_priors_then_the_error_for_them_chooses_and_else_the_plain_error() -> None:
+    lines = [
+        {"round": 1, "validation_error": 10.0, "validation_prior_error": 60.0},
+        {"round": 2, "validation_error": 30.0, "validation_prior_error": 20.0},
+        {"round": 3, "validation_error": None, "validation_prior_error": None},
+    ]
+    assert kept(*lines, by="validation") == 2
+    plain = [{key: one[key] for key in ("round", "validation_error")} for one in lines]
+    assert kept(*plain, by="validation") == 1
+
+
+NAMES = ["7", 'a, "b".png', "ä/ö.png"]
+FOUND = Propagated(np.array([1, -1, 0]), np.array([0.123456789, 0.0, 1.0]))
+
+
+def test_a_file_by_hand(tmp_path: Path) -> None:
+    write_labels(tmp_path / "labels.csv", NAMES, FOUND, ["cat", "dog, small"])
+    assert (tmp_path / "labels.csv").read_text(encoding="utf-8") == (
+        "name,label,class,confidence\n"
+        '7,1,"dog, small",0.123457\n'
+        '"a, ""b"".png",-1,,0\n'
+        "ä/ö.png,0,cat,1\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "name,label\n7,1\n",
+        "name,label,class,confidence\n7,1\n",
+        "name,label,class,confidence\n7,cat,cat,0.5\n",
+        "name,label,class,confidence\n7,1,cat,sure\n",
+        "name,label,class,confidence\n\n",
+    ],
+    ids=["empty", "other header", "short line", "no number", "no confidence", "empty line"],
+)
+def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text(text)
+    with refuses("labels-file-wrong", match="name,label,class,confidence"):
+        read_labels(file)
+
+
+def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_bytes(b"\xff\xfe\x00")
+    for name in ("labels.csv", "missing.csv", "."):
+        with refuses("labels-file-wrong"):
+            read_labels(tmp_path / name)

@@ -87,32 +87,10 @@ def test_an_empty_set_is_named() -> None:
     assert checked(GOOD, np.array([10, 20, 0, 40])).reason.startswith("set 'ward C' ")
 
 
-def test_an_empty_sets_realized_priors_of_zero_are_not_the_reason() -> None:
-    # What the generator of sets gives for a set without points.
-    found = checked(with_row([0, 0, 0]), np.array([10, 20, 0, 40]))
-    assert found.reason.endswith("'ward C' is empty")
-
-
-def test_the_first_bad_set_is_the_reason() -> None:
-    priors = with_row([0.5, 0.5, 0.5], m=3)
-    priors[1] = [2, -1, 0]
-    assert "'ward B'" in checked(priors).reason
-
-
-def test_sets_and_classes_are_numbered_without_names() -> None:
-    assert check_sets(with_row([1, 1, 1]), SIZES).reason.count("set '2'") == 1
-    absent = check_sets(np.array([[1.0, 0], [1, 0]]), np.array([5, 5]))
-    assert "(absent: 1)" in absent.warnings[0]
-
-
 def test_fewer_sets_than_classes_are_refused() -> None:
     found = checked(GOOD[:2])
     assert re.search("2 .* 3 ", found.reason)
     assert found.num_points == 30
-
-
-def test_as_many_sets_as_classes_suffice() -> None:
-    assert checked(GOOD[:3]).accepted
 
 
 ABSENT = np.array([[0.5, 0, 0.5], [0.2, 0, 0.8], [0.9, 0, 0.1]])
@@ -130,20 +108,6 @@ def test_absent_classes_are_named_in_a_warning() -> None:
     )
     alone = checked(np.array([[0.0, 0, 1]] * 3))
     assert "rank 1 of 3 (absent: cat, dog):" in alone.warnings[0]
-
-
-def test_dependent_rows_without_an_absent_class() -> None:
-    found = checked(DEPENDENT)
-    assert found.accepted
-    assert found.condition_number == np.inf
-    assert "rank 2 of 3:" in found.warnings[0]
-    assert "absent" not in found.warnings[0]
-
-
-def test_a_rare_class_is_not_absent() -> None:
-    # The last row is the mean of the others; class owl has one percent everywhere.
-    priors = np.array([[0.6, 0.39, 0.01], [0.2, 0.79, 0.01], [0.4, 0.59, 0.01]])
-    assert "rank 2 of 3:" in checked(priors).warnings[0]
 
 
 @pytest.mark.parametrize("priors", [ABSENT, DEPENDENT], ids=["absent", "dependent"])
@@ -169,14 +133,6 @@ def test_ill_conditioned_priors_are_warned_about(spread: float, warned: bool) ->
     assert bool(found.warnings) == warned
     if warned:
         assert found.warnings[0].startswith("class priors are ill-conditioned (1.1e+03): ")
-
-
-@pytest.mark.parametrize("num_sets", [10, 20, 40])
-def test_the_condition_number_is_numpys(num_sets: int) -> None:
-    priors = np.random.default_rng(num_sets).dirichlet(np.ones(10), num_sets)
-    found = check_sets(priors, np.ones(num_sets, dtype=np.int64), strict_rank=True)
-    assert found.accepted
-    assert found.condition_number == pytest.approx(np.linalg.cond(priors), rel=1e-9)
 
 
 REFUSED = {
@@ -215,7 +171,7 @@ def test_clients_that_complement_each_other_have_full_rank_together() -> None:
     assert stacked_rank([gram(first), gram(np.array([[0, 0, 0.5, 0.5]]))]) == 3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_class_that_follows_another_is_found_in_the_stack(seed: int) -> None:
     rng = np.random.default_rng(seed)
     clients = []
@@ -232,35 +188,6 @@ def test_gram_matrices_see_full_rank_up_to_a_condition_of_1e7() -> None:
     assert stacked_rank([gram(nearly_flat(1e-7, 10))]) == 10
 
 
-def test_one_client_with_full_rank_tells_all_classes_apart() -> None:
-    assert identifiable_directions([GOOD]) == 2
-    # Two sets give one ratio of posteriors, not two.
-    assert identifiable_directions([GOOD[:2]]) == 1
-    # Three sets that are mixtures of two give one, too.
-    mixed = np.stack([GOOD[0], GOOD[1], (GOOD[0] + GOOD[1]) / 2])
-    assert identifiable_directions([mixed]) == 1
-
-
-def test_clients_with_one_set_each_tell_nothing_although_their_stack_has_full_rank() -> None:
-    alone = [GOOD[m : m + 1] for m in range(3)]
-    assert stacked_rank([gram(priors) for priors in alone]) == 3
-    assert identifiable_directions(alone) == 0
-
-
-def test_clients_with_two_sets_each_tell_three_classes_apart_together() -> None:
-    assert identifiable_directions([GOOD[:2], GOOD[1:3]]) == 2
-    assert identifiable_directions([GOOD[:2], GOOD[:2]]) == 1
-
-
-def test_two_clients_with_two_sets_each_do_not_tell_four_classes_apart() -> None:
-    # Two ratios of four classes' three; the stack has rank 4.
-    rows = np.eye(4) * 0.6 + 0.1
-    pairs = [rows[:2], rows[2:]]
-    assert stacked_rank([gram(priors) for priors in pairs]) == 4
-    assert identifiable_directions(pairs) == 2
-    assert identifiable_directions([*pairs, rows[[0, 2]]]) == 3
-
-
 def test_with_fewer_sets_allowed_one_set_is_refused() -> None:
     alone = check_sets(GOOD[:1], SIZES[:1], min_sets=2, class_names=CLASSES)
     assert alone.reason.startswith("it has one set, ")
@@ -268,3 +195,26 @@ def test_with_fewer_sets_allowed_one_set_is_refused() -> None:
     pair = check_sets(GOOD[:2], SIZES[:2], min_sets=2, class_names=CLASSES)
     assert pair.accepted
     assert pair.warnings[0].startswith("class priors have rank 2 of 3: ")
+
+
+SYMMETRIC = np.eye(4) * 0.6 + 0.1
+
+
+@pytest.mark.parametrize(
+    ("clients", "rank", "directions"),
+    [
+        ([GOOD], 3, 2),
+        ([GOOD[:2]], 2, 1),  # two sets give one ratio of posteriors, not two
+        ([np.stack([GOOD[0], GOOD[1], (GOOD[0] + GOOD[1]) / 2])], 2, 1),
+        ([GOOD[0:1], GOOD[1:2], GOOD[2:3]], 3, 0),  # one set each tells nothing
+        ([GOOD[:2], GOOD[1:3]], 3, 2),
+        ([GOOD[:2], GOOD[:2]], 2, 1),
+        ([SYMMETRIC[:2], SYMMETRIC[2:]], 4, 2),  # two ratios of four classes' three
+        ([SYMMETRIC[:2], SYMMETRIC[2:], SYMMETRIC[[0, 2]]], 4, 3),
+    ],
+)
+def test_directions_are_ratios_within_clients(
+    clients: list[Floats], rank: int, directions: int
+) -> None:
+    assert stacked_rank([gram(priors) for priors in clients]) == rank
+    assert identifiable_directions(clients) == directions

@@ -18,7 +18,6 @@ from fedul_flwr.data.set_split import (
     GeneratedSets,
     add_prior_noise,
     draw_priors,
-    equal_columns,
     generate_sets,
 )
 
@@ -63,15 +62,6 @@ def test_priors_are_the_realized_proportions(overlap: str, priors: str) -> None:
     np.testing.assert_array_equal(made.priors, made.true_priors)
     assert made.priors.shape == (8, NUM_CLASSES)
     assert made.points.dtype == made.sets.dtype == np.int64
-
-
-@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_points_come_set_after_set_and_are_the_clients_own(overlap: str) -> None:
-    mine = EVERY_POINT[::3]
-    made = deal(points=mine, overlap=overlap)
-    assert (np.diff(made.sets) >= 0).all()
-    assert set(made.sets) == set(range(8))
-    assert np.isin(made.points, mine).all()
 
 
 @pytest.mark.parametrize("options", [{}, {"priors": "uniform"}, {"shared_prior_draws": 1}])
@@ -121,13 +111,6 @@ def test_shared_sets_take_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None
     np.testing.assert_allclose(made.priors, [[0, 1], [0.5, 0.5]])
 
 
-@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_a_class_the_client_lacks_has_prior_zero(overlap: str) -> None:
-    made = deal(points=np.flatnonzero(LABELS != 2), overlap=overlap)
-    assert (made.priors[:, 2] == 0).all()
-    assert (made.priors[:, [0, 1, 3]].sum(axis=0) > 0).all()
-
-
 def test_more_sets_than_points_leave_sets_empty_with_priors_of_zero() -> None:
     made = deal(points=EVERY_POINT[:5], num_sets=8)
     sizes = np.bincount(made.sets, minlength=8)
@@ -157,14 +140,6 @@ def test_same_seed_same_sets_other_seed_or_client_other_sets(overlap: str) -> No
     assert not same(first, deal(client=4, seed=7, overlap=overlap))
 
 
-def test_a_client_does_not_depend_on_the_others() -> None:
-    forwards = [deal(client=client) for client in range(4)]
-    backwards = [deal(client=client) for client in reversed(range(4))][::-1]
-    alone = deal(client=2)
-    assert all(same(a, b) for a, b in zip(forwards, backwards, strict=True))
-    assert same(alone, forwards[2])
-
-
 @pytest.mark.parametrize(
     ("ends", "numbers"),
     [((10, 50), [10, 20, 30, 40, 50]), ((5, 7), [5, 6, 6, 6, 7]), ((4, 4), [4] * 5), ((6, 9), [6])],
@@ -187,15 +162,6 @@ def test_clients_with_the_same_priors() -> None:
     assert not np.array_equal(others[0], others[1])
     again = deal(client=0, seed=1, shared_prior_draws=1).true_priors
     assert not np.array_equal(again, shares[0].true_priors)
-
-
-def test_equal_columns_by_hand() -> None:
-    # Columns of sum .5, 1.5, 1 are divided by them.
-    priors = np.array([[0.2, 0.3, 0.5], [0.1, 0.6, 0.3], [0.2, 0.6, 0.2]])
-    expected = [[0.4, 0.2, 0.5], [0.2, 0.4, 0.3], [0.4, 0.4, 0.2]]
-    np.testing.assert_allclose(equal_columns(priors), expected)
-    of_two = [[2 / 3, 1 / 3, 5 / 8], [1 / 3, 2 / 3, 3 / 8]]
-    np.testing.assert_allclose(equal_columns(priors[:2]), of_two)
 
 
 TEN: Ints = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 960))
@@ -235,41 +201,6 @@ def test_a_sum_of_draws_is_the_authors_matrix() -> None:
     np.testing.assert_allclose(made.drawn_priors, expected, rtol=1e-12)
     # Enough points of every class: 480·w are rounded down, and that is all.
     np.testing.assert_array_equal(counts(made, TEN, 10), np.floor(480 * weights))
-
-
-def test_five_draws_are_easier_to_invert_than_one() -> None:
-    def median(draws: int) -> float:
-        made = [deal_ten(seed, num_sets=10, shared_prior_draws=draws) for seed in range(40)]
-        return float(np.median([np.linalg.cond(one.priors) for one in made]))
-
-    # The authors' generator: 2.9 with five draws, 4.6 with one.
-    assert median(5) == pytest.approx(2.9, abs=0.2)
-    assert median(1) == pytest.approx(4.6, abs=0.4)
-
-
-def test_clients_of_fewer_sets_take_the_first_rows_of_the_same_draws() -> None:
-    spread = {"num_sets": 10, "num_sets_max": 20}
-    few, many = (deal_ten(client=c, num_clients=2, shared_prior_draws=2, **spread) for c in (0, 1))
-    assert [len(few.priors), len(many.priors)] == [10, 20]
-    rng = stream(0, "same-priors")
-    total = np.asarray(sum(draw_priors(20, 10, "dominant", rng) for _ in range(2)))
-    for made in (few, many):
-        weights = equal_columns(total[: len(made.priors)])
-        np.testing.assert_allclose(
-            made.drawn_priors, weights / weights.sum(axis=1, keepdims=True), rtol=1e-12
-        )
-
-
-@pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_drawn_priors_lead_in_class_m_where_the_realized_ones_may_not(overlap: str) -> None:
-    # Only 5 points of class 3: no set has it in front, also not set 3 that was drawn so.
-    mine = np.flatnonzero((LABELS != 3) | (np.cumsum(LABELS == 3) <= 5))
-    made = deal(points=mine, overlap=overlap)
-    np.testing.assert_array_equal(made.drawn_priors.argmax(axis=1), np.arange(8) % NUM_CLASSES)
-    np.testing.assert_allclose(made.drawn_priors.sum(axis=1), 1)
-    assert made.priors[3].argmax() != 3
-    noisy_one = deal(points=mine, overlap=overlap, prior_noise=0.8)
-    np.testing.assert_array_equal(noisy_one.drawn_priors, made.drawn_priors)
 
 
 def test_disjoint_sets_take_points_from_all_over_a_class() -> None:
@@ -369,11 +300,6 @@ def test_noise_changes_what_a_client_is_told_and_nothing_else() -> None:
     assert same(told, deal(prior_noise=0.8))
 
 
-def test_clients_with_the_same_priors_have_noise_of_their_own() -> None:
-    told = [deal(client=c, shared_prior_draws=1, prior_noise=0.8).priors for c in (0, 1)]
-    assert not np.array_equal(told[0], told[1])
-
-
 def test_streams_differ_by_seed_purpose_and_index() -> None:
     keys: list[tuple[Any, ...]] = [(0, "a", 1), (1, "a", 1), (0, "b", 1), (0, "a", 2)]
     keys += [(0, "a", 1, 1), (0, "a", 1, 2), (0, "a", 2, 1)]
@@ -383,10 +309,6 @@ def test_streams_differ_by_seed_purpose_and_index() -> None:
     seeds = {derived_seed(*key) for key in keys}
     assert len(seeds) == len(keys)
     assert all(0 <= seed < 2**32 for seed in seeds)
-
-
-def test_index_0_is_not_no_index() -> None:
-    assert stream(0, "a").random() != stream(0, "a", 0).random()
 
 
 def test_priors_from_labels_are_the_posterior_of_labels_drawn_from_each_set() -> None:
@@ -402,28 +324,6 @@ def test_priors_from_labels_are_the_posterior_of_labels_drawn_from_each_set() ->
     assert (told.posterior.concentrations == 22).all()
     assert same(told, deal(prior_counts=20))
     assert not np.array_equal(told.priors, deal(prior_counts=20, seed=1).priors)
-
-
-def test_more_labels_than_a_set_has_points_are_all_of_its_labels() -> None:
-    told = deal(prior_counts=1_000)
-    table = counts(told)
-    np.testing.assert_allclose(
-        told.priors, (table + 0.5) / (table.sum(axis=1, keepdims=True) + 2), rtol=1e-12
-    )
-
-
-def test_more_labels_give_better_priors() -> None:
-    errors = [
-        np.abs(made.priors - made.true_priors).mean()
-        for made in (deal(prior_counts=count) for count in (3, 30))
-    ]
-    assert errors[1] < 0.6 * errors[0]
-
-
-def test_exact_priors_have_no_uncertainty() -> None:
-    made = deal()
-    assert np.isinf(made.posterior.concentrations).all()
-    assert made.posterior.means is made.priors
 
 
 def test_the_strength_of_noise_is_stated_as_the_labels_that_are_as_uncertain() -> None:

@@ -71,13 +71,6 @@ def test_constants_come_from_the_columns_file() -> None:
         constant_scaling(Columns((Column("age"),)))
 
 
-def test_a_federations_scaling_is_written_to_the_columns_file() -> None:
-    columns = Columns((Column("sex", ("f", "m")), Column("age")))
-    found = columns.scaled_by([0, 0, 40.5], [1, 1, 2.5])
-    by = constant_scaling(found)
-    assert (by.means.tolist(), by.scales.tolist()) == ([0, 0, 40.5], [1, 1, 2.5])
-
-
 def test_scaled_inputs_standardize_the_rows_that_are_taken() -> None:
     raw = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], dtype=np.float32)
     shared = SharedScaling()
@@ -127,12 +120,3 @@ def test_the_points_of_unlabeled_sets_are_standardized(monkeypatch: pytest.Monke
     monkeypatch.setattr(data, "_open_sets", lambda: found)
     assert data.sets.inputs[rows].tolist() == [[-1, -1], [1, 1]]  # as of the client above
     assert data.own_rows[1].tolist() == [0, 1]
-
-
-def test_before_the_server_has_sent_means_a_client_has_none() -> None:
-    settings = settings_of_client({"method": "supervised", "standardize": "federation"})
-    found = ClientData(settings, NodeConfig(), {"model-shape": [2]}).standardized(
-        POINTS, np.array([0])
-    )
-    with refuses("not-sent-yet"):
-        found[np.array([0])]

@@ -124,12 +124,6 @@ def test_given_a_column_without_any_value_it_cannot_be_filled(tmp_path: Path) ->
     refused(name, "column-without-spread", "'y' .*train.csv", missing="mean")
 
 
-def test_free_text_is_refused_as_a_category(tmp_path: Path) -> None:
-    rows = "".join(f"name{row},{row % 2}\n" for row in range(300))
-    name = write_csv(tmp_path / "d", f"who,label\n{rows}", "who,label\nname0,0\n")
-    refused(name, "column-of-identifiers", "'who' .*train.csv .* 300 .* 256")
-
-
 def test_a_columns_file_chooses_columns_categories_and_order(tmp_path: Path) -> None:
     columns = Columns((Column("dose"), Column("sex", ("x", "m", "f", "other"))))
     source = load_source(write_csv(tmp_path / "d"), table=TableOptions(columns=columns))
@@ -145,13 +139,6 @@ def test_an_unknown_category_or_a_text_among_numbers_is_refused(tmp_path: Path) 
     refused(name, "category-unknown", r"test.csv .*'x', .*f, m\)", columns=Columns((category,)))
     refused(name, "cell-not-a-number", "train.csv .*'f' .* 2 ", columns=Columns((number,)))
     refused(name, "column-missing", "train.csv .*'height'", columns=Columns((absent,)))
-
-
-def test_categories_that_a_file_holds_as_numbers_are_found(tmp_path: Path) -> None:
-    name = write_csv(tmp_path / "d", "grade,label\n1,0\n3,1\n", "grade,label\n2,0\n")
-    columns = Columns((Column("grade", ("1", "2", "3")),))
-    source = load_source(name, table=TableOptions(columns=columns))
-    assert source.train.inputs.tolist() == [[1, 0, 0], [0, 0, 1]]
 
 
 def test_another_label_column_can_be_chosen(tmp_path: Path) -> None:
@@ -252,33 +239,6 @@ def test_given_columns_in_another_order_in_the_test_file_then_they_are_found_by_
     source = load_source(str(tmp_path))
     assert source.train.inputs.tolist() == [[1, 2], [3, 4]]
     assert source.test.inputs.tolist() == [[5, 6]]
-
-
-def test_given_parquet_with_views_then_it_holds_what_usual_texts_hold(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        texts = pa.array(["m", "f"], pa.string_view())
-        label = pa.array(["ill", "well"], pa.string_view())
-        pq.write_table(pa.table({"sex": texts, "label": label}), tmp_path / f"{split}.parquet")
-    source = load_source(str(tmp_path))
-    assert source.train.inputs.tolist() == [[0, 1], [1, 0]]
-    assert source.class_names == ("ill", "well")
-
-
-def test_given_parquet_with_labels_as_bytes_then_they_are_no_images(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        table = pa.table({"a": [1.0, 2.0], "label": pa.array([b"ill", b"well"])})
-        pq.write_table(table, tmp_path / f"{split}.parquet")
-    assert load_source(str(tmp_path)).class_names == ("ill", "well")
-
-
-def test_given_parquet_with_two_columns_of_one_name_then_the_name_is_refused(
-    tmp_path: Path,
-) -> None:
-    for split in ("train", "test"):
-        table = pa.table([[1.0, 2.0], [3.0, 4.0], [0, 1]], names=["a", "a", "label"])
-        pq.write_table(table, tmp_path / f"{split}.parquet")
-    with refuses("column-missing"):
-        load_source(str(tmp_path))
 
 
 def test_given_a_column_of_lists_beside_others_then_one_line_says_what_is_left_out(

@@ -1,4 +1,4 @@
-"""Class priors as owners write them: rounded shares, intervals, counts; and what is refused."""
+"""Class priors as owners write them, as Dirichlet distributions; and what is refused."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy.stats import dirichlet
 
+from fedul_flwr.data.prior_uncertainty import Dirichlet, effective_labels
 from fedul_flwr.data.priors_file import StatedPriors, read_stated_priors, sum_tolerance
 from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
@@ -77,12 +79,6 @@ def test_rows_at_the_edge_of_the_tolerance_are_taken_as_rounded(tmp_path: Path, 
     assert bool(told.notes) == taken
 
 
-def test_rows_beyond_the_tolerance_and_negative_ones_are_left_for_the_check(tmp_path: Path) -> None:
-    told = read(tmp_path, "a,0.5,0.5,0.2\nb,1.01,-0.01,0.01\n")
-    assert told.posterior.means.tolist() == [[0.5, 0.5, 0.2], [1.01, -0.01, 0.01]]
-    assert told.notes == ()
-
-
 def test_counts_give_the_posterior_mean_under_jeffreys_prior(tmp_path: Path) -> None:
     told = read(tmp_path, "a,14,4,2\nb,0,0,0\n", "counts.csv")
     # (14 + 1/2) / (20 + 3/2), and so on; without labels all classes are equally likely.
@@ -103,12 +99,6 @@ def test_intervals_give_normalized_midpoints_and_the_rest_of_the_file_stays(tmp_
     assert told.posterior.concentrations[0] == pytest.approx(53.545455, rel=1e-6)
     assert told.posterior.concentrations[1] == np.inf
     assert told.notes == ("the intervals of set 'a' are worth 53.5 labels",)
-
-
-def test_columns_may_be_in_any_order(tmp_path: Path) -> None:
-    (tmp_path / "counts.csv").write_text("set,owl,cat,dog\na,1,2,3\n")
-    told = read_stated_priors(tmp_path, CLASSES)
-    np.testing.assert_allclose(told.posterior.means[0], np.array([2.5, 3.5, 1.5]) / 7.5)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +124,50 @@ def test_both_files_are_refused(tmp_path: Path) -> None:
     refused(tmp_path, "files-contradict", "a,0.5,0.3,0.2\n")
 
 
-def test_neither_file_names_both(tmp_path: Path) -> None:
-    with refuses("file-missing", OwnDataError):
-        read_stated_priors(tmp_path, CLASSES)
+def test_counts_have_the_mean_and_concentration_of_the_posterior() -> None:
+    found = Dirichlet.from_counts([[3, 1], [0, 0]])
+    assert found.means.tolist() == [[3.5 / 5, 1.5 / 5], [0.5, 0.5]]
+    assert found.concentrations.tolist() == [5.0, 1.0]
+    np.testing.assert_allclose(found.means[0], dirichlet([3.5, 1.5]).mean())
+
+
+def test_the_variances_of_a_dirichlet_distribution_give_its_concentration() -> None:
+    alpha = np.array([[3.0, 5.0, 2.0, 0.5], [40.0, 1.0, 7.0, 2.0]])
+    means = alpha / alpha.sum(axis=1, keepdims=True)
+    variances = np.array([dirichlet(row).var() for row in alpha])
+    np.testing.assert_allclose(effective_labels(means, variances), [10.5, 50.0])
+
+
+def test_errors_larger_than_any_labels_have_are_worth_none() -> None:
+    assert effective_labels(np.array([[0.5, 0.5]]), np.array([[0.3, 0.3]])).tolist() == [0.0]
+
+
+def test_intervals_vary_as_uniform_distributions() -> None:
+    # Midpoints 0.2, 0.35, 0.45: (0.04 / 0.2 + 0.01 / 0.35 + 0.09 / 0.45) / 12 = 0.0357143;
+    # 2 / 0.0357143 − 1 = 55.
+    low, high = np.array([[0.1, 0.3, 0.3]]), np.array([[0.3, 0.4, 0.6]])
+    assert Dirichlet.from_intervals(low, high).concentrations[0] == pytest.approx(55)
+
+
+def test_an_interval_of_width_zero_is_exact() -> None:
+    point = np.array([[0.25, 0.75]])
+    found = Dirichlet.from_intervals(point, point)
+    assert found.concentrations.tolist() == [np.inf]
+    assert found.means.tolist() == point.tolist()
+
+
+def test_intervals_that_exclude_nothing_are_worth_at_least_jeffreys_prior() -> None:
+    # (1 + 1) / 0.5 / 12 = 1/3; 1 / (1/3) − 1 = 2, above 2 · 1/2.
+    assert Dirichlet.from_intervals(np.zeros((1, 2)), np.ones((1, 2))).concentrations[0] == (
+        pytest.approx(2.0)
+    )
+    # 10 · (1 / 0.1) / 12 = 8.33; 9 / 8.33 − 1 = 0.08, below 10 · 1/2.
+    assert Dirichlet.from_intervals(np.zeros((1, 10)), np.ones((1, 10))).concentrations[0] == 5.0
+
+
+def test_noise_counts_as_labels_with_jeffreys_prior() -> None:
+    # 20 labels, of which 14 and 6, and 1/2 for each class.
+    found = Dirichlet.from_noise(np.array([[0.7, 0.3]]), 20.0)
+    np.testing.assert_allclose(found.means[0], [14.5 / 21, 6.5 / 21])
+    assert found.concentrations[0] == pytest.approx(21)
+    assert Dirichlet.from_noise(np.array([[1.0, 0.0]]), 20.0).means[0, 1] > 0

@@ -26,11 +26,9 @@ from fedul_flwr.deploy.certificates import (
     make_authority,
     make_node_key,
     public_key_fault,
-    validity,
 )
 
 HOSTS = ["fl.example.org", "192.0.2.7", "2001:db8::7"]
-NOW = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -86,17 +84,6 @@ def test_a_server_signs_no_certificates(authority: Identity, tmp_path: Path) -> 
     forged = issue(server, HOSTS, 1)
     assert greet(forged, authority, HOSTS[0], tmp_path) != ""
     server.certificate.verify_directly_issued_by(authority.certificate)
-
-
-def test_validity() -> None:
-    # 2030-01-31 12:00, and an hour before for clocks that are late; 28 days later is 2030-02-28.
-    server = issue(make_authority(400, NOW), HOSTS, 28, NOW)
-    assert validity(server) == "valid from 2030-01-31 11:00 to 2030-02-28 12:00 UTC"
-
-
-def test_a_long_name(authority: Identity, tmp_path: Path) -> None:
-    host = ".".join(["a" * 60, "b" * 60, "org"])
-    assert greet(issue(authority, [host], 1), authority, host, tmp_path) == ""
 
 
 def test_every_certificate_and_key_is_another(authority: Identity) -> None:

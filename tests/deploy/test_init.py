@@ -19,9 +19,11 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.deploy import init
+from fedul_flwr.deploy.address import Address, check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import make_node_key
+from fedul_flwr.deploy.status import NONE, rows, status
 from fedul_flwr.secure.identities import read_identities
-from tests.support.refusals import code_of
+from tests.support.refusals import code_of, refuses
 
 ADDRESS = ["--address", "fl.example.org"]
 TWO = ["--owners", "2"]
@@ -128,17 +130,6 @@ def test_behind_a_proxy(tmp_path: Path) -> None:
         assert "10.0.0.7" not in text
 
 
-def test_the_server_has_the_public_key_of_every_owner(written: Callable[..., Path]) -> None:
-    folder = written()
-    keys = set()
-    for name in ("owner-0", "owner-1"):
-        private = load_ssh_private_key((folder / "owners" / name / "node.key").read_bytes(), None)
-        public = try_load_public_key(folder / "server" / "owners" / f"{name}.pub")
-        assert public == public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
-        keys.add(public)
-    assert len(keys) == 2
-
-
 def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
     public = make_node_key("somebody@somewhere")[1]
     (tmp_path / "own.pub").write_bytes(public)
@@ -156,7 +147,9 @@ def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
     assert others.owners[1] == load_ssh_public_key(public)
 
 
-def test_every_owner_knows_the_public_keys_of_all(written: Callable[..., Path]) -> None:
+def test_the_server_and_every_owner_know_the_public_keys_of_all(
+    written: Callable[..., Path],
+) -> None:
     place = written()
     folders = [place / "owners" / f"owner-{number}" for number in range(2)]
     lists = [(folder / "owners.pub").read_text() for folder in folders]
@@ -167,6 +160,9 @@ def test_every_owner_knows_the_public_keys_of_all(written: Callable[..., Path]) 
         ["1", *keys[1], "owner-1"],
     ]
     for number, folder in enumerate(folders):
+        private = load_ssh_private_key((folder / "node.key").read_bytes(), None)
+        at_server = try_load_public_key(place / "server" / "owners" / f"owner-{number}.pub")
+        assert at_server == public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
         read = read_identities(str(folder), number)
         assert read is not None
         assert [*read.owners] == [0, 1]
@@ -179,11 +175,6 @@ def test_without_tls(written: Callable[..., Path]) -> None:
     for name in found:
         if "/start-" in name:
             assert "WARNING: without encryption" in (folder / name).read_text()
-
-
-def test_without_tls_it_warns(tmp_path: Path) -> None:
-    done = run(tmp_path / "c", *ADDRESS, *TWO, "--insecure")
-    assert "WARNING: " in done.stdout
 
 
 def refused(folder: Path, *options: str) -> str:
@@ -256,12 +247,6 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         assert code_of(refused(folder, *ADDRESS, *TWO)) == code
 
 
-def test_an_empty_folder_is_as_good_as_none(tmp_path: Path) -> None:
-    (tmp_path / "c").mkdir(mode=0o755)
-    assert run(tmp_path / "c", *ADDRESS, *TWO).exit_code == 0
-    assert (tmp_path / "c").stat().st_mode & 0o777 == 0o700
-
-
 def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 
@@ -276,3 +261,106 @@ def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert code_of(refused(tmp_path / "c", *ADDRESS, *TWO)) == "file-not-writable"
     assert list(tmp_path.iterdir()) == []
     assert len(written) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "port", "listening"),
+    [
+        ("fl.example.org", "fl.example.org", 8000, "0.0.0.0"),
+        ("server:65535", "server", 65535, "0.0.0.0"),
+        ("192.0.2.7:9000", "192.0.2.7", 9000, "0.0.0.0"),
+        ("2001:db8::7", "2001:db8::7", 8000, "::"),
+        ("[2001:db8::7]:9000", "2001:db8::7", 9000, "::"),
+        # Whoever is on the same machine alone.
+        ("localhost:9000", "localhost", 9000, "127.0.0.1"),
+        ("127.0.0.2", "127.0.0.2", 8000, "127.0.0.2"),
+        ("[::1]:9000", "::1", 9000, "::1"),
+    ],
+)
+def test_addresses(text: str, host: str, port: int, listening: str) -> None:
+    address = parse_address(text)
+    assert address == Address(host, port)
+    assert address.listening == Address(listening, port)
+    assert parse_address(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "listening", "local"),
+    [
+        ("127.0.0.1:8001", "127.0.0.1:8001", "127.0.0.1:8001"),
+        ("10.0.0.7:1", "10.0.0.7:1", "10.0.0.7:1"),
+        # All addresses, which the server itself calls by loopback.
+        ("0.0.0.0:8001", "0.0.0.0:8001", "127.0.0.1:8001"),
+        ("[0:0::0]:8001", "[::]:8001", "[::1]:8001"),
+    ],
+)
+def test_where_a_server_listens(text: str, listening: str, local: str) -> None:
+    address = parse_listen(text)
+    assert (str(address), str(address.local)) == (listening, local)
+
+
+def test_where_no_server_listens() -> None:
+    for text in ("fl.example.org", "localhost:8001", "", "fe80::1%eth0"):
+        with refuses("address-wrong", option="--listen"):
+            parse_listen(text)
+    with refuses("address-wrong", option="--listen"):
+        parse_listen("::1:0x")
+    with refuses("address-wrong", option="--listen"):
+        parse_listen("127.0.0.1:0")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ":8000", "https://fl.example.org", "fl.example.org/path", "a b", "-a.org", "a..org"),
+        *("fl_1.org", "256.1.1.1", "1.2.3", "[::1", "[::1]8000", "fe80::1%eth0", "a" * 64, "x;ls"),
+    ],
+)
+def test_what_is_no_address(text: str) -> None:
+    with refuses("address-wrong", option="--address"):
+        parse_address(text)
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "-1", "", "http", "80.5", "٣"])
+def test_ports(port: str) -> None:
+    with refuses("address-wrong", option="--address"):
+        parse_address(f"fl.example.org:{port}")
+
+
+def test_nobody_can_call_all_addresses() -> None:
+    for text in ("0.0.0.0", "[::]:8000"):
+        with refuses("address-wrong", option="--address"):
+            parse_address(text)
+    with refuses("address-wrong", option="--also"):
+        check_host("*.org", "*.org", "--also")
+
+
+OWNERS = {"st-mary": "0", "north": "1", "late": "2", "new": "3"}
+LISTED = [
+    {"node-id": "70", "status": "online", "online-at": "2026-11-23 10:00:00Z", "offline-at": "N/A"},
+    {"node-id": "71", "status": "offline", "online-at": "9", "offline-at": "2026-11-23 11:00:00Z"},
+    {"node-id": "72", "status": "registered", "online-at": "N/A", "offline-at": "N/A"},
+    {"node-id": "80", "status": "online", "online-at": "2026-11-23 12:00:00Z", "offline-at": "N/A"},
+    {"node-id": "81", "status": "unregistered", "online-at": "N/A", "offline-at": "N/A"},
+]
+
+
+def test_given_owners_and_nodes_then_every_owner_has_a_row_and_strange_nodes_follow() -> None:
+    assert rows(OWNERS, {"st-mary": "70", "north": "71", "late": "72"}, LISTED) == [
+        ("0", "st-mary", "70", "online", "2026-11-23 10:00:00Z"),
+        ("1", "north", "71", "offline", "2026-11-23 11:00:00Z"),
+        ("2", "late", "72", "registered, never connected", NONE),
+        ("3", "new", NONE, "not registered", NONE),
+        (NONE, NONE, "80", "online", "2026-11-23 12:00:00Z"),
+    ]
+
+
+def test_given_an_owner_whose_node_was_unregistered_then_it_is_not_registered() -> None:
+    assert rows({"gone": "0"}, {"gone": "81"}, LISTED[-1:]) == [
+        ("0", "gone", "81", "not registered", NONE)
+    ]
+
+
+def test_given_another_folder_then_it_is_refused(tmp_path: Path) -> None:
+    with refuses("folder-missing"):
+        status(tmp_path)

@@ -14,7 +14,6 @@ from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.extractors.feature_store import BATCH, feature_array, feature_source
 from fedul_flwr.extractors.find import Extractor
-from tests.support.refusals import refuses
 
 
 class Sums:
@@ -76,12 +75,6 @@ def test_given_an_owners_points_then_they_are_computed_once_and_only_the_owner_r
     assert feature_array(changed, extractor(again), tmp_path)[0, 0] != found[0, 0]
 
 
-def test_given_no_points_then_they_are_refused(tmp_path: Path) -> None:
-    none = np.zeros((0, 2, 2, 1), dtype=np.uint8)
-    with refuses("points-missing"):
-        feature_array(none, extractor(Sums()), tmp_path)
-
-
 class Stopping(Sums):
     """Is stopped, as by Ctrl-C, after a number of points."""
 
@@ -109,13 +102,3 @@ def test_given_ctrl_c_then_no_finished_batch_is_computed_again(tmp_path: Path, c
     assert again.count == (len(points) - 2 * BATCH if not cut else len(points) - BATCH)
     assert np.array_equal(found[:, 0], points.reshape(len(points), 4).sum(axis=1))
     assert not list(tmp_path.rglob("*.batches"))
-
-
-def test_given_ctrl_c_in_the_second_split_then_the_first_is_not_lost(tmp_path: Path) -> None:
-    place = source_directory("digits", cache=tmp_path)
-    train, test = (len(split) for split in (read_source(place).train, read_source(place).test))
-    with pytest.raises(KeyboardInterrupt):
-        feature_source(place, extractor(Stopping(max(train, test))))
-    again = Sums()
-    feature_source(place, extractor(again))
-    assert again.count <= train + test - max(train, test) + BATCH

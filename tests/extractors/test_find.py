@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedul_flwr.config.data_settings import split_side
-from fedul_flwr.errors import UserError
-from fedul_flwr.extractors.find import find_extractor
+from fedul_flwr.data.cache import clear_cache, measure_cache
+from fedul_flwr.extractors import pretrained
+from fedul_flwr.extractors.find import Extractor, find_extractor
 from tests.support.refusals import refuses
 
 IMAGES = np.arange(2 * 2 * 2 * 1, dtype=np.uint8).reshape(2, 2, 2, 1)
@@ -59,22 +61,16 @@ def test_given_own_function_then_it_gets_points_as_they_are_stored(module: Modul
 
 
 @pytest.mark.parametrize(
-    ("returned", "words"),
-    [
-        (np.zeros(2), "returned an array of shape (2,) for 2 points; (2, number of features)"),
-        (np.zeros((3, 4)), "returned an array of shape (3, 4) for 2 points"),
-        (np.zeros((2, 0)), "returned an array of shape (2, 0) for 2 points"),
-        (np.full((2, 1), np.nan), "returned a value that is not a finite number"),
-    ],
+    "returned",
+    [np.zeros(2), np.zeros((3, 4)), np.zeros((2, 0)), np.full((2, 1), np.nan)],
+    ids=["no rows", "other rows", "no features", "not finite"],
 )
-def test_given_own_function_with_a_wrong_result_then_one_sentence_says_so(
-    module: ModuleType, returned: NDArray[np.float64], words: str
+def test_given_own_function_with_a_wrong_result_then_it_is_refused(
+    module: ModuleType, returned: NDArray[np.float64]
 ) -> None:
     module.function = lambda points: returned  # type: ignore[attr-defined]
-    with pytest.raises(UserError) as error:
+    with refuses("own-code-result", match="Setting features"):
         own("function")
-    assert str(error.value).startswith("Setting features = 'somebodys:function' ")
-    assert words in str(error.value)
 
 
 def test_given_own_function_that_fails_then_one_sentence_says_so(module: ModuleType) -> None:
@@ -84,12 +80,6 @@ def test_given_own_function_that_fails_then_one_sentence_says_so(module: ModuleT
     module.function = function  # type: ignore[attr-defined]
     with refuses("own-code-failed"):
         own("function")
-
-
-def test_given_own_object_that_is_no_function_then_it_is_refused(module: ModuleType) -> None:
-    module.number = 3  # type: ignore[attr-defined]
-    with refuses("reference-wrong"):
-        own("number")
 
 
 def test_given_a_run_then_its_model_is_opened_at_the_server_only() -> None:
@@ -129,3 +119,63 @@ def test_the_number_of_features_is_found_on_a_blank_point(module: ModuleType) ->
     extractor = find_extractor("somebodys:function", "cpu", "float32")
     assert extractor.num_features((4, 4, 3)) == 7
     assert extractor.num_features((5,)) == 7
+
+
+@pytest.fixture
+def loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Loads so far of a network whose weights are the number in ``tmp_path/weights``."""
+    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
+    loads: list[float] = []
+    file = tmp_path / "weights"
+    file.write_text("1.0", encoding="utf-8")
+
+    def load() -> pretrained.LoadedNetwork:
+        loads.append(float(file.read_text(encoding="utf-8")))
+        layer = nn.Linear(4, 3)
+        nn.init.constant_(layer.weight, loads[-1])
+        nn.init.zeros_(layer.bias)
+        return nn.Sequential(nn.Flatten(), layer), 2
+
+    monkeypatch.setattr(pretrained, "efficientnet_lite0", load)
+    monkeypatch.setattr(pretrained, "efficientnet_lite0_files", lambda: [file])
+    return loads
+
+
+def found() -> Extractor:
+    return find_extractor("efficientnet-lite0", "cpu", "float32")
+
+
+def test_given_a_network_that_was_loaded_before_then_only_features_load_it(
+    loaded: list[float],
+) -> None:
+    first = found()
+    assert loaded == [1.0]
+    again = found()
+    assert loaded == [1.0]
+    assert again.identity == first.identity
+    assert again.compute(np.zeros((2, 2, 2, 1), dtype=np.uint8)).shape == (2, 4)
+    again.compute(np.zeros((1, 2, 2, 1), dtype=np.uint8))
+    assert loaded == [1.0, 1.0]
+
+
+def test_given_other_weights_in_the_file_then_the_network_is_another(
+    loaded: list[float], tmp_path: Path
+) -> None:
+    before = found().identity
+    (tmp_path / "weights").write_text("2.00", encoding="utf-8")
+    assert found().identity != before
+    assert loaded == [1.0, 2.0]
+
+
+def test_given_a_damaged_or_cleared_fact_then_the_network_is_loaded(
+    loaded: list[float], tmp_path: Path
+) -> None:
+    before = found().identity
+    (file,) = (tmp_path / "cache" / "networks").rglob("network.json")
+    assert json.loads(file.read_text(encoding="utf-8"))["num_weights"] == 4 * 3 + 3
+    assert measure_cache().entries == 0  # no data
+    file.write_text("{", encoding="utf-8")
+    assert found().identity == before
+    clear_cache()
+    assert found().identity == before
+    assert loaded == [1.0] * 3

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.learning import augment
-from fedul_flwr.learning.augment import augment_batch, flip, rotate, translate
+from fedul_flwr.learning.augment import augment_batch, rotate, rotations, shears, translate, warp
 
 
 def noise(*shape: int) -> Tensor:
@@ -53,30 +53,6 @@ def test_quarter_turns_of_squares_are_rot90(quarters: int, size: int) -> None:
     np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
-def test_every_image_has_its_own_angle() -> None:
-    images = noise(3, 1, 8, 8)
-    found = rotate(images, torch.tensor([0.0, 90.0, 180.0]))
-    for i in range(3):
-        np.testing.assert_allclose(found[i], torch.rot90(images[i], i, dims=(1, 2)), atol=2e-5)
-
-
-@pytest.mark.parametrize("shape", [(41, 41), (31, 61), (61, 31)])
-@pytest.mark.parametrize("degrees", [-20.0, 20.0, 60.0, 90.0])
-def test_a_disc_moves_counter_clockwise_and_stays_a_disc(
-    shape: tuple[int, int], degrees: float
-) -> None:
-    # The disc lies 8 to the right; turned by a it lies at (8 cos a, 8 sin a), right and up, on
-    # images of any aspect. Coordinates of [-1, 1] on both sides would shear it.
-    before = blob(*shape, right=8, up=0)
-    after = rotate(before, torch.tensor([degrees]))
-    right, up, across, along = moments(after)
-    assert right == pytest.approx(8 * math.cos(math.radians(degrees)), abs=0.05)
-    assert up == pytest.approx(8 * math.sin(math.radians(degrees)), abs=0.05)
-    spread = moments(before)[2]
-    assert across == pytest.approx(spread, rel=0.05)
-    assert along == pytest.approx(spread, rel=0.05)
-
-
 def test_what_comes_from_outside_is_black() -> None:
     white = torch.ones(1, 2, 20, 20)
     turned = rotate(white, torch.tensor([45.0]))
@@ -89,40 +65,34 @@ def test_what_comes_from_outside_is_black() -> None:
     assert (white == 1).all()  # the input is left alone
 
 
-def test_float64_inputs_keep_their_precision() -> None:
-    images = noise(2, 1, 8, 8).double()
-    found = rotate(images, torch.tensor([180.0, 180.0], dtype=torch.float64))
-    assert found.dtype == torch.float64
-    np.testing.assert_allclose(found, torch.rot90(images, 2, dims=(2, 3)), atol=1e-13)
+def flipped(found: Tensor, images: Tensor) -> int:
+    return sum(bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True))
 
 
-def test_only_the_chosen_images_are_mirrored_left_to_right() -> None:
-    images = torch.arange(12.0).reshape(2, 1, 2, 3)
-    found = flip(images, torch.tensor([True, False]))
-    assert found[0, 0].tolist() == [[2, 1, 0], [5, 4, 3]]
-    assert found[1].equal(images[1])
+@pytest.mark.parametrize(
+    ("name", "most", "flips"), [("rotate", 20, 0), ("rotate-flip", 10, 1000), ("flip", 0, 1000)]
+)
+def test_rotation_has_bounds_and_half_of_a_batch_is_flipped(
+    monkeypatch: pytest.MonkeyPatch, name: str, most: int, flips: int
+) -> None:
+    angles: list[Tensor] = [torch.zeros(0)]
 
+    def spy(inputs: Tensor, degrees: Tensor) -> Tensor:
+        angles[0] = degrees
+        return inputs
 
-def test_rotation_of_a_batch_is_by_20_degrees_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    angles: list[Tensor] = []
-    monkeypatch.setattr(augment, "rotate", lambda inputs, degrees: angles.append(degrees))
-    augment_batch(torch.zeros(2000, 1, 2, 2), "rotate", np.random.default_rng(0))
-    found = angles[0].numpy()
-    assert found.shape == (2000,)
-    # 2000 draws come within 0.1 of both ends, but for a probability of 2·(399/400)^2000 = 1 %.
-    assert -20 <= found.min() < -19.9
-    assert 19.9 < found.max() <= 20
-    # The deviation of the mean is 40/sqrt(12·2000) = 0.26.
-    assert abs(found.mean()) < 1.3
-
-
-def test_half_of_a_batch_is_flipped() -> None:
-    images = noise(1000, 1, 2, 2)
-    found = augment_batch(images, "flip", np.random.default_rng(0))
-    flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
-    kept = [bool(a.equal(b)) for a, b in zip(found, images, strict=True)]
-    assert all(a != b for a, b in zip(flipped, kept, strict=True))
-    assert sum(flipped) == pytest.approx(500, abs=80)  # five deviations of sqrt(1000)/2
+    monkeypatch.setattr(augment, "rotate", spy)
+    images = noise(2000, 1, 2, 2)
+    found = augment_batch(images, name, np.random.default_rng(0))
+    assert flipped(found, images) == pytest.approx(
+        flips, abs=110
+    )  # five deviations of sqrt(2000)/2
+    if most:
+        # 2000 draws come within 1/200 of both ends, but for a chance of 2·(399/400)^2000 = 1 %.
+        assert -most <= angles[0].min() < -most * 0.995
+        assert most * 0.995 < angles[0].max() <= most
+        # The deviation of the mean is 2·most/sqrt(12·2000).
+        assert abs(angles[0].mean()) < 0.065 * most
 
 
 def test_no_augmentation_touches_nothing_and_draws_nothing() -> None:
@@ -144,23 +114,6 @@ def test_augmentation_follows_the_generator(name: str) -> None:
 # Shifts
 
 
-def test_a_shift_of_nothing_is_the_image() -> None:
-    images, none = noise(3, 2, 5, 7), torch.zeros(3, dtype=torch.int64)
-    assert translate(images, none, none).equal(images)
-
-
-def test_shifts_by_hand() -> None:
-    image = torch.arange(6.0).reshape(1, 1, 2, 3)  # 0 1 2 / 3 4 5
-    images = image.repeat(4, 1, 1, 1)
-    found = translate(images, torch.tensor([0, 0, 1, -1]), torch.tensor([1, -2, 0, 1]))
-    assert found[:, 0].tolist() == [
-        [[1, 0, 1], [4, 3, 4]],  # right by 1: the mirror stands in column 0
-        [[2, 1, 0], [5, 4, 3]],  # left by 2: the mirror stands in column 2
-        [[3, 4, 5], [0, 1, 2]],  # down by 1
-        [[4, 3, 4], [1, 0, 1]],  # up by 1 and right by 1
-    ]
-
-
 @pytest.mark.parametrize("down", [-4, 1, 4])
 @pytest.mark.parametrize("right", [-4, -1, 3])
 def test_a_shift_is_a_window_of_the_mirrored_image(down: int, right: int) -> None:
@@ -169,13 +122,6 @@ def test_a_shift_is_a_window_of_the_mirrored_image(down: int, right: int) -> Non
     expected = padded[:, :, 4 - down : 10 - down, 4 - right : 13 - right]
     found = translate(images, torch.tensor([down, down]), torch.tensor([right, right]))
     assert found.equal(expected)
-
-
-def test_images_smaller_than_the_shift_are_mirrored_again() -> None:
-    image = torch.tensor([0.0, 1.0]).reshape(1, 1, 1, 2)
-    shifts = torch.tensor([1, 2, 3, 4])
-    found = translate(image.repeat(4, 1, 1, 1), shifts, shifts)
-    assert found[:, 0, 0].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
 
 
 def test_shifts_of_a_batch_are_all_from_minus_4_to_4(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,24 +139,7 @@ def test_shifts_of_a_batch_are_all_from_minus_4_to_4(monkeypatch: pytest.MonkeyP
         assert values.tolist() == list(range(-4, 5))
         assert (counts - 2000 / 9).abs().max() < 5 * math.sqrt(2000 * 8 / 81)
     assert not drawn[0][0].equal(drawn[0][1])
-    flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
-    assert sum(flipped) == pytest.approx(1000, abs=110)  # five deviations of sqrt(2000)/2
-
-
-def test_before_a_flip_rotation_is_by_10_degrees_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    angles: list[Tensor] = []
-
-    def spy(inputs: Tensor, degrees: Tensor) -> Tensor:
-        angles.append(degrees)
-        return inputs
-
-    monkeypatch.setattr(augment, "rotate", spy)
-    images = noise(2000, 1, 2, 2)
-    found = augment_batch(images, "rotate-flip", np.random.default_rng(0))
-    assert -10 <= angles[0].min() < -9.9
-    assert 9.9 < angles[0].max() <= 10
-    flipped = [bool(a.equal(b.flip(2))) for a, b in zip(found, images, strict=True)]
-    assert sum(flipped) == pytest.approx(1000, abs=110)
+    assert flipped(found, images) == pytest.approx(1000, abs=110)
 
 
 def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
@@ -230,18 +159,6 @@ def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
     assert np.allclose(places[:, :2].mean(axis=0), [x0, y0], atol=0.35)  # nowhere in particular
     assert np.ptp(places[:, 0]) > 3
     assert np.ptp(places[:, 1]) > 4
-
-
-def test_affine_shifts_oblong_images_by_pixels_of_either_side(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(augment, "AFFINE_DEGREES", 0.0)
-    monkeypatch.setattr(augment, "AFFINE_SCALE", 0.0)
-    image = blob(14, 40, right=0.0, up=0.0)
-    found = augment_batch(image.repeat(200, 1, 1, 1), "affine", np.random.default_rng(1))
-    places = np.array([moments(one[None])[:2] for one in found])
-    assert 1.4 < np.abs(places[:, 0]).max() < 2.6  # 2 pixels, to the nearest one
-    assert 1.4 < np.abs(places[:, 1]).max() < 2.6
 
 
 @pytest.mark.parametrize("name", ["rotate", "affine"])
@@ -264,3 +181,64 @@ def test_affine_scales_are_those_of_the_image_and_not_of_its_map(
     sizes = [moments(one[None])[2] / moments(image)[2] for one in found]
     assert 0.45 < min(sizes) < 0.58
     assert 1.42 < max(sizes) < 1.55
+
+
+EYE = torch.eye(2)[None]
+NONE = torch.zeros(1, 2)
+
+
+def test_values_between_pixels_are_interpolated_or_of_the_nearest() -> None:
+    image = torch.tensor([0.0, 4, 8])[None, None, None]
+    shift = torch.tensor([[0.25 / 3, 0.0]])  # a quarter of a pixel
+    # 0 + 1, 4 + 1, and three quarters of 8
+    torch.testing.assert_close(warp(image, EYE, shift)[0, 0, 0], torch.tensor([1.0, 5, 6]))
+    assert warp(image, EYE, shift, "nearest").equal(image)
+
+
+def test_shears_by_hand() -> None:
+    # Center (1, 1). Row 0 lies one above it, so its places move by -1 to the right: the value
+    # comes from the pixel to the left; row 2's from the one to the right.
+    image = torch.arange(1.0, 10).view(1, 1, 3, 3)
+    across = warp(image, shears(torch.ones(1), torch.zeros(1)), NONE)
+    down = warp(image, shears(torch.zeros(1), torch.ones(1)), NONE)
+    expected = torch.tensor([[0.0, 1, 2], [4, 5, 6], [8, 9, 0]])
+    torch.testing.assert_close(across[0, 0], expected)
+    expected = torch.tensor([[0.0, 2, 6], [1, 5, 9], [4, 8, 0]])
+    torch.testing.assert_close(down[0, 0], expected)
+
+
+def test_rotations_are_counter_clockwise_in_degrees() -> None:
+    turned = warp(noise(1, 2, 6, 6), rotations(torch.tensor([90.0])), NONE)
+    torch.testing.assert_close(turned, torch.rot90(noise(1, 2, 6, 6), 1, dims=(2, 3)))
+    right, up, *_ = moments(warp(blob(41, 61, 8, 0) + 1, rotations(torch.tensor([30.0])), NONE) - 1)
+    assert right == pytest.approx(8 * math.cos(math.pi / 6), abs=0.05)
+    assert up == pytest.approx(4, abs=0.05)
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 5, 9), (1, 1, 1, 1)])
+def test_warp_is_torchs_affine_grid_and_sampling(shape: tuple[int, int, int, int]) -> None:
+    torch.manual_seed(0)
+    images, matrices, shifts = (
+        torch.rand(shape),
+        torch.randn(shape[0], 2, 2),
+        torch.rand(shape[0], 2),
+    )
+    height, width = shape[2:]
+    # affine_grid counts both sides from -1 to 1, so that a pixel across is not a pixel down.
+    ratios = torch.tensor([[1, height / width], [width / height, 1]])
+    maps = torch.cat([matrices * ratios, 2 * shifts[:, :, None]], dim=2)
+    grid = functional.affine_grid(maps, list(shape), align_corners=False)
+    expected = functional.grid_sample(images, grid, align_corners=False)
+    torch.testing.assert_close(warp(images, matrices, shifts), expected)
+
+
+def test_affine_shifts_oblong_images_by_pixels_of_either_side(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(augment, "AFFINE_DEGREES", 0.0)
+    monkeypatch.setattr(augment, "AFFINE_SCALE", 0.0)
+    image = blob(14, 40, right=0.0, up=0.0)
+    found = augment_batch(image.repeat(200, 1, 1, 1), "affine", np.random.default_rng(1))
+    places = np.array([moments(one[None])[:2] for one in found])
+    assert 1.4 < np.abs(places[:, 0]).max() < 2.6  # 2 pixels, to the nearest one
+    assert 1.4 < np.abs(places[:, 1]).max() < 2.6

@@ -60,9 +60,3 @@ def test_the_loss_is_the_mean_over_bags_of_any_size() -> None:
     ]
     found = over_bags(ProportionLoss(priors))(logits, targets)
     torch.testing.assert_close(found, torch.stack(expected).mean())
-
-
-def test_one_bag_alone_is_a_batch_of_one_set() -> None:
-    loss, logits = ProportionLoss(torch.tensor([[0.2, 0.8]])), torch.randn(5, 2)
-    sets = torch.zeros(5).long()
-    torch.testing.assert_close(over_bags(loss)(logits, sets), loss(logits, sets))

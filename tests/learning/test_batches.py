@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fedul_flwr.learning.batches import (
+    Batches,
     epoch_order,
     evaluation_batches,
-    gather,
-    num_batches,
+    matching_batches,
+    paired_batches,
     point_batches,
     repeated_batches,
     set_batches,
@@ -45,29 +47,6 @@ def test_bytes_become_numbers_from_minus_1_to_1() -> None:
     assert pixels.ravel().tolist() == [0, 51, 204, 255]  # the images themselves are left alone
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_inputs_are_channels_first_by_shape_and_channels_last_in_memory(channels: int) -> None:
-    pixels = torch.arange(2 * 4 * 5 * channels, dtype=torch.uint8).reshape(2, 4, 5, channels)
-    found = to_input(pixels)
-    assert found.shape == (2, channels, 4, 5)
-    assert found.is_contiguous(memory_format=torch.channels_last)
-    if channels > 1:
-        assert found.stride() == (4 * 5 * 3, 1, 5 * 3, 3)
-    for c in range(channels):
-        expected = pixels[1, 3, 2, c].float() / 127.5 - 1
-        assert float(found[1, c, 3, 2]) == pytest.approx(float(expected), abs=1e-6)
-
-
-def test_gather_reads_rows_of_a_memory_map(tmp_path: Path) -> None:
-    np.save(tmp_path / "images.npy", numbered(9))
-    mapped = np.load(tmp_path / "images.npy", mmap_mode="r")
-    found = gather(mapped, np.array([7, 0, 7]))
-    assert found.dtype == torch.uint8
-    assert found[:, 0, 0, 0].tolist() == [7, 0, 7]
-    found += 1  # a copy: the map is read-only
-    assert mapped[7, 0, 0, 0] == 7
-
-
 @given(num_points=st.integers(1, 60), batch_size=st.integers(0, 70), seed=st.integers(0, 99))
 @hypothesis_settings(max_examples=100, deadline=None)
 def test_an_epoch_takes_every_point_once_and_drops_the_incomplete_batch(
@@ -81,15 +60,6 @@ def test_an_epoch_takes_every_point_once_and_drops_the_incomplete_batch(
         assert [len(batch) for batch in batches] == [num_points]
     else:
         assert [len(batch) for batch in batches] == [batch_size] * (num_points // batch_size)
-
-
-def test_every_epoch_has_an_order_of_its_own() -> None:
-    rng = np.random.default_rng(0)
-    first, second = (np.concatenate(epoch_order(50, 10, rng)) for _ in range(2))
-    assert not np.array_equal(first, second)
-    assert not np.array_equal(first, np.arange(50))
-    again = np.concatenate(epoch_order(50, 10, np.random.default_rng(0)))
-    np.testing.assert_array_equal(first, again)
 
 
 def test_the_points_that_are_dropped_differ_between_epochs() -> None:
@@ -120,16 +90,6 @@ def test_evaluation_takes_all_points_in_order() -> None:
     assert list(evaluation_batches(numbered(10), points[:0], 2)) == []
 
 
-@pytest.mark.parametrize(
-    ("num_points", "batch_size", "expected"), [(10, 3, 3), (10, 5, 2), (10, 16, 1), (10, 0, 1)]
-)
-def test_the_number_of_batches_is_that_of_an_epoch(
-    num_points: int, batch_size: int, expected: int
-) -> None:
-    assert num_batches(num_points, batch_size) == expected
-    assert len(epoch_order(num_points, batch_size, np.random.default_rng(0))) == expected
-
-
 def test_few_points_come_again_until_there_are_as_many_batches_as_asked_for() -> None:
     rows = np.array([7, 2, 9, 4, 0])
     made = repeated_batches(numbered(10), rows, rows * 10, LocalPlan(batch_size=2), 15)
@@ -151,36 +111,6 @@ def test_a_repeated_batch_has_at_most_all_points() -> None:
         assert batches == [[0, 1, 2]] * 4
 
 
-def test_sets_come_in_another_order_in_every_epoch() -> None:
-    rows, sets = np.arange(24), np.repeat(np.arange(8), 3)
-    made, rng = set_batches(numbered(24), rows, sets, LocalPlan()), np.random.default_rng(0)
-    orders = [[int(targets[0]) for _, targets in made(rng)] for _ in range(20)]
-    assert all(sorted(order) == list(range(8)) for order in orders)
-    assert len({tuple(order) for order in orders}) == 20  # of 40,320: two alike have chance .005
-    assert {order[0] for order in orders} != {0}
-
-
-def test_vectors_pass_unchanged_into_every_batch() -> None:
-    vectors = np.arange(12, dtype=np.float32).reshape(6, 2) - 5.5
-    points = np.array([4, 0, 2])
-    plan = LocalPlan(batch_size=2)
-    (inputs, targets), *_ = point_batches(vectors, points, np.array([7, 8, 9]), plan)(
-        np.random.default_rng(0)
-    )
-    rows = {7: 4, 8: 0, 9: 2}
-    expected = [vectors[rows[int(target)]].tolist() for target in targets]
-    assert inputs.dtype == torch.float32
-    assert inputs.tolist() == expected
-    evaluated = torch.cat(list(evaluation_batches(vectors, points, 2)))
-    np.testing.assert_array_equal(evaluated.numpy(), vectors[points])
-
-
-def test_batches_of_vectors_are_copies() -> None:
-    vectors = np.ones((3, 2), dtype=np.float32)
-    to_input(gather(vectors, np.array([0]))).zero_()
-    assert vectors.all()
-
-
 def test_given_vectors_then_their_noise_is_of_the_rounds_generator() -> None:
     vectors = np.ones((4, 3), np.float32)
     plan = LocalPlan(batch_size=0, augment="noise", noise=0.5)
@@ -191,3 +121,218 @@ def test_given_vectors_then_their_noise_is_of_the_rounds_generator() -> None:
     np.testing.assert_array_equal(targets.numpy(), order)
     noise = rng.standard_normal((4, 3)).astype(np.float32)
     np.testing.assert_allclose(inputs.numpy(), 1 + 0.5 * noise, rtol=1e-6)
+
+
+IMAGES: NDArray[np.uint8] = np.random.default_rng(0).integers(0, 256, (30, 4, 4, 1), dtype=np.uint8)
+POINTS = np.random.default_rng(1).permutation(30)[:24]
+TARGETS = np.arange(24) % 3
+MAKERS: dict[str, Callable[[LocalPlan], Batches]] = {
+    "points": lambda plan: point_batches(IMAGES, POINTS, TARGETS, plan),
+    "repeated": lambda plan: repeated_batches(IMAGES, POINTS, TARGETS, plan, 5),
+    "sets": lambda plan: set_batches(IMAGES, POINTS, TARGETS, plan),
+    "paired": lambda plan: paired_batches(IMAGES, POINTS, 9, plan),
+    "labeled alone": lambda plan: matching_batches(IMAGES, POINTS, TARGETS, plan, 0),
+}
+
+
+def seen_in(batches: list[tuple[Tensor, Tensor]]) -> tuple[list[int], list[int]]:
+    """Rows of the images that are in the batches as they are, and those that are mirrored."""
+    plain: list[int] = []
+    mirrored: list[int] = []
+    known = to_input(torch.from_numpy(IMAGES))
+    for inputs, _ in batches:
+        for shown in inputs:
+            rows = [int(r) for r in (known == shown).all(dim=(1, 2, 3)).nonzero()]
+            turned = [int(r) for r in (known.flip(3) == shown).all(dim=(1, 2, 3)).nonzero()]
+            plain += rows
+            mirrored += turned
+            assert len(rows) + len(turned) == 1
+    return plain, mirrored
+
+
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS)
+def test_batches_are_augmented_as_the_plan_says(maker: Callable[[LocalPlan], Batches]) -> None:
+    plan = LocalPlan(batch_size=4, augment="flip")
+    found = list(maker(plan)(np.random.default_rng(3)))
+    plain, mirrored = seen_in(found)
+    assert {*plain, *mirrored} <= set(POINTS.tolist())
+    assert len(plain) > 2
+    assert len(mirrored) > 2
+    again = list(maker(plan)(np.random.default_rng(3)))
+    assert all(torch.equal(a[0], b[0]) for a, b in zip(found, again, strict=True))
+    plain, mirrored = seen_in(list(maker(LocalPlan(batch_size=4))(np.random.default_rng(3))))
+    assert not mirrored
+
+
+def test_unlabeled_points_beside_labeled_ones_come_as_they_are() -> None:
+    labels = np.where(np.arange(24) < 12, 0, -1)  # labeled, all of class 0
+    plan = LocalPlan(batch_size=4, augment="flip")
+    make = matching_batches(IMAGES, POINTS, labels, plan, 5)
+    found = list(make(np.random.default_rng(0)))
+    assert [targets.tolist() for _, targets in found] == [[0] * 4 + [-1] * 5] * 3
+    plain, mirrored = seen_in([(inputs[4:], targets) for inputs, targets in found])
+    assert not mirrored
+    assert set(plain) <= set(POINTS[12:].tolist())
+    plain, mirrored = seen_in([(inputs[:4], targets) for inputs, targets in found])
+    assert sorted(plain + mirrored) == sorted(POINTS[:12].tolist())
+    assert mirrored
+
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def epoch(
+    labeled: int, others: int, batch_size: int, unlabeled_size: int, seed: int = 0
+) -> list[Batch]:
+    """Row i of the images shows i; points with a label have their row as label."""
+    labels = np.full(labeled + others, -1, dtype=np.int64)
+    points = 120 - np.arange(labeled + others)
+    known = np.random.default_rng(7).permutation(labeled + others)[:labeled]
+    labels[known] = points[known]
+    plan = LocalPlan(batch_size=batch_size)
+    make = matching_batches(numbered(121), points, labels, plan, unlabeled_size)
+    return list(make(np.random.default_rng(seed)))
+
+
+def sizes(found: list[Batch]) -> list[tuple[int, int]]:
+    """Labeled and unlabeled points of every batch; the labeled ones come first."""
+    for inputs, labels in found:
+        assert len(inputs) == len(labels)
+        assert labels.dtype == torch.int64
+        count = int((labels >= 0).sum())
+        assert (labels[:count] >= 0).all()
+        assert index_of(inputs)[:count] == labels[:count].tolist()
+    return [(int((labels >= 0).sum()), int((labels < 0).sum())) for _, labels in found]
+
+
+@pytest.mark.parametrize(
+    ("labeled", "others", "batch_size", "unlabeled_size", "expected"),
+    [
+        (10, 40, 5, 8, [(5, 8)] * 2),
+        (12, 40, 5, 8, [(5, 8)] * 2),  # the last 2 labeled ones are left out
+        (10, 6, 5, 8, [(5, 6)] * 2),  # at most all
+        (10, 40, 0, 8, [(10, 8)]),  # batch-size 0: all labeled ones
+        (12, 10, 3, 0, [(3, 3), (3, 3), (3, 2), (3, 2)]),
+        (12, 3, 3, 0, [(3, 1), (3, 1), (3, 1), (3, 0)]),
+        (10, 0, 4, 8, [(4, 0)] * 2),  # no unlabeled ones
+        (0, 43, 5, 8, [(0, 8)] * 5),  # no labeled ones: a pass over the others
+        (0, 3, 5, 8, [(0, 3)]),
+        (0, 43, 5, 0, [(0, 5)] * 8),
+        (0, 43, 0, 0, [(0, 43)]),
+        (1, 1, 5, 8, [(1, 1)]),
+    ],
+)
+def test_sizes(
+    labeled: int,
+    others: int,
+    batch_size: int,
+    unlabeled_size: int,
+    expected: list[tuple[int, int]],
+) -> None:
+    assert sizes(epoch(labeled, others, batch_size, unlabeled_size)) == expected
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    labeled=st.integers(2, 30),
+    others=st.integers(0, 60),
+    batch_size=st.integers(2, 15),
+    unlabeled_size=st.integers(0, 20),
+    seed=st.integers(0, 99),
+)
+@example(labeled=30, others=60, batch_size=5, unlabeled_size=0, seed=0)
+def test_an_epoch_is_a_pass_over_the_labeled_points(
+    labeled: int, others: int, batch_size: int, unlabeled_size: int, seed: int
+) -> None:
+    found = epoch(labeled, others, batch_size, unlabeled_size, seed)
+    shown = torch.cat([labels[labels >= 0] for _, labels in found]).tolist()
+    each = min(batch_size, labeled)
+    assert len(set(shown)) == len(shown) == labeled // each * each
+    beside = [index_of(inputs[labels < 0]) for inputs, labels in found]
+    rows = [row for part in beside for row in part]
+    _, counts = np.unique(rows, return_counts=True)
+    if unlabeled_size == 0:  # everyone once, in parts of equal length but for one
+        lengths = [len(set(part)) for part in beside]
+        assert len(counts) == others
+        assert max(lengths) - min(lengths) <= 1
+        assert sum(lengths) == others
+    elif others > 1 and unlabeled_size > 1:  # in turns: nobody a second time before the others
+        assert len(rows) == min(unlabeled_size, others) * len(found)
+        absent = len(counts) < others
+        assert counts.max() - (0 if absent else counts.min()) <= 1
+
+
+def epoch_paired_batches(
+    labeled: int, others: int, batch_size: int, views: int = 1, seed: int = 0
+) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Points are rows 100, 99, … of images that show their row."""
+    points = 100 - np.arange(labeled + others)
+    plan = LocalPlan(batch_size=batch_size)
+    make = paired_batches(numbered(101), points, labeled, plan, views)
+    return list(make(np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize(
+    ("labeled", "others", "batch_size", "sizes"),
+    [
+        (10, 40, 5, [10] * 8),  # 5 and 5, eight times 5 others
+        (3, 40, 5, [6] * 13),  # all 3 labeled ones and 3 others, 39 of the 40
+        (10, 43, 4, [8] * 10),
+        (10, 2, 5, [7]),  # 5 labeled and both others
+        (10, 0, 4, [4, 4]),  # without others a pass over the labeled ones
+        (3, 0, 4, [3]),
+        (0, 9, 4, [4, 4]),  # without labeled ones a pass over the others
+        (0, 3, 4, [3]),
+        (4, 9, 0, [8, 8]),  # batch-size 0: all labeled ones, and as many others
+        (0, 9, 0, [9]),
+        (1, 3, 5, [2, 2, 2]),
+        (1, 0, 5, [1]),
+        (0, 1, 5, [1]),
+    ],
+)
+def test_paired_batches_sizes(labeled: int, others: int, batch_size: int, sizes: list[int]) -> None:
+    found = epoch_paired_batches(labeled, others, batch_size)
+    assert [len(positions) for _, positions in found] == sizes
+    assert [len(inputs) for inputs, _ in found] == sizes
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    labeled=st.integers(1, 12),
+    others=st.integers(1, 50),
+    batch_size=st.integers(1, 15),
+    seed=st.integers(0, 99),
+)
+@example(labeled=12, others=50, batch_size=5, seed=0)
+def test_an_epoch_is_a_pass_over_the_others(
+    labeled: int, others: int, batch_size: int, seed: int
+) -> None:
+    found = epoch_paired_batches(labeled, others, batch_size, seed=seed)
+    each = min(batch_size, labeled)
+    taken = torch.cat([positions for _, positions in found]).numpy()
+    assert taken.dtype == np.int64
+    free = taken[taken >= labeled]
+    assert len(np.unique(free)) == len(free) == (others // each * each if others > each else others)
+    # Labeled points take turns: none comes a second time more often than another.
+    counts = np.bincount(taken[taken < labeled], minlength=labeled)
+    assert counts.sum() == each * len(found)
+    assert counts.max() - counts.min() <= 1
+    for inputs, positions in found:
+        assert index_of(inputs) == (100 - positions).tolist()
+        assert (positions < labeled).sum() == each
+
+
+def test_views_show_the_same_points_each_augmented_anew() -> None:
+    for inputs, positions in epoch_paired_batches(5, 12, 4, views=3):
+        assert len(inputs) == 3 * len(positions)
+        assert index_of(inputs) == (100 - positions).tolist() * 3
+    images = np.random.default_rng(0).integers(0, 256, (20, 9, 9, 1), dtype=np.uint8)
+    plan = LocalPlan(batch_size=4, augment="rotate")
+    make = paired_batches(images, np.arange(20), 5, plan, views=2)
+    differ = []
+    for inputs, _ in make(np.random.default_rng(0)):
+        one, two = inputs.chunk(2)
+        differ += ((one - two).abs().amax(dim=(1, 2, 3)) > 0).tolist()
+        # Rotation leaves the center where it is.
+        torch.testing.assert_close(one[:, :, 4, 4], two[:, :, 4, 4], rtol=0, atol=1e-5)
+    assert 0.4 < np.mean(differ) < 1  # quarter turns: 3 of 4 pairs differ, of 24 in all

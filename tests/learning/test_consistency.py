@@ -1,8 +1,6 @@
-"""Consistency: Bayes' rule, both forms and the mask by hand, and what has no gradient."""
+"""Consistency and the virtual adversarial step: by hand, and what has no gradient."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 import pytest
@@ -13,11 +11,15 @@ from torch.nn import functional
 from fedul_flwr.learning import consistency
 from fedul_flwr.learning.consistency import (
     ConsistencyObjective,
+    adversarial_offset,
+    divergence,
     fixmatch_loss,
     log_set_posterior,
     uda_loss,
+    unit,
+    virtual_adversarial_loss,
 )
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.surrogate import SurrogateLoss
 
@@ -33,21 +35,6 @@ def test_the_posterior_given_the_set_by_hand() -> None:
     found = log_set_posterior(torch.zeros(3, 2, dtype=torch.float64), weights).exp()
     expected = [[7 / 9, 2 / 9], [7 / 34, 27 / 34], [1, 0]]
     np.testing.assert_allclose(found, expected, atol=1e-12)
-
-
-def test_it_is_bayes_rule_on_the_joint_distribution() -> None:
-    # A world of four inputs: p(x | k) given, classes of set m have priors Pi_m.
-    rng = np.random.default_rng(0)
-    likelihood = rng.dirichlet(np.ones(4), size=2)  # (K, X)
-    eta = (PI.numpy()[:, None] * likelihood).T
-    eta /= eta.sum(axis=1, keepdims=True)
-    weights = SurrogateLoss(PRIORS, SIZES, PI).transition.log_weights
-    for m in range(3):
-        joint = (PRIORS[m].numpy()[:, None] * likelihood).T
-        expected = joint / joint.sum(axis=1, keepdims=True)
-        rows = weights[m].repeat(4, 1)
-        found = log_set_posterior(torch.from_numpy(eta).log(), rows).exp()
-        np.testing.assert_allclose(found, expected, atol=1e-12)
 
 
 # Weak views (.9, .1), (.4, .6), (.2, .8); strong ones (.5, .5), (.3, .7), (.6, .4).
@@ -79,41 +66,6 @@ def test_the_soft_form_by_hand() -> None:
     value, masked = uda_loss(WEAK, STRONG, 0.75, 0.5)
     assert float(value) == pytest.approx(0.432003, abs=1e-6)
     assert float(masked) == pytest.approx(1 / 3)
-
-
-def test_the_soft_form_without_sharpening_is_the_divergence() -> None:
-    value, masked = uda_loss(WEAK, STRONG, 0.0, 1.0)
-    expected = functional.kl_div(STRONG, WEAK, reduction="batchmean", log_target=True)
-    assert float(value) == pytest.approx(float(expected), abs=1e-12)
-    assert float(masked) == 0
-    assert float(uda_loss(WEAK, WEAK, 0.0, 1.0)[0]) == pytest.approx(0, abs=1e-15)
-
-
-def test_the_label_of_the_hard_form_is_the_weak_views_however_sure_the_strong_one_is() -> None:
-    # Weak view: class 0 with .8. Strong view: class 1 with .9. The loss is −log .1, not −log .9.
-    weak, strong = (torch.tensor([pair]).log() for pair in ([0.8, 0.2], [0.1, 0.9]))
-    value, masked = fixmatch_loss(weak, strong, 0.75)
-    assert (float(value), float(masked)) == (pytest.approx(2.302585, abs=1e-6), 0.0)
-    # And it is the weak view that has to be sure: of .7 with the same strong view it is not.
-    unsure = torch.tensor([[0.7, 0.3]]).log()
-    assert [float(part) for part in fixmatch_loss(unsure, strong, 0.75)] == [0.0, 1.0]
-
-
-@pytest.mark.parametrize("form", ["fixmatch", "uda"])
-def test_points_below_the_threshold_have_no_gradient(form: str) -> None:
-    strong = STRONG.clone().requires_grad_()
-    value, _ = (
-        fixmatch_loss(WEAK, strong, 0.75) if form == "fixmatch" else uda_loss(WEAK, strong, 0.75, 1)
-    )
-    value.backward()  # type: ignore[no-untyped-call]
-    assert strong.grad is not None
-    assert (strong.grad[1] == 0).all()
-    assert (strong.grad[[0, 2]] != 0).any(dim=1).all()
-
-
-def test_a_batch_that_is_masked_whole_is_no_loss() -> None:
-    for value, masked in (fixmatch_loss(WEAK, STRONG, 0.95), uda_loss(WEAK, STRONG, 0.95, 0.4)):
-        assert (float(value), float(masked)) == (0, 1)
 
 
 def network(dtype: torch.dtype = torch.float64) -> Network:
@@ -200,10 +152,101 @@ def test_running_statistics_are_those_of_the_weak_view() -> None:
     assert all(one.equal(other) for one, other in pairs)
 
 
-def test_means_are_over_batches() -> None:
-    inputs, sets = batch()
-    loss = SurrogateLoss(PRIORS, SIZES)
-    objective, model = ConsistencyObjective(loss, 1.0, 0.6, loss.transition.log_weights), network()
-    values = [float(objective(model, inputs[i : i + 4], sets[i : i + 4]).detach()) for i in (0, 4)]
-    surrogate, value, _ = objective.means()
-    assert surrogate + value == pytest.approx(math.fsum(values) / 2)
+def build(seed: int = 0, dtype: torch.dtype = torch.float32, *, norm: bool = True) -> Network:
+    torch.manual_seed(seed)
+    model = nn.Sequential(
+        nn.Conv2d(1, 6, 3),
+        nn.BatchNorm2d(6) if norm else nn.Identity(),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(6 * 4 * 4, 4),
+    )
+    with torch.no_grad():
+        model[4].weight.mul_(4)  # predictions that are neither flat nor certain
+    wide = torch.float64 if dtype == torch.float64 else torch.float32
+    return Network(model.to(wide).train(), CPU, str(dtype).removeprefix("torch."))
+
+
+def points(count: int = 16, seed: int = 1) -> Tensor:
+    return torch.from_numpy(
+        np.random.default_rng(seed).uniform(-1, 1, (count, 1, 6, 6)).astype(np.float32)
+    )
+
+
+def test_a_point_whose_predictions_do_not_move_keeps_its_random_direction() -> None:
+    # ReLU lets nothing of the black point through; of the white one it does.
+    layer = nn.Linear(4, 2, bias=False)
+    model = nn.Sequential(nn.Flatten(), nn.ReLU(), layer)
+    inputs = torch.stack([-torch.ones(1, 2, 2), torch.ones(1, 2, 2)])
+    network = Network(model, CPU, "float32")
+    log_p = functional.log_softmax(network(inputs).detach(), dim=1)
+    torch.manual_seed(5)
+    start = unit(torch.randn_like(inputs))
+    torch.manual_seed(5)
+    found = adversarial_offset(network, inputs, log_p, radius=0.5, xi=1e-3)
+    np.testing.assert_allclose(found[0], 0.5 * start[0], rtol=1e-6)
+    # The white one's is along the difference of the rows, up to its sign.
+    along = unit((layer.weight[0] - layer.weight[1]).detach()[None])[0]
+    assert abs(float(found[1].ravel() @ along)) == pytest.approx(0.5, rel=1e-3)
+
+
+def test_it_is_the_direction_of_the_hessian_times_the_start() -> None:
+    # Without batch norm points are apart: the exact H·d from autograd's second derivative.
+    network = build(dtype=torch.float64, norm=False)
+    inputs = points(3).double()
+    log_p = functional.log_softmax(network(inputs).detach(), dim=1)
+    torch.manual_seed(5)
+    start = unit(torch.randn_like(inputs))
+    torch.manual_seed(5)
+    found = adversarial_offset(network, inputs, log_p, radius=1.0, xi=1e-5)
+
+    zero = torch.zeros_like(inputs, requires_grad=True)
+    value = divergence(log_p, network(inputs + zero))
+    (slope,) = torch.autograd.grad(value, zero, create_graph=True)
+    (exact,) = torch.autograd.grad((slope * start).sum(), zero)
+    np.testing.assert_allclose(found, unit(exact), atol=1e-4)
+
+
+def test_the_search_leaves_statistics_and_gradients_alone() -> None:
+    network, inputs = build(), points()
+    logits = network(inputs)
+    before = {name: value.clone() for name, value in network.model.named_buffers()}
+    assert int(before["1.num_batches_tracked"]) == 1
+    virtual_adversarial_loss(network, inputs, logits, radius=0.1, xi=1e-3)
+    assert all(weight.grad is None for weight in network.model.parameters())
+    for name, value in network.model.named_buffers():
+        assert value.equal(before[name]), name
+    network(inputs)  # and are live again
+    assert int(network.model.get_buffer("1.num_batches_tracked")) == 2
+
+
+def test_gradients_are_those_of_the_divergence_at_a_fixed_offset() -> None:
+    network, inputs = build(), points()
+    logits = network(inputs)
+    torch.manual_seed(9)
+    virtual_adversarial_loss(network, inputs, logits, radius=0.1, xi=1e-3).backward()  # type: ignore[no-untyped-call]
+    found = [
+        weight.grad.clone() for weight in network.model.parameters() if weight.grad is not None
+    ]
+
+    network.model.zero_grad()
+    log_p = functional.log_softmax(logits.detach(), dim=1)
+    torch.manual_seed(9)
+    with frozen_statistics(network.model):
+        offset = adversarial_offset(network, inputs, log_p, radius=0.1, xi=1e-3)
+        divergence(log_p, network(inputs + offset)).backward()  # type: ignore[no-untyped-call]
+    for one, weight in zip(found, network.model.parameters(), strict=True):
+        assert one is not None
+        assert weight.grad is not None
+        np.testing.assert_array_equal(one, weight.grad)
+
+
+def test_the_divergence_by_hand() -> None:
+    # KL((3/4, 1/4) ‖ (1/2, 1/2)) = .75·log 1.5 + .25·log .5 = .130812, and 0: mean .065406.
+    log_p = torch.tensor([[0.75, 0.25], [0.5, 0.5]]).log()
+    assert float(divergence(log_p, torch.zeros(2, 2))) == pytest.approx(0.065406, abs=1e-6)
+
+
+def test_unit_survives_tiny_and_zero_vectors() -> None:
+    vectors = torch.tensor([[3.0, 4.0], [3e-30, 4e-30], [0.0, 0.0]])
+    np.testing.assert_allclose(unit(vectors), [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-6)

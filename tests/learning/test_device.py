@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from fedul_flwr.learning import device
 from fedul_flwr.learning.device import (
@@ -16,9 +18,11 @@ from fedul_flwr.learning.device import (
     choose_device,
     choose_dtype,
     fast_bfloat16,
+    has_strides,
+    idle_taps,
     place,
+    products_in_bfloat16,
     release_freed_memory,
-    retain_freed_memory,
     reuse_all_memory,
     seed_draws,
     set_threads,
@@ -62,27 +66,6 @@ def test_bfloat16_is_chosen_where_the_machine_has_products_of_it(
     assert choose_dtype("auto", smaller, CPU) == torch.float32
 
 
-def test_without_capabilities_it_is_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)  # torch before 2.9
-    assert choose_dtype("auto", nn.Linear(300, 500), CPU) == torch.float32
-
-
-@pytest.mark.parametrize("supported", [True, False])
-def test_on_cuda_the_driver_says(monkeypatch: pytest.MonkeyPatch, supported: bool) -> None:
-    def answer(including_emulation: bool = True) -> bool:
-        assert including_emulation is False
-        return supported
-
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", answer)
-    assert fast_bfloat16(torch.device("cuda")) is supported
-
-
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
-def test_a_precision_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_tile": True}, raising=False)
-    assert choose_dtype(name, nn.Linear(2, 2), CPU) == getattr(torch, name)
-
-
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_products_run_in_the_precision(name: str) -> None:
     dtype = getattr(torch, name)
@@ -91,23 +74,6 @@ def test_products_run_in_the_precision(name: str) -> None:
     assert next(layer.parameters()).dtype == wide
     with autocast(CPU, dtype, strided=False):
         assert layer(torch.zeros(1, 4, dtype=wide)).dtype == dtype
-
-
-@pytest.mark.parametrize("strided", [False, True])
-def test_models_with_strides_have_float32_where_bfloat16_would_be_wrong(strided: bool) -> None:
-    # One pixel for three taps: two of them meet nothing.
-    layer = nn.Conv2d(1, 1, 3, stride=2, padding=1)
-    with autocast(CPU, torch.bfloat16, strided=strided):
-        found = layer(torch.zeros(1, 1, 1, 1)).dtype
-    assert found == (torch.float32 if strided else torch.bfloat16)
-
-
-def test_models_lie_channels_last() -> None:
-    convolution = nn.Conv2d(3, 8, 5)
-    assert not convolution.weight.is_contiguous(memory_format=torch.channels_last)
-    placed: Any = place(convolution, CPU, "float32")
-    assert placed is convolution
-    assert placed.weight.is_contiguous(memory_format=torch.channels_last)
 
 
 @pytest.fixture
@@ -140,35 +106,6 @@ def test_threads(threads: int) -> None:
     assert torch.get_num_threads() == 1
 
 
-def test_freed_memory_is_kept_and_released_where_glibc_is(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    assert isinstance(retain_freed_memory(), bool)
-    release_freed_memory()
-    monkeypatch.setattr(device, "_glibc", lambda: None)  # musl, macOS
-    assert retain_freed_memory.__wrapped__() is False
-    release_freed_memory()
-
-
-@pytest.mark.parametrize(
-    ("refused", "done"), [((), True), ((-3,), False), ((-1,), False), ((-3, -1), False)]
-)
-def test_memory_is_kept_by_both_thresholds_of_glibc(
-    monkeypatch: pytest.MonkeyPatch, refused: tuple[int, ...], done: bool
-) -> None:
-    # glibc's malloc.h: M_TRIM_THRESHOLD is -1 and M_MMAP_THRESHOLD is -3; mallopt gives 1 or 0.
-    told: dict[int, int] = {}
-
-    def mallopt(name: int, value: int) -> int:
-        told[name] = value
-        return int(name not in refused)
-
-    monkeypatch.setattr(device, "_glibc", lambda: SimpleNamespace(mallopt=mallopt))
-    assert retain_freed_memory.__wrapped__() is done
-    if done:
-        assert told == {-3: 32 * 2**20, -1: 2**31 - 1}
-
-
 def test_in_steps_no_block_gets_pages_of_its_own() -> None:
     libc = device._glibc()
     if libc is None or not hasattr(libc, "mallinfo2"):
@@ -178,6 +115,7 @@ def test_in_steps_no_block_gets_pages_of_its_own() -> None:
         device._freed_bytes(libc)  # says what mallinfo2 returns
         return int(libc.mallinfo2().hblks)
 
+    gc.collect()
     before = blocks_with_pages_of_their_own()
     with reuse_all_memory():
         inside = torch.ones(2**24)  # 64 MiB, above glibc's largest threshold
@@ -185,18 +123,6 @@ def test_in_steps_no_block_gets_pages_of_its_own() -> None:
     outside = torch.ones(2**24)
     assert blocks_with_pages_of_their_own() == before + 1
     assert len(inside) == len(outside)
-
-
-def test_without_glibc_memory_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_glibc", lambda: None)
-    with reuse_all_memory():
-        pass
-
-
-@pytest.mark.parametrize("name", ["", "musl", "glibc"])
-def test_only_glibc_is_asked_for_its_thresholds(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr("platform.libc_ver", lambda: (name, "2.36"))
-    assert (device._glibc.__wrapped__() is not None) == (name == "glibc")
 
 
 class Libc:
@@ -225,12 +151,107 @@ def test_only_much_freed_memory_is_released(
     assert libc.trims == trims
 
 
-def test_glibc_counts_what_was_freed() -> None:
-    libc = device._glibc()
-    if libc is None or not hasattr(libc, "mallinfo2") or not retain_freed_memory():
-        pytest.skip("another libc")
-    blocks = [torch.ones(2**18) for _ in range(72)]  # 72 MiB in pieces below every threshold
-    before = device._freed_bytes(libc)
+STRIDED = nn.Conv2d(1, 1, 3, stride=2)
+"""A model for which convolutions are looked at."""
+
+
+def gradient(
+    weight: Tensor, inputs: Tensor, model: nn.Module = STRIDED, **options: Any
+) -> tuple[Tensor, torch.dtype]:
+    """Of the weight for a sum of squares, in bfloat16, and the dtype of the convolution.
+
+    Freed memory is full of NaN, so that what is not written is seen.
+    """
+    weight = weight.clone(memory_format=torch.preserve_format).requires_grad_()
+    with products_in_bfloat16(CPU, strided=has_strides(model)):
+        outputs = F.conv2d(inputs, weight, **options)
+    total = outputs.float().square().sum()
+    blocks = [torch.full((2**16,), 255, dtype=torch.uint8) for _ in range(64)]
+    top = torch.zeros(2**13)  # above the blocks: else they would go back to the system
     del blocks
-    assert device._freed_bytes(libc) >= before + 72 * 2**20
-    release_freed_memory()
+    total.backward()
+    assert weight.grad is not None
+    assert len(top)
+    return weight.grad, outputs.dtype
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (3, 3), (1, 3), (6, 8)])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("padding", [2, (2, 2), (2, 3)])
+def test_gradients_are_those_of_float32(
+    groups: int, size: tuple[int, int], stride: int, padding: int | tuple[int, int]
+) -> None:
+    random = torch.Generator().manual_seed(4)
+    inputs = torch.randn(8, 16, *size, generator=random)
+    weight = torch.randn(16, 16 // groups, 5, 5, generator=random) / 5
+    inputs = inputs.to(memory_format=torch.channels_last)
+    options = {"stride": stride, "padding": padding, "groups": groups}
+    found, dtype = gradient(weight, inputs, **options)
+    exact = weight.clone().requires_grad_()
+    F.conv2d(inputs, exact, **options).square().sum().backward()
+    assert exact.grad is not None
+    torch.testing.assert_close(found, exact.grad, rtol=0.05, atol=0.02 * float(exact.grad.norm()))
+    paddings = (padding, padding) if isinstance(padding, int) else padding
+    rows = idle_taps(size[0], 5, stride, paddings[0], 1)
+    columns = idle_taps(size[1], 5, stride, paddings[1], 1)
+    assert dtype == (torch.float32 if rows or columns else torch.bfloat16)
+    assert bool((found[:, :, list(rows)] == 0).all() and (found[..., list(columns)] == 0).all())
+
+
+@pytest.mark.parametrize("groups", [1, 16])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_without_strides_all_is_bfloat16_and_right(groups: int, dilation: int) -> None:
+    """Kernels for strides of one write every gradient, so models without others need no look."""
+    random = torch.Generator().manual_seed(4)
+    inputs = torch.randn(8, 16, 1, 1, generator=random)
+    weight = torch.randn(16, 16 // groups, 3, 3, generator=random)
+    plain = nn.Conv2d(16, 16, 3, dilation=dilation)
+    options = {"padding": dilation, "dilation": dilation, "groups": groups}
+    found, dtype = gradient(weight, inputs, plain, **options)
+    assert dtype == torch.bfloat16
+    idle = torch.ones(3, 3, dtype=torch.bool)
+    idle[1, 1] = False
+    assert bool((found[..., idle] == 0).all())
+    assert bool((found[..., 1, 1] != 0).all())
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "idle"),
+    [
+        ((5, 5), {"stride": 7}, False),  # without padding: one place, taps over 0, 1, 2
+        ((5, 5), {"stride": (7,)}, False),
+        ((2, 2), {"padding": 1}, False),  # places over -1, 0, 1 and 0, 1, 2
+        ((2, 2), {"padding": 2, "dilation": 2}, True),  # over -2, 0, 2 and -1, 1, 3
+        ((6, 1), {"padding": 1}, True),  # columns alone: over -1, 0, 1, of which 0 is a pixel
+        ((1, 6), {"padding": 1}, True),  # rows alone
+        ((6, 2), {"padding": (0, 1)}, False),  # no padding of rows, which need none
+        ((2, 6), {"padding": (1, 0)}, False),
+    ],
+)
+def test_a_layer_is_float32_where_a_tap_is_idle_and_only_there(
+    size: tuple[int, int], options: dict[str, Any], idle: bool
+) -> None:
+    wanted = torch.float32 if idle else torch.bfloat16
+    inputs, weight = torch.ones(1, 1, *size), torch.ones(1, 1, 3, 3)
+    with products_in_bfloat16(CPU, strided=True):
+        assert F.conv2d(inputs, weight, **options).dtype == wanted
+        assert nn.Conv2d(1, 1, 3, **options)(inputs).dtype == wanted  # passes all by position
+        within = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 3, **options))
+        assert within(inputs).dtype == wanted  # its input is bfloat16
+
+
+@pytest.mark.parametrize(
+    ("size", "taps", "stride", "padding", "dilation", "idle"),
+    [
+        (2, 3, 2, 1, 1, (0,)),  # one place, taps over -1, 0, 1
+        (1, 3, 2, 1, 1, (0, 2)),  # one place, taps over -1, 0, 1, of which 0 alone is a pixel
+        (2, 5, 2, 2, 1, (0, 1, 4)),  # one place, taps over -2 … 2
+        (2, 3, 1, 2, 2, (0, 2)),  # places over -2, 0, 2 and -1, 1, 3
+        (5, 3, 7, 0, 1, ()),  # without padding every tap meets a pixel
+    ],
+)
+def test_idle_taps(
+    size: int, taps: int, stride: int, padding: int, dilation: int, idle: tuple[int, ...]
+) -> None:
+    assert idle_taps(size, taps, stride, padding, dilation) == idle

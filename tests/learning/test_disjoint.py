@@ -1,7 +1,8 @@
-"""Disjoint learning: steps by hand, against autograd on the two losses, and its reductions."""
+"""Disjoint learning and its sums of weights: by hand, against autograd, and reductions."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -22,10 +23,13 @@ from fedul_flwr.learning.disjoint import (
     Decomposed,
     DisjointResult,
     Penalties,
+    compose,
     decompose,
     flatten,
     no_consistency,
     train_disjoint,
+    unflatten,
+    unlabeled_part,
 )
 from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
 from fedul_flwr.learning.network import Network
@@ -102,15 +106,6 @@ def test_gradients_of_the_penalties_by_hand() -> None:
     np.testing.assert_allclose(gradient, [-4.9, 24.9, -55.0], rtol=1e-6)
 
 
-def test_gradients_of_the_penalties_are_autograds() -> None:
-    sigma, psi = torch.randn(2, 50, dtype=torch.float64).unbind()
-    leaf = psi.clone().requires_grad_()
-    (7.0 * (sigma - leaf).pow(2).sum() + 0.3 * leaf.abs().sum()).backward()
-    gradient = torch.zeros_like(psi)
-    Penalties(7.0, 0.3).add_gradients(sigma, psi, gradient)
-    np.testing.assert_allclose(gradient, leaf.grad, rtol=1e-12)
-
-
 class Line(nn.Module):
     """Logits (0, w·x) of one pixel x."""
 
@@ -136,20 +131,6 @@ def one_pixel(*labels: int) -> Batches:
 def line(sigma: float, psi: float) -> Decomposed:
     parts = {SIGMA: {"w": np.array([sigma])}, PSI: {"w": np.array([psi])}}
     return Decomposed(Line().double(), parts)
-
-
-def test_a_step_on_labels_by_hand() -> None:
-    # theta = 0.3 + 0.2, x = 2, label 0: L_s = 10·log(1 + exp(0.5·2)), and d L_s / d theta is
-    # 10·x·sigmoid(1) = 20·0.731059 = 14.62117. sigma ← 0.3 − 0.1·14.62117 = -1.162117.
-    decomposed = line(0.3, 0.2)
-    loss = scaled_cross_entropy(10.0)
-    rng, penalties = np.random.default_rng(0), Penalties(10.0, 1.0)
-    result = train_disjoint(decomposed, one_pixel(0), loss, squares, WIDE, rng, penalties)
-    dumped = decomposed.dump()
-    assert float(dumped[SIGMA]["w"][0]) == pytest.approx(-1.162117, abs=1e-6)
-    assert float(dumped[PSI]["w"][0]) == 0.2
-    assert result == DisjointResult(pytest.approx(13.132617), 0.0, 1)
-    assert float(decomposed.weights[0].detach()) == dumped[SIGMA]["w"] + dumped[PSI]["w"]
 
 
 @pytest.mark.parametrize(("decay", "expected"), [(0.0, 0.51), (0.5, 0.50)])
@@ -180,32 +161,7 @@ def test_a_batch_learns_its_labels_first() -> None:
     assert result.steps == 2
 
 
-def test_without_a_confident_point_the_penalties_are_left() -> None:
-    # 0.2 − 0.1·(-6 + 0.9) = 0.71.
-    decomposed = line(0.3, 0.2)
-    loss, rng, penalties = scaled_cross_entropy(1.0), np.random.default_rng(0), Penalties(30.0, 0.9)
-    result = train_disjoint(decomposed, one_pixel(-1), loss, no_consistency, WIDE, rng, penalties)
-    assert float(decomposed.dump()[PSI]["w"][0]) == pytest.approx(0.71)
-    assert result == DisjointResult(0.0, 0.0, 1)
-
-
 # Which part changes
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam"])
-@pytest.mark.parametrize("batch_norm", [False, True])
-def test_labels_leave_psi_and_other_points_leave_sigma(batch_norm: bool, optimizer: str) -> None:
-    net = network(batch_norm=batch_norm)
-    plan = replace(WIDE, optimizer=optimizer, weight_decay=0.01, proximal_mu=0.1, local_epochs=2)
-    before, penalties = parts_of(net), Penalties(1.0, 0.1)
-    after, _ = learn(net, before, squares, plan, penalties, labels=LABELS[:12])
-    statistics = {name for name in before[PSI] if "running" in name}
-    assert bool(statistics) == batch_norm
-    assert moved(after[SIGMA], before[SIGMA]) == set(before[SIGMA])
-    assert moved(after[PSI], before[PSI]) == statistics  # of all points that pass
-    after, _ = learn(net, before, squares, plan, penalties, labels=LABELS[12:])
-    assert moved(after[SIGMA], before[SIGMA]) == set()
-    assert moved(after[PSI], before[PSI]) == set(before[PSI])
 
 
 @pytest.mark.parametrize("change", [{}, {"proximal_mu": 0.7}, {"momentum": 0.9}, {"l1": 0.02}])
@@ -322,28 +278,6 @@ def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
         np.testing.assert_allclose(array, flatten(two)[name], rtol=1e-9, atol=1e-12)
 
 
-def test_nothing_to_learn_from_changes_nothing() -> None:
-    def none(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        return iter(())
-
-    decomposed, rng = line(0.3, 0.2), np.random.default_rng(0)
-    result = train_disjoint(
-        decomposed, none, scaled_cross_entropy(1.0), squares, WIDE, rng, Penalties(1.0, 1.0)
-    )
-    assert result == DisjointResult(0.0, 0.0, 0)
-    assert flatten(decomposed.dump()) == {"sigma/w": [0.3], "psi/w": [0.2]}
-
-
-def test_gradients_are_freed() -> None:
-    net = network().double()
-    for weight in net.parameters():  # left by somebody else
-        weight.grad = torch.full_like(weight, 1e9)
-    start = parts_of(net)
-    after, _ = learn(net, start, squares)
-    assert all(np.abs(array).max() < 10 for array in flatten(after).values())
-    assert all(weight.grad is None for weight in net.parameters())
-
-
 @pytest.mark.parametrize("labels", [LABELS[:12], LABELS[12:]], ids=["labeled", "unlabeled"])
 def test_a_loss_that_is_not_finite_ends_it_in_one_sentence(labels: Any) -> None:
     def infinite(net: Network, inputs: Tensor) -> Tensor:
@@ -354,3 +288,145 @@ def test_a_loss_that_is_not_finite_ends_it_in_one_sentence(labels: Any) -> None:
         parts[SIGMA]["0.weight"][:] = np.nan
     with refuses("loss-not-finite"):
         learn(network(), parts, infinite, labels=labels)
+
+
+BUFFERS = ("norm.mean", "norm.count")
+MODEL = {
+    "w": np.array([[1.0, -2.0]], np.float32),
+    "norm.mean": np.array([3.0], np.float32),
+    "norm.count": np.array(7),
+}
+
+
+def assert_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:
+    assert one.keys() == other.keys()
+    for name, array in one.items():
+        assert (array.dtype, array.shape) == (other[name].dtype, other[name].shape)
+        assert array.tobytes() == other[name].tobytes(), name
+
+
+# Arrays
+
+
+def test_first_parts_by_hand() -> None:
+    parts = decompose(MODEL, BUFFERS, 0.5)
+    assert parts.keys() == {SIGMA, PSI}
+    # Statistics are no sum, and go with psi; counters go nowhere.
+    assert_same_bits(parts[SIGMA], {"w": MODEL["w"]})
+    expected = {"w": np.array([[0.5, -1.0]], np.float32), "norm.mean": MODEL["norm.mean"]}
+    assert_same_bits(parts[PSI], expected)
+    assert unlabeled_part(parts) == PSI
+
+
+def test_a_trained_model_is_the_sum_of_its_parts() -> None:
+    # theta / 1.25 = (0.8, -1.6), and a quarter of that.
+    parts = decompose(MODEL, BUFFERS, 0.25, whole=True)
+    np.testing.assert_allclose(parts[SIGMA]["w"], [[0.8, -1.6]], rtol=1e-6)
+    np.testing.assert_allclose(parts[PSI]["w"], [[0.2, -0.4]], rtol=1e-6)
+    np.testing.assert_allclose(compose(parts)["w"], MODEL["w"], rtol=1e-6)
+    assert parts[SIGMA]["w"].dtype == parts[PSI]["w"].dtype == np.float32
+    assert_same_bits(decompose(MODEL, BUFFERS, 0.0, whole=True)[SIGMA], {"w": MODEL["w"]})
+
+
+@pytest.mark.parametrize(
+    ("used", "cutoff", "expected"),
+    [
+        ("both", 0.0, [11.0, 20.25, 29.75]),
+        ("sigma", 0.0, [10.0, 20.0, 30.0]),
+        ("psi", 0.0, [1.0, 0.25, -0.25]),
+        # Below the cut-off counts as 0; at it does not.
+        ("both", 0.25, [11.0, 20.25, 29.75]),
+        ("both", 0.3, [11.0, 20.0, 30.0]),
+        ("psi", 0.3, [1.0, 0.0, 0.0]),
+        ("sigma", 100.0, [10.0, 20.0, 30.0]),
+    ],
+)
+def test_sums_by_hand(used: str, cutoff: float, expected: list[float]) -> None:
+    parts = {
+        SIGMA: {"w": np.array([10, 20, 30], np.float32)},
+        PSI: {"w": np.array([1, 0.25, -0.25], np.float32), "mean": np.array([0.1], np.float32)},
+    }
+    # Statistics are those of psi whatever is used, and nothing of them is cut off.
+    assert_same_bits(
+        compose(parts, used, cutoff),
+        {"w": np.array(expected, np.float32), "mean": parts[PSI]["mean"]},
+    )
+
+
+def test_flat_names_and_back() -> None:
+    parts = {SIGMA: {"a.b": np.ones(1)}, PSI: {"a.b": np.zeros(1), "c/d": np.ones(2)}}
+    flat = flatten(parts)
+    assert list(flat) == ["sigma/a.b", "psi/a.b", "psi/c/d"]
+    assert unflatten(flat) == parts
+    assert unflatten({}) == flatten({}) == {}
+
+
+# Models
+
+
+def model(precision: str = "float32") -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)
+        return place(nn.Sequential(*layers), CPU, precision)
+
+
+def parts_of_decomposition(
+    net: nn.Module, psi_factor: float | None = 0.3
+) -> dict[str, dict[str, Any]]:
+    """Parts whose psi is no multiple of sigma."""
+    parts = decompose(
+        {name: array.copy() for name, array in dump_arrays(net).items()},
+        [name for name, _ in net.named_buffers()],
+        psi_factor,
+    )
+    rng = np.random.default_rng(1)
+    last = parts[unlabeled_part(parts)]
+    for name, array in last.items():
+        last[name] = array + rng.random(array.shape).astype(array.dtype)
+    return parts
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("psi_factor", [0.3, None])
+def test_a_model_holds_the_sum_and_gives_the_parts_back(
+    precision: str, psi_factor: float | None
+) -> None:
+    net, dtype = model(precision), getattr(torch, precision)
+    parts = parts_of_decomposition(net, psi_factor)
+    decomposed = Decomposed(net, parts)
+    found = dict(dump_arrays(net))
+    assert found.pop("1.num_batches_tracked").dtype == np.int64
+    assert_same_bits(found, {name: compose(parts)[name] for name in found})
+    dumped = decomposed.dump()
+    assert dumped.keys() == parts.keys()
+    for part, arrays in parts.items():
+        assert_same_bits(dumped[part], arrays)
+    # The convolution's weights lie channels last in the model, but not in a message.
+    assert not net[0].weight.is_contiguous()
+    assert all(array.flags.c_contiguous for array in flatten(dumped).values())
+    assert net(torch.zeros(2, 3, 3, 3, dtype=dtype)).dtype == dtype
+
+
+def test_what_is_dumped_is_not_shared_with_the_model() -> None:
+    net = model()
+    decomposed = Decomposed(net, parts_of_decomposition(net))
+    dumped = decomposed.dump()
+    before = {name: array.copy() for name, array in flatten(dumped).items()}
+    with torch.no_grad():
+        for tensor in (*decomposed.part(SIGMA), *decomposed.part(PSI), *net.buffers()):
+            tensor.add_(1)
+    assert_same_bits(flatten(dumped), before)
+    later = flatten(decomposed.dump())
+    for name, array in before.items():  # and the statistics are the model's
+        np.testing.assert_array_equal(later[name], array + 1)
+
+
+def test_parts_may_be_read_only() -> None:
+    parts = parts_of_decomposition(model())
+    for array in flatten(parts).values():
+        array.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dumped = Decomposed(model(), parts).dump()
+    assert_same_bits(flatten(dumped), flatten(parts))

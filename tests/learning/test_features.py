@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from torch.nn.utils.parametrizations import weight_norm
 
 from fedul_flwr.learning.augment import augment_batch
 from fedul_flwr.learning.features import extract_features, features_and_logits, pixel_features
 from fedul_flwr.learning.local import predict_logits
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.models import MODELS, build_model
-from fedul_flwr.models.last_layer import feature_layer
 from tests.support.refusals import refuses
 
 RNG = np.random.default_rng(0)
 IMAGES: NDArray[np.uint8] = RNG.integers(0, 256, (600, 6, 5, 2), dtype=np.uint8)
 POINTS = RNG.permutation(600)[:530]  # several batches of 128
-NONE = np.zeros(0, dtype=np.int64)
 
 
 def network() -> nn.Sequential:
@@ -69,33 +64,6 @@ def test_given_views_then_features_are_those_of_augmented_images() -> None:
     np.testing.assert_array_equal(same, plain)
 
 
-@pytest.mark.parametrize("precision", ["float64", "bfloat16"])
-def test_features_are_float32_in_every_arithmetic(precision: str) -> None:
-    exact = extract_features(network(), IMAGES, POINTS[:20])
-    found = extract_features(network(), IMAGES, POINTS[:20], LocalPlan(precision=precision))
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, exact, atol=0.03)
-    assert not np.array_equal(found, exact)  # rounded at other places
-
-
-def test_no_points_have_no_features_but_a_width() -> None:
-    features, logits = features_and_logits(network(), IMAGES, NONE)
-    assert (features.shape, features.dtype, tuple(logits.shape)) == ((0, 7), np.float32, (0, 3))
-    assert extract_features(network(), IMAGES, NONE).shape == (0, 7)
-    assert pixel_features(IMAGES, NONE).shape == (0, 60)
-
-
-def test_a_weight_normalized_layer_is_a_linear_layer() -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(60, 4), weight_norm(nn.Linear(4, 3)))
-    assert feature_layer(model) is model[2]
-    assert extract_features(model, IMAGES, POINTS[:5]).shape == (5, 4)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_last_layer_of_every_built_in_model_gives_the_logits(name: str) -> None:
-    assert feature_layer(build_model(name, (19, 19, 1), 7)).out_features == 7
-
-
 def test_a_model_without_a_linear_layer_has_no_features() -> None:
     with refuses("model-unfit", match="linear"):
         extract_features(nn.Sequential(nn.Conv2d(2, 3, 1)), IMAGES, POINTS)
@@ -111,9 +79,3 @@ def test_pixels_pixel_after_pixel() -> None:
 def test_features_of_vectors_are_the_vectors() -> None:
     vectors = np.array([[1.5, -2.0], [0.0, 9.0], [3.0, 4.0]], dtype=np.float32)
     assert pixel_features(vectors, np.array([2, 0])).tolist() == [[3.0, 4.0], [1.5, -2.0]]
-
-
-def test_features_of_a_linear_model_are_its_inputs() -> None:
-    vectors = np.array([[1.5, -2.0], [0.0, 9.0]], dtype=np.float32)
-    found = extract_features(build_model("linear", (2,), 3), vectors, np.array([1, 0]))
-    assert found.tolist() == [[0.0, 9.0], [1.5, -2.0]]

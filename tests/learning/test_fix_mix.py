@@ -24,7 +24,6 @@ from fedul_flwr.learning.fix_mix import FixMixLoss, select, sharpness_aware
 from fedul_flwr.learning.local import on_logits, train_local
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
-from fedul_flwr.learning.pseudo_labels import mixing_ratio
 
 WIDE: Any = {"dtype": torch.float64}
 
@@ -63,11 +62,6 @@ def test_given_points_that_are_all_alike_then_all_reach_the_adaptive_threshold()
     for top in (0.1 + 0.2 + 0.3, 1 / 3, 0.7):
         found = select(torch.tensor([[top, 1 - top]] * 7, **WIDE), ADAPTIVE)
         assert found.chosen.all()
-
-
-def test_given_no_points_then_none_is_chosen() -> None:
-    found = select(torch.empty(0, 3, **WIDE), ADAPTIVE)
-    assert (len(found.labels), len(found.chosen), found.mean_top) == (0, 0, 1.0)
 
 
 def test_given_an_epoch_then_every_sure_point_comes_once_with_any_other() -> None:
@@ -146,27 +140,6 @@ def test_given_a_batch_then_loss_and_step_are_those_of_the_authors_formula(
         torch.testing.assert_close(ours.state_dict()[name], weight, rtol=1e-9, atol=1e-12)
 
 
-def test_given_no_weight_of_mixtures_then_nothing_is_mixed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(alpha: float) -> float:
-        raise AssertionError
-
-    monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", never)
-    network = network_of(4, 3)
-    points = torch.randn(6, 4, **WIDE)
-    labels = torch.tensor([0, 1, 2, 0, 0, 0])
-    found = FixMixLoss(3, strong, weak, mix_weight=0.0)(network, points, labels)
-    expected = functional.cross_entropy(network.model(strong(points[:3])), labels[:3])
-    torch.testing.assert_close(found, expected)
-
-
-def test_given_ratios_then_they_are_of_the_beta_distribution() -> None:
-    torch.manual_seed(0)
-    drawn = np.array([mixing_ratio(0.75) for _ in range(4000)])
-    assert ((drawn > 0) & (drawn < 1)).all()
-    assert drawn.mean() == pytest.approx(0.5, abs=0.02)
-    assert drawn.var() == pytest.approx(0.25 / 2.5, abs=0.01)  # a·a/((2a)²·(2a + 1))
-
-
 def test_given_momentum_that_is_kept_then_two_rounds_are_one_of_twice_the_epochs() -> None:
     stored = np.random.default_rng(0).normal(0, 1, (6, 4)).astype(np.float32)
     labels, settings = np.array([0, 1, 2, 0, 1, 2]), {"batch_size": 0, "optimizer": "sgd"}
@@ -192,17 +165,6 @@ def test_given_momentum_that_is_kept_then_two_rounds_are_one_of_twice_the_epochs
     for name, weight in whole.items():
         torch.testing.assert_close(in_two[name], weight, rtol=1e-12, atol=1e-14)
         assert not torch.allclose(forgetful[name], weight)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_given_no_momentum_then_none_is_kept(optimizer: str) -> None:
-    stored, kept = np.ones((2, 4), np.float32), {}
-    plan = LocalPlan(optimizer=optimizer, batch_size=0)
-    batches = point_batches(stored, np.arange(2), np.array([0, 1]), plan)
-    model = network_of(4, 3).model
-    loss = on_logits(functional.cross_entropy)
-    train_local(model, batches, loss, plan, np.random.default_rng(1), velocity=kept)
-    assert kept == {}
 
 
 # (FL)²: sharpness
@@ -291,19 +253,3 @@ def test_given_two_batches_then_statistics_are_means_of_those_of_each() -> None:
     np.testing.assert_allclose(found["1.running_mean"], mean, rtol=1e-5)
     np.testing.assert_allclose(found["1.running_var"], variance, rtol=1e-5)
     assert model[1].momentum == 0.1
-
-
-@pytest.mark.parametrize(("points", "batches"), [(1, 1), (BATCH, 1), (BATCH + 1, 2)])
-def test_given_points_then_the_last_batch_counts_too(points: int, batches: int) -> None:
-    assert num_statistic_batches(points) == batches
-
-
-def test_given_one_point_then_it_has_statistics() -> None:
-    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 2))
-    found, count = batch_statistics(model, np.ones((1, 4), np.float32), np.arange(1), LocalPlan())
-    assert count == 1
-    np.testing.assert_array_equal(found["0.running_mean"], np.ones(4))
-
-
-def test_given_no_batch_norm_then_there_are_none() -> None:
-    assert statistic_names(nn.Sequential(nn.Linear(4, 2))) == []

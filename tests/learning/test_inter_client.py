@@ -26,50 +26,7 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.randaugment import randaugment
 
-TIES: tuple[Ties, Ties] = ("own", "lowest")
-
 # Votes
-
-
-@pytest.mark.parametrize(
-    ("own", "helpers", "expected"),
-    [
-        (2, [], 2),
-        (2, [0], 2),  # a tie of two: the client's own
-        (2, [2], 2),
-        (2, [0, 0], 0),  # outvoted
-        (2, [0, 1], 2),  # three ways: the client's own
-        (2, [2, 0], 2),
-        (3, [1, 1, 3], 3),  # two to two: the client's own
-        (3, [1, 1, 1], 1),
-        (3, [2, 2, 1, 1], 1),  # a tie among others: the lowest
-        (3, [2, 2, 1, 1, 3], 3),  # a tie of three with the client's own
-        (0, [3, 3, 2, 2, 2], 2),
-    ],
-)
-def test_votes_by_hand(own: int, helpers: list[int], expected: int) -> None:
-    votes = [torch.tensor([helper]) for helper in helpers]
-    assert agreed_labels(torch.tensor([own]), votes, 4).tolist() == [expected]
-
-
-@pytest.mark.parametrize(
-    ("own", "helpers", "expected"),
-    [
-        (2, [], 2),
-        (2, [0], 0),  # a tie of two: the lowest
-        (0, [2], 0),
-        (2, [0, 1], 0),  # three ways: the lowest
-        (2, [3, 2], 2),
-        (3, [1, 1, 3], 1),  # two to two: the lowest
-        (3, [2, 2, 1, 1], 1),
-        (0, [3, 3, 2], 3),
-    ],
-)
-def test_votes_whose_ties_go_to_the_lowest_class_by_hand(
-    own: int, helpers: list[int], expected: int
-) -> None:
-    votes = [torch.tensor([helper]) for helper in helpers]
-    assert agreed_labels(torch.tensor([own]), votes, 4, "lowest").tolist() == [expected]
 
 
 @pytest.mark.parametrize("ties", ["own", "lowest"])
@@ -100,16 +57,6 @@ def test_divergence_by_hand() -> None:
     pair = helper_divergence(torch.cat([own, own]), [torch.cat([one, own])])
     assert float(pair) == pytest.approx(0.096372, abs=1e-6)
     assert float(helper_divergence(one, [own])) == pytest.approx(0.223144, abs=1e-6)
-
-
-def test_the_gradient_of_the_divergence() -> None:
-    """d/d logits of (1/n) Σ KL[p_h ‖ softmax] is (softmax − p_h) / n, mean over helpers."""
-    rng = np.random.default_rng(0)
-    logits = torch.from_numpy(rng.normal(size=(4, 3))).requires_grad_()
-    helpers = torch.from_numpy(rng.normal(size=(2, 4, 3))).log_softmax(dim=2)
-    helper_divergence(logits.log_softmax(dim=1), list(helpers)).backward()
-    expected = (logits.detach().softmax(dim=1) - helpers.exp().mean(dim=0)) / 4
-    np.testing.assert_allclose(logits.grad, expected, atol=1e-12)
 
 
 # The whole loss
@@ -169,39 +116,6 @@ def test_the_loss_without_helpers_by_hand() -> None:
     expected = np.zeros((7, 2))
     expected[6], expected[4] = (-0.75, 0.75), (0.3, -0.3)
     np.testing.assert_allclose(model.logits.grad, expected, atol=1e-12)
-
-
-def test_ties_that_go_to_the_lowest_class_change_the_label_that_is_trained_on() -> None:
-    # One helper, so two votes. At point 3 the model is for class 1 and the helper for 0: a tie. By
-    # default label 1, of which the strong view (row -3) has .7; with the lowest label 0, of which
-    # it has .3. At point 1 the model is for 0 and the helper for 1: label 0 (.25) either way.
-    helper = [(0.5, 0.5), (0.3, 0.7), (0.5, 0.5), (0.9, 0.1), *[(0.5, 0.5)] * 3]
-
-    def loss_of(**options: Ties) -> float:
-        consistency = InterClientConsistency([Table(helper)], 1.0, 0.75, mirrored, **options)
-        loss = consistency(wide(Table(OWN)), POINTS)
-        assert loss is not None
-        return float(loss.detach())
-
-    own, lowest = (loss_of(ties=ties) for ties in TIES)
-    assert lowest - own == pytest.approx(0.5 * math.log(0.7 / 0.3), abs=1e-12)
-    assert loss_of() == own
-
-
-def test_gradients_go_through_the_clients_model_alone() -> None:
-    # (p − one-hot)/2 at strong views, (p − mean p_h)/2 at points: (.9 − .25)/2, (.2 − .65)/2.
-    model, helpers = Table(OWN), [Table(FIRST), Table(SECOND)]
-    loss = InterClientConsistency(helpers, 1.0, 0.75, mirrored)(wide(model), POINTS)
-    assert loss is not None
-    loss.backward()
-    expected = np.zeros((7, 2))
-    expected[6], expected[4] = (0.125, -0.125), (0.15, -0.15)
-    expected[1], expected[3] = (0.325, -0.325), (-0.225, 0.225)
-    np.testing.assert_allclose(model.logits.grad, expected, atol=1e-12)
-    for helper in helpers:
-        assert not helper.training
-        assert not helper.logits.requires_grad
-        assert helper.logits.grad is None
 
 
 def test_confidence_at_the_threshold_counts() -> None:
@@ -274,21 +188,6 @@ def test_one_point_is_enough_for_batch_norm(helpers: int) -> None:
     assert loss is not None
     loss.backward()
     assert math.isfinite(float(loss.detach()))
-
-
-def test_helpers_that_are_the_model_itself_change_nothing() -> None:
-    """Without batch norm and dropout: no divergence, no slope of it, and the same votes."""
-    found = []
-    for count in (0, 2):
-        model = network(batch_norm=False)
-        helpers = [network(batch_norm=False) for _ in range(count)]
-        torch.manual_seed(3)
-        loss = InterClientConsistency(helpers, 1.0, 0.3)(narrow(model), images(30))
-        assert loss is not None
-        loss.backward()
-        found.append([float(loss.detach()), *(weight.grad for weight in model.parameters())])
-    for alone, helped in zip(*found, strict=True):
-        np.testing.assert_allclose(alone, helped, rtol=1e-4, atol=1e-6)
 
 
 def test_helpers_have_no_dropout_and_no_other_part_in_the_gradient() -> None:

@@ -18,14 +18,14 @@ from torch.nn import functional
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.device import place
 from fedul_flwr.learning.local import (
-    SGD,
-    Adam,
     LocalResult,
     Loss,
     build_optimizer,
     correct_gradients,
     dump_arrays,
     load_arrays,
+    local_normalizer,
+    mean_gradient,
     on_logits,
     predict_logits,
     train_local,
@@ -103,29 +103,6 @@ def test_a_step_with_every_penalty_by_hand() -> None:
     assert result.loss == pytest.approx((np.log(2) + 0.64439666) / 2, abs=1e-8)
 
 
-def test_penalties_have_the_gradients_of_autograd() -> None:
-    model = network().double()
-    weights = list(model.parameters())
-    rng = np.random.default_rng(1)
-    anchor = [torch.from_numpy(rng.normal(size=tuple(weight.shape))) for weight in weights]
-    with torch.no_grad():
-        weights[0].view(-1)[:5] = 0  # where L1 has a corner autograd gives 0 too
-    inputs = torch.from_numpy(rng.normal(size=(5, 2, 6, 6)))
-    plain = model(inputs).square().mean()
-
-    l1 = sum(weight.abs().sum() for weight in weights)
-    distance = sum(((w - a) ** 2).sum() for w, a in zip(weights, anchor, strict=True))
-    expected = torch.autograd.grad(
-        plain + 0.3 * l1 + 0.7 / 2 * distance, weights, retain_graph=True
-    )
-
-    plain.backward()
-    correct_gradients(weights, LocalPlan(l1=0.3, proximal_mu=0.7), anchor)
-    for weight, gradient in zip(weights, expected, strict=True):
-        assert weight.grad is not None
-        np.testing.assert_allclose(weight.grad, gradient, rtol=1e-12, atol=1e-14)
-
-
 @pytest.mark.parametrize("gradient", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_l1_reaches_every_entry_of_a_large_tensor(
@@ -197,32 +174,17 @@ def test_equals_a_plain_loop(options: dict[str, Any]) -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("option", ["l1", "proximal_mu", "weight_decay", "momentum"])
-def test_every_penalty_has_an_effect_and_zero_has_none(option: str) -> None:
-    plain, zero, set_to = network(), network(), network()
-    train(plain, WIDE)
-    train(zero, replace(WIDE, **{option: 0.0}))
-    train(set_to, replace(WIDE, **{option: 0.3}))
-    assert same(plain, zero)
-    assert not same(plain, set_to)
-
-
-def test_a_round_starts_with_a_new_optimizer() -> None:
+@pytest.mark.parametrize(("momentum", "alike"), [(0.9, False), (0.0, True)])
+def test_a_round_starts_with_a_new_optimizer(momentum: float, alike: bool) -> None:
     # With momentum carried over, two rounds of one epoch would equal one round of two.
-    plan = replace(WIDE, momentum=0.9, batch_size=0)
+    plan = replace(WIDE, momentum=momentum, batch_size=0)
     twice, once = network(), network()
     train(twice, plan)
     train(twice, plan)
     train(once, replace(plan, local_epochs=2))
-    assert not same(twice, once)
-    plain = replace(plan, momentum=0.0)
-    twice, once = network(), network()
-    train(twice, plain)
-    train(twice, plain)
-    train(once, replace(plain, local_epochs=2))
     # One batch of all points: the order of the rows matters to rounding alone.
-    for a, b in zip(state(twice).values(), state(once).values(), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-12)
+    pairs = zip(state(twice).values(), state(once).values(), strict=True)
+    assert all(np.allclose(a, b, rtol=0, atol=1e-12) for a, b in pairs) == alike
 
 
 def test_the_seed_decides_order_augmentation_and_dropout() -> None:
@@ -248,29 +210,6 @@ def test_a_loss_that_is_not_finite_is_an_error(value: float) -> None:
 
     with refuses("loss-not-finite"):
         train(network(), WIDE, loss=loss)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_losses_see_float32_logits(precision: str) -> None:
-    seen: list[torch.dtype] = []
-
-    def loss(logits: Tensor, targets: Tensor) -> Tensor:
-        seen.append(logits.dtype)
-        return functional.cross_entropy(logits, targets)
-
-    plan = replace(WIDE, precision=precision)
-    train(network(), plan, loss=loss)
-    assert set(seen) == {torch.float32}
-    assert predict_logits(network(), IMAGES, POINTS, plan).dtype == torch.float32
-
-
-def test_bfloat16_learns_about_the_same() -> None:
-    wide, narrow = network(), network()
-    exact = train(wide, WIDE).loss
-    rounded = train(narrow, replace(WIDE, precision="bfloat16")).loss
-    assert rounded == pytest.approx(exact, rel=0.02)
-    assert rounded != exact
-    assert narrow[0].weight.dtype == torch.float32
 
 
 def test_weights_that_are_frozen_stay() -> None:
@@ -301,15 +240,6 @@ def test_predictions_are_the_models_in_evaluation_mode() -> None:
     assert all(np.array_equal(before[name], after[name]) for name in before)
 
 
-def test_predictions_in_float64_and_in_several_batches() -> None:
-    model = network()
-    many = np.arange(600) % 60
-    found = predict_logits(model, IMAGES, many, WIDE)
-    assert found.dtype == torch.float64
-    assert found.shape == (600, 3)
-    np.testing.assert_allclose(found[540:], found[:60], atol=1e-12)
-
-
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_a_model_that_predicted_first_can_be_trained(precision: str) -> None:
     # A process may be asked to evaluate before it ever trained.
@@ -323,18 +253,6 @@ def test_a_model_that_predicted_first_can_be_trained(precision: str) -> None:
 
 
 # Weights in and out
-
-
-def test_float64_arrays_are_not_rounded() -> None:
-    wide, fresh = network().double(), network()
-    with torch.no_grad():
-        for weight in wide.parameters():
-            weight.add_(1e-12)
-    arrays = dump_arrays(wide)
-    load_arrays(fresh, arrays)
-    for name, array in dump_arrays(fresh).items():
-        np.testing.assert_array_equal(array, arrays[name])
-        assert array.dtype == arrays[name].dtype
 
 
 def test_arrays_make_a_round_trip() -> None:
@@ -364,16 +282,6 @@ def test_loaded_arrays_are_copied_and_cast() -> None:
     assert model[0].weight.dtype == torch.float32
 
 
-def test_arrays_that_must_not_be_written_to_are_loaded_without_a_warning() -> None:
-    # As those of a message are.
-    arrays = state(network())
-    for array in arrays.values():
-        array.setflags(write=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        load_arrays(network(), arrays)
-
-
 def test_arrays_of_another_model_are_refused() -> None:
     model = network()
     arrays = state(model)
@@ -385,37 +293,6 @@ def test_arrays_of_another_model_are_refused() -> None:
     message = r"array '5\.bias' has shape \(1,\), the model's has \(3,\)"
     with pytest.raises(ValueError, match=message):  # and it would broadcast
         load_arrays(model, {**arrays, "5.bias": np.zeros(1)})
-
-
-def test_sgd_is_plain_unless_told_otherwise() -> None:
-    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
-    optimizer = SGD([weight], learning_rate=0.25)
-    for _ in range(2):
-        weight.grad = torch.ones(1, dtype=torch.float64)
-        optimizer.step()
-    assert weight.tolist() == [0.5]  # momentum or decay would lead elsewhere
-
-
-def test_adam_has_no_weight_decay_unless_told_so() -> None:
-    # Decay by 1 would cancel the gradient -1 at weight 1. The first step is as long as the rate.
-    weight = nn.Parameter(torch.tensor([1.0], dtype=torch.float64))
-    optimizer = Adam([weight], learning_rate=0.25)
-    weight.grad = -torch.ones(1, dtype=torch.float64)
-    optimizer.step()
-    assert weight.tolist() == pytest.approx([1.25])
-
-
-def test_every_step_of_a_round_is_shifted() -> None:
-    # Of a loss without gradient: two steps of −0.1 · (1, −2).
-    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
-    load_arrays(model, {"1.weight": np.zeros((2, 1))})
-    white, only = np.full((1, 1, 1, 1), 255, dtype=np.uint8), np.array([0])
-    plan = replace(WIDE, local_epochs=2)
-    shift = [torch.tensor([[1.0], [-2.0]], dtype=torch.float64)]
-    objective = on_logits(lambda logits, _: 0 * logits.sum())
-    batches = point_batches(white, only, only, plan)
-    train_local(model, batches, objective, plan, np.random.default_rng(0), shift=shift)
-    assert model[1].weight.ravel().tolist() == pytest.approx([-0.2, 0.4])
 
 
 @pytest.mark.parametrize("kind", ["adam", "sgd"])
@@ -460,6 +337,71 @@ def test_training_does_not_import_torchs_compiler() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+CORRECTIONS_IMAGES = RNG.integers(0, 256, (40, 6, 6, 1), dtype=np.uint8)
+CORRECTIONS_POINTS, CORRECTIONS_TARGETS = np.arange(40), RNG.integers(0, 3, 40)
+SGD = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
+
+
+def test_the_normalizer_by_hand() -> None:
+    # Momentum .5: velocities 1, 1.5, 1.75; their sum is 4.25.
+    assert local_normalizer(3, replace(SGD, momentum=0.5)) == 4.25
+    # mu = 1, eta = .1: the first step leads 1 away, the second 1 − .1·1 = .9 further.
+    assert local_normalizer(2, replace(SGD, proximal_mu=1.0)) == pytest.approx(1.9)
+    # In closed form (1 − (1 − eta·mu)^n) / (eta·mu).
+    found = local_normalizer(20, replace(SGD, proximal_mu=1.0))
+    assert found == pytest.approx((1 - 0.9**20) / 0.1)
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.8}, {"momentum": 0.5, "proximal_mu": 0.7}])
+def test_it_turns_a_way_back_into_its_gradient(options: dict[str, float]) -> None:
+    """Of a loss linear in the weights, (x − y)/(eta·a) is the gradient, however one went."""
+    plan = replace(SGD, **options, local_epochs=3, batch_size=0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 1)).double()
+    before = model[1].weight.detach().clone()
+    result = train_local(
+        model,
+        point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan),
+        on_logits(lambda logits, _: logits.mean()),
+        plan,
+        np.random.default_rng(0),
+    )
+    way = (before - model[1].weight.detach()) / (
+        plan.learning_rate * local_normalizer(result.steps, plan)
+    )
+    mean_input = (CORRECTIONS_IMAGES / 127.5 - 1).mean(axis=0).reshape(1, 36)
+    np.testing.assert_allclose(way.numpy(), mean_input, atol=1e-6)  # inputs are float32
+
+
+def conv_net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
+    ).double()
+
+
+def test_the_mean_gradient_is_autograds_and_leaves_the_model_alone() -> None:
+    model = conv_net()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    plan = replace(SGD, l1=0.3, batch_size=0)
+    found = mean_gradient(
+        model,
+        point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan),
+        on_logits(functional.cross_entropy),
+        plan,
+        np.random.default_rng(0),
+    )
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+    inputs = torch.from_numpy(CORRECTIONS_IMAGES).permute(0, 3, 1, 2).double() / 127.5 - 1
+    l1 = sum(weight.abs().sum() for weight in model.parameters())
+    loss = (
+        functional.cross_entropy(model.train()(inputs), torch.from_numpy(CORRECTIONS_TARGETS))
+        + 0.3 * l1
+    )
+    for mine, other in zip(found, torch.autograd.grad(loss, list(model.parameters())), strict=True):
+        np.testing.assert_allclose(mine, other, atol=1e-7)
+
+
 def test_given_a_model_on_another_device_then_read_only_arrays_are_copied_there() -> None:
     """The meta device takes any values of the right type, and has none."""
     model = nn.Linear(2, 1)
@@ -472,3 +414,21 @@ def test_given_a_model_on_another_device_then_read_only_arrays_are_copied_there(
         load_arrays(elsewhere, arrays)
     with pytest.raises(ValueError, match=r"'bias' .*shape"):
         load_arrays(elsewhere, {**arrays, "bias": np.zeros(3, np.float32)})
+
+
+def test_the_mean_is_over_batches_and_a_weight_without_part_has_gradient_zero() -> None:
+    # Without batch norm the mean over five equal batches is the gradient over all points.
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3)).double()
+    model.register_parameter("unused", nn.Parameter(torch.ones(2, dtype=torch.float64)))
+
+    def gradient(batch_size: int) -> list[Tensor]:
+        plan = replace(SGD, batch_size=batch_size)
+        batches = point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan)
+        rng = np.random.default_rng(0)
+        return mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
+
+    for found, whole in zip(gradient(8), gradient(0), strict=True):
+        np.testing.assert_allclose(found, whole, rtol=0, atol=1e-12)
+    names = [name for name, _ in model.named_parameters()]
+    assert gradient(8)[names.index("unused")].tolist() == [0, 0]

@@ -18,7 +18,6 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.models import build_model
 from tests.support.runs import last_model, train
 
@@ -37,10 +36,6 @@ def client_of(settings: RunConfig) -> MethodClient:
 def rates(settings: RunConfig) -> list[Any]:
     client = client_of(settings)
     return [client.round({"server-round": number}).plan.learning_rate for number in (1, 2, 3, 4)]
-
-
-def test_a_constant_step_size(settings: Settings) -> None:
-    assert rates(settings(learning_rate=0.5)) == [0.5, 0.5, 0.5, 0.5]
 
 
 def test_a_cosine_over_all_rounds_or_those_given(settings: Settings) -> None:
@@ -76,23 +71,6 @@ def test_in_frozen_rounds_only_the_last_layer_is_trained(settings: Settings) -> 
     client = client_of(settings(**{"frozen-rounds": 2, "start-from": "somewhere"}))
     plans = [client.round({"server-round": number}).plan for number in (1, 2, 3)]
     assert [plan.heads_only for plan in plans] == [True, True, False]
-
-
-def test_without_a_round_a_plan_has_the_step_size_of_the_settings(settings: Settings) -> None:
-    config = settings(num_rounds=4, **COSINE)
-    assert local_plan(config).learning_rate == 0.5
-
-
-def test_a_plan_has_what_the_settings_of_its_names_say(settings: Settings) -> None:
-    chosen: dict[str, Any] = {
-        **{"local_epochs": 3, "batch_size": 17, "optimizer": "sgd", "learning_rate": 0.5},
-        **{"momentum": 0.25, "weight_decay": 0.125, "l1": 0.0625, "augment": "noise"},
-        **{"noise": 0.75, "feature_dropout": 0.375, "mixup": 0.1875, "precision": "float64"},
-    }
-    plan = local_plan(settings(method="fixmatch", **chosen), proximal_mu=0.03125)
-    assert {name: getattr(plan, name) for name in chosen} == chosen
-    assert (plan.proximal_mu, plan.device.type, plan.heads_only) == (0.03125, "cpu", False)
-    assert local_plan(settings()).proximal_mu == 0.0
 
 
 @pytest.mark.parametrize("own_rate", [0.0, 0.2])

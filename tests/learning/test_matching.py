@@ -13,9 +13,16 @@ from torch.nn import functional
 
 from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
 from fedul_flwr.learning.local import Loss
-from fedul_flwr.learning.matching import Consistency, MatchingObjective, annealed_cross_entropy
+from fedul_flwr.learning.matching import (
+    ConfidentShare,
+    Consistency,
+    MatchingObjective,
+    annealed_cross_entropy,
+    threshold_for,
+    top_probabilities,
+)
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.plan import CPU
+from fedul_flwr.learning.plan import CPU, LocalPlan
 
 # Training-signal annealing: probabilities of the true classes are 3/4, 1/2 and 1/10.
 SIGNAL = torch.tensor([[0.75, 0.25], [0.5, 0.5], [0.9, 0.1]], dtype=torch.float64).log()
@@ -40,14 +47,6 @@ def test_what_is_learned_already_is_left_out(threshold: float, expected: float) 
     assert logits.grad is not None
     kept = torch.tensor([0.75, 0.5, 0.1]) <= threshold
     assert (logits.grad.abs().sum(dim=1) > 0).tolist() == kept.tolist()
-
-
-def test_a_threshold_of_one_is_cross_entropy_however_sure() -> None:
-    logits = torch.tensor([[60.0, 0.0], [0.0, 1.0]])
-    labels = torch.tensor([0, 0])  # the probability of the first is 1 in float32
-    assert float(annealed_cross_entropy(1.0)(logits, labels)) == pytest.approx(
-        float(functional.cross_entropy(logits, labels))
-    )
 
 
 def test_a_point_at_the_threshold_counts() -> None:
@@ -106,14 +105,6 @@ LABELS = torch.tensor([0, 1, -1, -1])
 SUPERVISED = 10 * (math.log(4 / 3) + math.log(2)) / 2
 
 
-def test_fixmatch_by_hand() -> None:
-    # Threshold .85: the first unlabeled point has .9, class 0, of which the strong view has .1.
-    # The mean is over both: log 10 / 2.
-    network = Network(Affine(), CPU, "float64")
-    value = objective(fixmatch_loss, 0.85)(network, BATCH, LABELS)
-    assert float(value.detach()) == pytest.approx(SUPERVISED + 2 * math.log(10) / 2, abs=1e-12)
-
-
 def test_uda_by_hand() -> None:
     # KL((.9, .1) ‖ (.1, .9)) = .8·log 9, KL((3/4, 1/4) ‖ (1/4, 3/4)) = .5·log 3.
     network = Network(Affine(), CPU, "float64")
@@ -124,18 +115,6 @@ def test_uda_by_hand() -> None:
     annealed = objective(UDA, 0.0, annealed_cross_entropy(0.6))(network, BATCH, LABELS)
     expected += 10 * math.log(2) - SUPERVISED
     assert float(annealed.detach()) == pytest.approx(expected, abs=1e-12)
-
-
-def test_batches_of_one_kind() -> None:
-    network = Network(Affine(), CPU, "float64")
-    for consistency, threshold in ((fixmatch_loss, 0.85), (UDA, 0.0)):
-        loss = objective(consistency, threshold)
-        parts = [float(loss(network, BATCH[part], LABELS[part]).detach()) for part in HALVES]
-        assert parts[0] == pytest.approx(SUPERVISED)
-        assert sum(parts) == pytest.approx(float(loss(network, BATCH, LABELS).detach()))
-
-
-HALVES = (slice(0, 2), slice(2, 4))
 
 
 @pytest.mark.parametrize(("consistency", "threshold"), [(fixmatch_loss, 0.85), (UDA, 0.0)])
@@ -179,15 +158,6 @@ class Counting(Network):
     def __call__(self, inputs: Tensor) -> Tensor:
         self.passes.append((len(inputs), torch.is_grad_enabled()))
         return super().__call__(inputs)
-
-
-def test_only_sure_points_have_a_strong_view() -> None:
-    network = Counting(Affine())
-    objective(fixmatch_loss, 0.85)(network, BATCH, LABELS)
-    assert network.passes == [(2, True), (2, False), (1, True)]
-    network = Counting(Affine())
-    objective(UDA, 0.0)(network, BATCH, LABELS)
-    assert network.passes == [(2, True), (2, False), (2, True)]
 
 
 def deep(*norm: nn.Module) -> nn.Module:
@@ -235,3 +205,29 @@ def test_running_statistics_are_of_images_as_they_are() -> None:
     twin(inputs[3:])
     pairs = zip(model.buffers(), twin.buffers(), strict=True)
     assert all(one.equal(other) for one, other in pairs)
+
+
+def test_the_share_is_over_all_points_not_over_batches() -> None:
+    share = ConfidentShare()
+    assert share.share == 0
+    share.add(torch.tensor([True, False, False]))
+    share.add(torch.tensor([True]))
+    assert share.share == 0.5
+    assert share.metrics() == {"confident-share": 0.5}
+
+
+@pytest.mark.parametrize("top", [[0.2, 0.4, 0.9], [0.3, 0.3, 0.3], [0.11]])
+def test_given_adaptive_then_the_mean_is_the_threshold_and_some_point_reaches_it(
+    top: list[float],
+) -> None:
+    found = threshold_for("adaptive", torch.tensor(top))  # type: ignore[arg-type]
+    assert found == pytest.approx(np.mean(top), abs=1e-5)
+    assert (torch.tensor(top) >= found).any()
+    assert threshold_for("adaptive", torch.empty(0)) == 0.0  # type: ignore[arg-type]
+
+
+def test_top_probabilities_by_hand() -> None:
+    # Logits (log 3, 0) and (0, 0): probabilities 3/4 and 1/2.
+    inputs = np.array([[np.log(3), 0], [5, 5], [0, 0]], dtype=np.float32)
+    found = top_probabilities(nn.Identity(), inputs, np.array([0, 2]), LocalPlan())
+    assert found.tolist() == pytest.approx([0.75, 0.5])

@@ -6,10 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from fedul_flwr.learning.network import Network, has_batch_norm
+from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.models import build_model
-from fedul_flwr.models.last_layer import TwoHeads
 
 IMAGES = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0)) * 2 - 1
 KINDS = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.float32}
@@ -34,34 +33,6 @@ def test_the_first_of_both_heads_is_the_models_own(precision: str, kind: torch.d
     assert inside == [torch.bfloat16 if precision == "bfloat16" else kind]
 
 
-def test_both_heads_stand_on_convolutions_that_bfloat16_does_not_spoil() -> None:
-    # Of the nine taps eight never meet a single pixel: such a convolution runs in float32.
-    layer = nn.Conv2d(1, 4, 3, stride=2, padding=1)
-    model = TwoHeads(nn.Sequential(layer, nn.Flatten(), nn.Linear(4, 3)), 3)
-    network, inside = Network(model, CPU, "bfloat16"), []
-    layer.register_forward_hook(lambda _, given, out: inside.append(out.dtype))
-    network.both(IMAGES[:, :, :1, :1])
-    network(IMAGES[:, :, :1, :1])
-    assert inside == [torch.float32, torch.float32]
-
-
-@pytest.mark.parametrize("count", [1, 5])
-def test_a_model_with_one_head_says_the_same_twice(count: int) -> None:
-    network = Network(build_model("mlp", (8, 8, 1), 10, 0), CPU, "float32")
-    first, second = network.both(IMAGES[:count])
-    assert torch.equal(first, network(IMAGES[:count]))
-    assert torch.equal(first, second)
-
-
-@pytest.mark.parametrize("precision", KINDS)
-def test_a_twin_computes_as_the_network_does(precision: str) -> None:
-    one, other = (model_of("mlp", precision) for _ in range(2))
-    network = Network(one, CPU, precision)
-    inputs = network.place(IMAGES)
-    assert torch.equal(network.twin(other)(inputs), network(inputs))
-    assert network.twin(other).model is other
-
-
 @pytest.mark.parametrize(
     ("precision", "wide"),
     [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")],
@@ -75,8 +46,3 @@ def test_the_wide_network_does_without_bfloat16(precision: str, wide: str) -> No
     assert inputs.dtype == KINDS[wide]
     assert torch.equal(found(inputs), expected(inputs))
     assert torch.equal(found(inputs), network(inputs)) == (precision != "bfloat16")
-
-
-@pytest.mark.parametrize(("name", "normed"), [("mlp", False), ("cnn6", True)])
-def test_batch_norm_is_found(name: str, normed: bool) -> None:
-    assert has_batch_norm(build_model(name, (8, 8, 1), 10, 0)) is normed

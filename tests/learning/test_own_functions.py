@@ -90,12 +90,6 @@ def test_given_an_optimizer_that_is_none_then_it_is_refused() -> None:
         trained(optimizer="own_functions:no_optimizer")
 
 
-def test_given_a_view_of_another_shape_then_it_is_refused() -> None:
-    inputs = torch.zeros(3, 2)
-    with refuses("own-code-result"):
-        augment_by_reference(inputs, "own_functions:shrink", np.random.default_rng(0))
-
-
 def test_given_an_error_within_torch_then_the_line_is_the_users(module: Path) -> None:
     line = MODULE.splitlines().index("    torch.zeros(2) @ torch.zeros(3)") + 1
     with pytest.raises(UserError) as error:

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from fedul_flwr.data.own_points import OwnPoints, set_aside
+from fedul_flwr.data.own_points import OwnPoints
 from fedul_flwr.learning import personal
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.personal import best_steps, descend, own_head, own_loss, own_statistics
+from fedul_flwr.learning.personal import descend, own_head, own_loss, own_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from tests.support.refusals import refuses
 
@@ -48,27 +48,6 @@ def test_the_loss_falls_with_small_and_with_huge_features() -> None:
         path = [*descend(features, targets, start, functional.cross_entropy, 50)]
         losses = [float(functional.cross_entropy(features @ w.T, targets)) for w in path]
         assert losses[-1] < 0.9 * losses[0]
-
-
-def test_features_of_zeros_leave_the_head_as_it_is() -> None:
-    zeros, start = torch.zeros(4, 2, dtype=torch.float64), torch.ones(2, 2, dtype=torch.float64)
-    targets = torch.tensor([0, 1, 0, 1])
-    path = [*descend(zeros, targets, start, functional.cross_entropy, 9)]
-    assert len(path) == 10
-    assert all(torch.equal(weights, start) for weights in path)
-    fold_of = np.array([0, 0, 1, 1])
-    assert best_steps(zeros, targets, start, functional.cross_entropy, fold_of)[0] == 0
-
-
-def test_labels_at_random_stop_earlier_than_labels_that_follow_the_features() -> None:
-    learnable, model = two_classes(60), a_model()
-    noise = OwnPoints(learnable.inputs, learnable.points, learnable.tuned, RNG.permutation(60) % 2)
-    found = own_head(model, learnable, PLAN, np.random.default_rng(0))
-    random = own_head(model, noise, PLAN, np.random.default_rng(0))
-    assert found.loss is not None
-    assert found.global_loss is not None
-    assert found.steps > random.steps
-    assert found.loss < 0.9 * found.global_loss
 
 
 def test_the_head_alone_changes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +128,12 @@ def test_statistics_that_do_not_lower_the_loss_are_not_kept() -> None:
     assert moved.loss < moved.global_loss
 
 
-def test_labels_set_aside_follow_from_seed_and_client() -> None:
-    positions = np.arange(50, 73)
-    found = set_aside(positions, 0, 1)
-    assert len(found) == 4
-    assert set(found) <= set(positions)
-    assert found.tolist() == set_aside(positions, 0, 1).tolist()
-    assert found.tolist() != set_aside(positions, 0, 2).tolist()
+def test_labels_at_random_stop_earlier_than_labels_that_follow_the_features() -> None:
+    learnable, model = two_classes(60), a_model()
+    noise = OwnPoints(learnable.inputs, learnable.points, learnable.tuned, RNG.permutation(60) % 2)
+    found = own_head(model, learnable, PLAN, np.random.default_rng(0))
+    random = own_head(model, noise, PLAN, np.random.default_rng(0))
+    assert found.loss is not None
+    assert found.global_loss is not None
+    assert found.steps > random.steps
+    assert found.loss < 0.9 * found.global_loss

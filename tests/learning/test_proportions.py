@@ -1,16 +1,19 @@
-"""Label proportions: by hand, against the naive formula, and where that one fails."""
+"""Losses of sets: proportions and exact counts by hand, against other formulas, and far out."""
 
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from fedul_flwr.learning.batches import set_batches
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.learning.proportions import ProportionLoss, log_mean_prediction, proportion_loss
+from fedul_flwr.learning.poisson_binomial import count_loss
+from fedul_flwr.learning.proportions import log_mean_prediction, proportion_loss
 
 
 def test_the_loss_of_a_set_by_hand() -> None:
@@ -45,24 +48,6 @@ def test_predictions_that_underflow_have_a_loss_and_a_gradient() -> None:
     np.testing.assert_allclose(logits.grad, [[0.25, -0.25]] * 2, rtol=1e-5)
 
 
-def test_the_minimum_is_where_the_mean_prediction_is_the_prior() -> None:
-    prior = torch.tensor([0.1, 0.6, 0.3], dtype=torch.float64)
-    at = prior.log()[None, :].repeat(5, 1).requires_grad_()
-    loss = proportion_loss(at, prior)
-    assert float(loss.detach()) == pytest.approx(float(-(prior * prior.log()).sum()))
-    (gradient,) = torch.autograd.grad(loss, at)
-    np.testing.assert_allclose(gradient, 0, atol=1e-15)
-
-
-def test_a_batch_takes_the_priors_of_its_set() -> None:
-    priors = torch.tensor([[0.2, 0.8], [0.9, 0.1]])
-    logits = torch.randn(4, 2)
-    loss = ProportionLoss(priors)
-    for m in (0, 1):
-        expected = proportion_loss(logits, priors[m])
-        torch.testing.assert_close(loss(logits, torch.full((4,), m)), expected)
-
-
 def test_batches_are_whole_sets_in_random_order() -> None:
     images = np.empty((30, 2, 2, 1), dtype=np.uint8)
     images[:] = np.arange(30)[:, None, None, None]
@@ -80,3 +65,47 @@ def test_batches_are_whole_sets_in_random_order() -> None:
             shown = ((inputs[:, 0, 0, 0] + 1) * 127.5).round().int().tolist()
             assert sorted(shown) == sorted(points[sets == m].tolist())
     assert len(orders) > 5
+
+
+def by_all_labels(p: Tensor, counts: list[int]) -> float:
+    """−Σ_k log P(N_k = n_k) by adding up all vectors of labels."""
+    n, num_classes = p.shape
+    chances = [0.0] * num_classes
+    for labels in product(range(num_classes), repeat=n):
+        chance = math.prod(float(p[i, label]) for i, label in enumerate(labels))
+        for k in range(num_classes):
+            chances[k] += chance * (labels.count(k) == counts[k])
+    return -sum(math.log(chance) for chance in chances)
+
+
+@pytest.mark.parametrize(
+    "counts", [[1, 0, 0], [0, 1, 1], [2, 1, 1], [0, 0, 5], [3, 1, 2], [0, 6, 0]]
+)
+def test_it_is_the_sum_over_all_label_vectors(counts: list[int]) -> None:
+    torch.manual_seed(sum(counts))
+    logits = 2 * torch.randn(sum(counts), 3, dtype=torch.float64)
+    expected = by_all_labels(logits.softmax(dim=1), counts)
+    assert float(count_loss(logits, torch.tensor(counts))) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_gradient_is_that_of_finite_differences() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    counts = torch.tensor([3, 0, 2, 2])
+    (gradient,) = torch.autograd.grad(count_loss(logits, counts), logits)
+    for i, k in product(range(7), range(4)):
+        step = torch.zeros_like(logits)
+        step[i, k] = 1e-6
+        with torch.no_grad():
+            rise = count_loss(logits + step, counts) - count_loss(logits - step, counts)
+        assert float(gradient[i, k]) == pytest.approx(float(rise) / 2e-6, abs=1e-7)
+
+
+def test_it_is_exact_where_probabilities_underflow() -> None:
+    # Every point is of class 1 with exp(-400), and all three must be: 3·400, twice.
+    logits = torch.tensor([[400.0, 0.0]] * 3, requires_grad=True)
+    loss = count_loss(logits, torch.tensor([0, 3]))
+    assert float(loss.detach()) == pytest.approx(2400)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    np.testing.assert_allclose(logits.grad, [[2.0, -2.0]] * 3, rtol=1e-6)

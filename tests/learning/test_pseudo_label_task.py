@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from fedul_flwr.config.method_settings import (
     LabelsOnlySettings,
@@ -23,6 +24,8 @@ from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
     pseudo_label_task,
+    scaled_cross_entropy,
+    weighted_cross_entropy,
     weighted_points,
 )
 
@@ -37,17 +40,6 @@ def points(settings: StageSettings, found: PseudoLabels = FOUND) -> WeightedPoin
     return weighted_points(INPUTS, LABELED, LABELS, UNLABELED, found, settings)
 
 
-def test_given_no_labels_then_none_is_used_and_nothing_is_certain() -> None:
-    none = PseudoLabels.none(3)
-    assert none.labels.tolist() == [-1, -1, -1]
-    assert none.labels.dtype == np.int64
-    assert none.confidence.tolist() == [0.0] * 3
-    assert none.divisor == 1.0
-    found = points(PseudoLabelSettings(), PseudoLabels.none(5))
-    assert found.points.tolist() == [8]
-    assert found.weights.tolist() == [1.0]
-
-
 def test_given_labels_without_confidence_then_they_are_left_out() -> None:
     found = points(PseudoLabelSettings())
     assert found.points.tolist() == [8, 0, 3, 4]
@@ -59,12 +51,6 @@ def test_given_labels_without_confidence_then_they_are_left_out() -> None:
 def test_given_a_divisor_then_confidences_are_divided_by_it() -> None:
     found = points(PseudoLabelSettings(), replace(FOUND, divisor=0.9))
     assert found.weights.tolist() == [1.0, 0.5 / 0.9, 0.25 / 0.9, 0.75 / 0.9]
-
-
-def test_given_a_method_without_settings_of_pseudo_labels_then_all_weigh_alike() -> None:
-    found = points(StageSettings())
-    assert found.points.tolist() == [8, 0, 3, 4]
-    assert found.weights.tolist() == [1.0] * 4
 
 
 @pytest.mark.parametrize(("settings", "changed"), [(1, True), (0, False), (None, False)])
@@ -132,3 +118,33 @@ def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expecte
     assert [len(batch) for batch in batches] == [4] * expected
     if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time
         assert sorted(np.bincount(np.concatenate(batches))) == [3] * 8 + [4]
+
+
+LOGITS = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+WEIGHTED_LABELS = torch.tensor([0, 1, 2, 3, 1, 0])
+
+
+def test_a_loss_by_hand() -> None:
+    # Softmax (3/4, 1/4) and (1/2, 1/2): losses log 4 and log 2, over two points.
+    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
+    found = weighted_cross_entropy(logits, torch.tensor([1, 0]), torch.tensor([0.5, 0.25]))
+    assert float(found) == pytest.approx((0.5 * math.log(4) + 0.25 * math.log(2)) / 2)
+
+
+def test_a_scaled_loss_by_hand() -> None:
+    # Probabilities 1/4 and 1/2 of the labels: 10·(log 4 + log 2)/2.
+    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
+    found = scaled_cross_entropy(10.0)(logits, torch.tensor([1, 0]))
+    assert float(found) == pytest.approx(15 * math.log(2))
+
+
+def test_a_point_without_weight_teaches_nothing() -> None:
+    logits = LOGITS.clone().requires_grad_()
+    weights = torch.tensor([1.0, 0.0, 0.3, 0.7, 0.0, 1.0])
+    weighted_cross_entropy(logits, WEIGHTED_LABELS, weights).backward()
+    assert logits.grad is not None
+    sizes = logits.grad.abs().sum(dim=1)
+    assert (sizes == 0).tolist() == [False, True, False, False, True, False]
+    # The gradient of a point is weight · (softmax − one-hot) / b.
+    expected = weights[:, None] * (LOGITS.softmax(1) - functional.one_hot(WEIGHTED_LABELS, 4)) / 6
+    torch.testing.assert_close(logits.grad, expected)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,29 +60,6 @@ def test_labels_of_a_network_and_their_confidence() -> None:
     np.testing.assert_allclose(found.confidence, [0.0536054, 0, 1], atol=1e-6)
 
 
-def test_the_loss_is_linear_in_the_weight_of_the_mixed_points() -> None:
-    inputs, labels = of(HIGH, LOW), torch.tensor([0, 1])
-    losses = [
-        float(Fixed(threshold=0.7, weight=weight)(linear(), inputs, labels).detach())
-        for weight in (0.0, 0.5, 1.0)
-    ]
-    assert losses[1] > losses[0]
-    assert losses[2] - losses[0] == pytest.approx(2 * (losses[1] - losses[0]))
-
-
-def test_without_a_confident_point_and_with_logits_of_zero_the_loss_is_zero() -> None:
-    loss = Fixed(threshold=0.7)(linear(), of((0.0, 0.0)), torch.tensor([0]))
-    assert float(loss.detach()) == 0
-
-
-def test_the_threshold_splits_by_the_top_probability() -> None:
-    # Softmax of (log 3, 0) is (3/4, 1/4).
-    logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0], [0.0, math.log(3)]])
-    assert is_confident(logits, 0.7).tolist() == [True, False, True]
-    assert is_confident(logits, 0.5).tolist() == [True, True, True]
-    assert is_confident(logits, 0.8).tolist() == [False, False, False]
-
-
 # One confident point, (2, 0) -> logits (2, 0), p = .88; one other, (0, .5) -> (.0625, .5), p = .61.
 HIGH, LOW = (2.0, 0.0), (0.0, 0.5)
 LABELS = torch.tensor([1, 0])
@@ -98,11 +74,6 @@ def test_both_losses_by_hand() -> None:
     # log(e^1.515625 + e^.125) = 1.737904: CE 1.612904 of class 1 and .222279 of class 0;
     # .75·1.612904 + .25·.222279 = 1.265248.
     assert pytest.approx(1.265248, abs=1e-6) == MIX
-    assert float(found.detach()) == pytest.approx(FIX + 0.3 * MIX, abs=1e-12)
-
-
-def test_the_order_of_the_halves_in_the_batch_does_not_matter() -> None:
-    found = Fixed(threshold=0.7)(linear(), of(LOW, HIGH), LABELS.flip(0))
     assert float(found.detach()) == pytest.approx(FIX + 0.3 * MIX, abs=1e-12)
 
 
@@ -164,12 +135,6 @@ def test_every_confident_point_is_paired_with_replacement() -> None:
     assert len(set(drawn)) > 5
 
 
-def test_pairs_up_to_the_shorter_half() -> None:
-    shorter = FixMixObjective(pairing="shorter")
-    first, second = shorter.pairs(torch.tensor([0, 2, 3]), torch.tensor([1, 4]))
-    assert (first.tolist(), second.tolist()) == ([0, 2], [1, 4])
-
-
 @pytest.mark.parametrize("rows", [(HIGH, (0.0, 3.0)), (LOW, (0.2, 0.1))])
 def test_a_batch_without_both_halves_is_no_step_where_so_asked(
     rows: tuple[tuple[float, float], ...],
@@ -202,13 +167,6 @@ def test_the_ratio_is_drawn_from_a_symmetric_beta() -> None:
     assert flat.var() < 0.01
 
 
-def test_a_weight_of_zero_mixes_nothing() -> None:
-    objective = replace(Fixed(threshold=0.7), weight=0.0)
-    assert float(objective(linear(), of(HIGH, LOW), LABELS).detach()) == pytest.approx(
-        FIX, abs=1e-12
-    )
-
-
 def test_mixed_points_leave_running_statistics_alone_and_one_pair_is_enough() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
@@ -223,3 +181,16 @@ def test_mixed_points_leave_running_statistics_alone_and_one_pair_is_enough() ->
     loss = FixMixObjective(threshold=between)(network, inputs, torch.tensor([1, 0, 1, 0]))
     assert loss.isfinite()
     assert int(model.get_buffer("2.num_batches_tracked")) == batches + 1
+
+
+def test_the_threshold_splits_by_the_top_probability() -> None:
+    # Softmax of (log 3, 0) is (3/4, 1/4).
+    logits = torch.tensor([[math.log(3), 0.0], [0.0, 0.0], [0.0, math.log(3)]])
+    assert is_confident(logits, 0.7).tolist() == [True, False, True]
+    assert is_confident(logits, 0.5).tolist() == [True, True, True]
+    assert is_confident(logits, 0.8).tolist() == [False, False, False]
+
+
+def test_without_a_confident_point_and_with_logits_of_zero_the_loss_is_zero() -> None:
+    loss = Fixed(threshold=0.7)(linear(), of((0.0, 0.0)), torch.tensor([0]))
+    assert float(loss.detach()) == 0

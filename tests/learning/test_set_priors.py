@@ -60,12 +60,6 @@ def test_one_step_by_hand() -> None:
     assert found[1].tolist() == [0.9, 0.1]
 
 
-def test_exact_rows_stay_bit_for_bit() -> None:
-    priors = many_priors(4)
-    likelihoods, sets = sample(priors[::-1], 50, 1)
-    assert learned(likelihoods, sets, Dirichlet.exact(priors)).tobytes() == priors.tobytes()
-
-
 def test_the_test_prior_divides_the_posterior() -> None:
     posterior = np.array([[0.6, 0.4]])
     assert set_likelihoods(posterior, None) is posterior
@@ -118,12 +112,6 @@ def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
     np.testing.assert_allclose(found, [[2 / 3, 1 / 3]])
 
 
-def test_one_point_is_learned_from_where_nothing_is_told() -> None:
-    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
-    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
-    np.testing.assert_allclose(found, [[0.75, 0.25]])
-
-
 def test_a_set_without_points_keeps_its_priors() -> None:
     told = Dirichlet(np.array([[0.3, 0.7], [0.5, 0.5]]), np.array([0.0, 0.0]))
     for empty in (0, 1):
@@ -138,39 +126,6 @@ def test_a_set_without_points_keeps_its_priors() -> None:
     assert fit.inflation == pytest.approx(0.680 / 0.455, rel=1e-3)
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_no_set_misfits_if_all_priors_are_right(seed: int) -> None:
-    truth = many_priors(8, seed)
-    likelihoods, sets = sample(truth, 400, seed)
-    fit = check_fit(likelihoods, sets, Dirichlet.exact(truth))
-    assert not fit.misfits.any()
-    assert np.abs(fit.shares - truth).max() < 0.12
-    assert fit.inflation < POOR_FIT
-    assert list(misfits_in_words(fit, Dirichlet.exact(truth), list("abcdefgh"), list("xyz"))) == []
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_the_one_set_with_wrong_priors_is_found(seed: int) -> None:
-    truth = many_priors(8, seed)
-    likelihoods, sets = sample(truth, 400, seed)
-    told = truth.copy()
-    told[5] = [0.8, 0.1, 0.1] if truth[5, 0] < 0.5 else [0.1, 0.1, 0.8]
-    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
-    assert np.flatnonzero(fit.misfits).tolist() == [5]
-
-
-def test_small_errors_are_found_in_large_sets_only() -> None:
-    truth = np.full((5, 3), 1 / 3)
-    told = truth.copy()
-    told[2] = [0.44, 1 / 3, 0.67 - 0.44 - 1 / 3 + 0.33]
-    told[2] /= told[2].sum()
-    found = []
-    for size in (50, 5000):
-        likelihoods, sets = sample(truth, size, 4)
-        found.append(check_fit(likelihoods, sets, Dirichlet.exact(told)).misfits.tolist())
-    assert found == [[False] * 5, [False, False, True, False, False]]
-
-
 def test_a_row_that_is_known_to_be_uncertain_may_be_wrong_by_as_much() -> None:
     truth = np.full((5, 3), 1 / 3)
     likelihoods, sets = sample(truth, 1000, 5)
@@ -180,31 +135,11 @@ def test_a_row_that_is_known_to_be_uncertain_may_be_wrong_by_as_much() -> None:
     assert check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits[2]
     worth[2] = 20  # a standard error of 0.11
     assert not check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits[2]
-
-
-def test_a_row_that_is_wrong_by_more_than_it_is_uncertain_is_found() -> None:
     # Of 60 labels 54 in a class of a third of the points: what is told is far from the data,
     # although the class priors that fit both best are close to the data.
-    truth = np.full((5, 3), 1 / 3)
-    likelihoods, sets = sample(truth, 1000, 5)
-    told, worth = truth.copy(), np.full(5, np.inf)
     told[2], worth[2] = [0.9, 0.05, 0.05], 60
-    assert check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits.tolist() == [
-        *(False, False, True, False, False)
-    ]
-
-
-def test_a_class_told_to_be_absent_that_is_there_is_found() -> None:
-    truth = np.full((4, 3), 1 / 3)
-    likelihoods, sets = sample(truth, 300, 6)
-    told = truth.copy()
-    told[1] = [0.5, 0.5, 0]
-    assert check_fit(likelihoods, sets, Dirichlet.exact(told)).misfits.tolist() == [
-        False,
-        True,
-        False,
-        False,
-    ]
+    misfits = check_fit(likelihoods, sets, Dirichlet(told, worth)).misfits
+    assert np.flatnonzero(misfits).tolist() == [2]
 
 
 def certain(counts: list[list[int]]) -> tuple[Floats, Ints]:
@@ -234,20 +169,6 @@ def test_p_values_of_uncertain_priors_by_hand() -> None:
         warnings.simplefilter("error")  # a class that is told to be absent divides by nothing
         fit = check_fit(likelihoods, sets, Dirichlet(told, np.full(5, 12.0)))
     np.testing.assert_allclose(fit.p_values[:4], [0.75**18, 1, 1, 1], rtol=0.01)
-
-
-def test_estimates_are_converged_before_they_are_compared() -> None:
-    likelihoods, sets = sample(many_priors(5), 60, 2)
-    told = Dirichlet(many_priors(5, 7), np.full(5, 60.0))
-    free = learned(likelihoods, sets, Dirichlet(told.means, np.zeros(5)), 3000)
-    bound = learned(likelihoods, sets, told, 3000)
-    penalty = 60 * (told.means * np.log(told.means / bound)).sum(axis=1)
-    gains = log_likelihoods(likelihoods, sets, free) - log_likelihoods(likelihoods, sets, bound)
-    statistics = 2 * (gains + penalty)
-    fit = check_fit(likelihoods, sets, told)
-    inflation = max(1, np.median(statistics) / (2 * np.log(2)))
-    assert fit.inflation == pytest.approx(inflation, rel=0.02)
-    np.testing.assert_allclose(fit.p_values, np.exp(-statistics / inflation / 2), atol=0.01)
 
 
 def test_where_all_sets_misfit_as_much_chance_is_taken_to_be_larger() -> None:
@@ -291,3 +212,22 @@ def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
     fit = PriorFit(shares, np.array([1e-8]), np.array([True]), 1.0)
     (line,) = misfits_in_words(fit, told, ["may"], ["ill", "well", "other"])
     assert line.endswith("of class 'well' it finds 0.350, told was 0.080")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_set_with_wrong_priors_is_found_and_no_other(seed: int) -> None:
+    truth = many_priors(8, seed)
+    likelihoods, sets = sample(truth, 400, seed)
+    told = truth.copy()
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
+    assert not fit.misfits.any()
+    assert np.abs(fit.shares - truth).max() < 0.12
+    told[5] = [0.8, 0.1, 0.1] if truth[5, 0] < 0.5 else [0.1, 0.1, 0.8]
+    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
+    assert np.flatnonzero(fit.misfits).tolist() == [5]
+
+
+def test_one_point_is_learned_from_where_nothing_is_told() -> None:
+    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
+    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
+    np.testing.assert_allclose(found, [[0.75, 0.25]])

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.learning.augment import augment_vectors, mixed, strong_vectors
+from fedul_flwr.learning.augment import augment_vectors
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment
@@ -52,17 +52,6 @@ def test_without_strength_vectors_do_not_change(plan: LocalPlan) -> None:
     assert torch.equal(augment_vectors(ONES, plan, rng()), ONES)
 
 
-def test_a_strong_view_has_noise_and_dropout_and_follows_the_seed() -> None:
-    view = strong_vectors(0.1, 0.25)
-    torch.manual_seed(3)
-    first = view(ONES)
-    torch.manual_seed(3)
-    assert torch.equal(view(ONES), first)
-    dropped = first == 0
-    assert abs(float(dropped.float().mean()) - 0.25) < 4 * (0.25 * 0.75 / 20_000) ** 0.5
-    assert abs(float(first[~dropped].std()) - 0.1) < 0.01
-
-
 @pytest.mark.parametrize("make", [strong_view, fixed_strong_view])
 def test_strong_views_of_methods_take_their_strength_from_the_settings(make: object) -> None:
     settings = parse_flat({"method": "uda", "noise": 0.0, "feature-dropout": 0.5})
@@ -97,13 +86,6 @@ def test_strong_views_of_images_are_those_that_the_settings_name(
     assert torch.equal(found, change(images))
 
 
-def test_mixup_moves_a_vector_by_its_share_toward_the_other_one() -> None:
-    inputs = torch.tensor([[0.0, 4.0], [8.0, 0.0], [1.0, 1.0]])
-    found = mixed(inputs, torch.tensor([1, 0, 2]), torch.tensor([0.25, 0.5, 0.3]))
-    # 0.75·(0, 4) + 0.25·(8, 0); 0.5·(8, 0) + 0.5·(0, 4); a vector with itself does not change.
-    torch.testing.assert_close(found, torch.tensor([[2.0, 3.0], [4.0, 2.0], [1.0, 1.0]]))
-
-
 def test_shares_of_mixup_are_even_between_0_and_the_setting() -> None:
     # Half of the rows are 0, half 1: rows of 0 with a partner of 1 become their share.
     inputs = torch.cat([torch.zeros(2000, 1), torch.ones(2000, 1)])
@@ -112,26 +94,3 @@ def test_shares_of_mixup_are_even_between_0_and_the_setting() -> None:
     assert 900 < len(shares) < 1100  # hypergeometric: 1000 with a standard deviation of 16
     assert float(shares.max()) <= 0.4
     assert abs(float(shares.mean()) - 0.2) < 4 * 0.4 / 12**0.5 / 30  # standard error of 900 draws
-
-
-def test_a_batch_of_one_vector_has_nothing_to_mix_with() -> None:
-    point = torch.tensor([[3.0, -1.0]])
-    assert torch.equal(augment_vectors(point, LocalPlan(augment="mixup", mixup=0.5), rng()), point)
-
-
-def test_a_strong_view_mixes_before_noise_and_dropout() -> None:
-    inputs = torch.cat([torch.zeros(500, 2), torch.ones(500, 2)])
-    torch.manual_seed(1)
-    found = strong_vectors(0.0, 0.0, 0.3)(inputs)
-    assert torch.equal(found[:, 0], found[:, 1])  # one share for all features of a vector
-    assert 0 < float(found[:500].max()) <= 0.3
-    assert float(found[500:].min()) >= 0.7
-
-
-def test_without_mixup_a_strong_view_draws_what_it_drew_before() -> None:
-    torch.manual_seed(5)
-    expected = ONES + 0.1 * torch.randn_like(ONES)
-    expected = expected * (torch.rand_like(ONES) >= 0.2)
-    for view in (strong_vectors(0.1, 0.2, 0.0), strong_vectors(0.1, 0.2)):
-        torch.manual_seed(5)
-        assert torch.equal(view(ONES), expected)

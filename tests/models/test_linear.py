@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.models import mlp as linear
-from fedul_flwr.models.mlp import Linear, onednn_is_faster
+from fedul_flwr.models.mlp import Linear
 
 INPUTS, OUTPUTS = 300, 200
 
@@ -63,27 +61,6 @@ def test_given_any_batch_then_outputs_and_gradients_are_torchs_up_to_rounding(
     assert used == [(points, INPUTS), (points, OUTPUTS), (OUTPUTS, points)]
 
 
-def test_given_images_that_need_no_gradient_then_none_is_computed_for_them(
-    used: list[tuple[int, ...]],
-) -> None:
-    ours, _ = pair()
-    ours(torch.randn(4, INPUTS)).sum().backward()
-    assert used == [(4, INPUTS), (OUTPUTS, 4)]
-
-
-def test_given_frozen_weights_then_only_inputs_have_gradients(
-    used: list[tuple[int, ...]],
-) -> None:
-    ours, _ = pair()
-    ours.requires_grad_(False)
-    inputs = torch.randn(4, INPUTS, requires_grad=True)
-    ours(inputs).sum().backward()
-    assert used == [(4, INPUTS), (4, OUTPUTS)]
-    assert ours.weight.grad is None
-    assert ours.bias.grad is None
-    torch.testing.assert_close(inputs.grad, ours.weight.sum(dim=0).expand(4, -1))
-
-
 @pytest.mark.parametrize("kind", ["evaluation", "small", "float64", "bfloat16", "three dimensions"])
 def test_given_what_onednn_is_not_for_then_torch_computes_it(
     used: list[tuple[int, ...]], kind: str
@@ -103,20 +80,3 @@ def test_given_what_onednn_is_not_for_then_torch_computes_it(
         assert torch.equal(ours(inputs), theirs(inputs))
         assert torch.equal(ours(inputs), functional.linear(inputs, ours.weight, ours.bias))
     assert used == []
-
-
-@pytest.mark.parametrize(
-    ("text", "faster"),
-    [("vendor_id\t: AuthenticAMD\n", True), ("vendor_id\t: GenuineIntel\n", False)],
-)
-def test_onednn_is_for_processors_for_which_mkl_has_no_kernels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, faster: bool
-) -> None:
-    if not (torch._C._has_mkldnn and hasattr(torch.ops.mkldnn, "_linear_pointwise")):
-        pytest.skip("this torch has no oneDNN")
-    info = tmp_path / "cpuinfo"
-    info.write_text(text)
-    monkeypatch.setattr(linear, "Path", lambda name: {"/proc/cpuinfo": info}[name])
-    assert onednn_is_faster.__wrapped__() is faster
-    info.unlink()
-    assert onednn_is_faster.__wrapped__() is False

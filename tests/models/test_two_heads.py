@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -46,15 +45,6 @@ def test_the_first_head_and_its_weights_are_the_models_without_a_second(name: st
     state = model.state_dict()
     assert state.keys() - own.keys() == {"second.weight", "second.bias"}
     assert all(state[key].equal(own[key]) for key in own)
-
-
-def test_both_heads_teach_the_features() -> None:
-    model: Any = build_model("mlp+head", (12, 12, 1), 5)
-    _, second = model.both(INPUTS)
-    second.sum().backward()
-    assert model.model[1].weight.grad.abs().sum() > 0
-    assert feature_layer(model).weight.grad is None
-    assert not feature_layer(model)._forward_pre_hooks  # nothing is left behind
 
 
 def test_what_has_no_linear_layer_gets_no_second_head() -> None:

@@ -12,7 +12,7 @@ import pytest
 from scipy.special import entr
 
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.propagation.central import label_propagation, propagated_scores
+from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.neighbors import neighbors_by_cosine
 from fedul_flwr.propagation.solve import normalized_graph, one_hot, propagate, reweigh_by_prior
 from tests.propagation.conftest import SEED, Floats, clusters
@@ -29,19 +29,6 @@ def test_codes_agree_with_exact_cosines_on_digits(digits: Digits) -> None:
         found = label_propagation(features, labels, seed=seed)
         assert (found.labels == exact.labels)[unlabeled].mean() >= 0.98
         assert (found.labels == classes)[unlabeled].mean() > 0.9
-
-
-def test_the_form_of_the_code_is_better_than_that_of_the_text(digits: Digits) -> None:
-    features, classes, labels = digits
-    # Ten times as many labels of class 0: the class of many labels wins without scaling.
-    labels = np.where((classes == 0) & (np.arange(len(classes)) % 2 == 0), 0, labels)
-    unlabeled = labels == -1
-
-    def accuracy(**options: object) -> float:
-        found = label_propagation(features, labels, similarity="cosine", **options)  # type: ignore[arg-type]
-        return float((found.labels == classes)[unlabeled].mean())
-
-    assert accuracy() > accuracy(class_scaling=False, power=1)
 
 
 def test_confident_points_are_right_more_often(digits: Digits) -> None:
@@ -77,15 +64,6 @@ def test_is_what_its_parts_are(num_classes: int, class_scaling: bool) -> None:
     np.testing.assert_array_equal(found.labels, expected)
     doubt = entr(scores / scores.sum(axis=1, keepdims=True)).sum(axis=1) / np.log(num_classes)
     np.testing.assert_allclose(found.confidence, np.where(labels != -1, 1, 1 - doubt), atol=1e-5)
-
-
-def test_scores_and_labels_have_the_same_defaults() -> None:
-    features, classes = clusters(150)
-    labels = np.where((np.arange(150) % 15 == 0) | (np.arange(150) // 50 == classes), classes, -1)
-    found = labels_from_scores(propagated_scores(features, labels), labels)
-    expected = label_propagation(features, labels)
-    np.testing.assert_array_equal(found.labels, expected.labels)
-    np.testing.assert_array_equal(found.confidence, expected.confidence)
 
 
 def test_reweighing_is_of_unlabeled_points_alone() -> None:
@@ -132,10 +110,6 @@ def test_a_permutation_of_points_permutes_labels(digits: Digits) -> None:
     permuted = label_propagation(features[order], labels[order], similarity="cosine")
     np.testing.assert_array_equal(permuted.labels, found.labels[order])
     np.testing.assert_allclose(permuted.confidence, found.confidence[order], atol=1e-6)
-
-
-def test_no_points() -> None:
-    assert label_propagation(np.empty((0, 3)), []).labels.shape == (0,)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,6 @@ from tests.propagation.conftest import Floats
 from tests.support.refusals import refuses
 
 
-def test_one_hot() -> None:
-    assert one_hot([1, -1, 0], 3).tolist() == [[0, 1, 0], [0, 0, 0], [1, 0, 0]]
-    assert one_hot([], 2).shape == (0, 2)
-    assert one_hot(np.array([0, 1], np.uint8), 2).tolist() == [[1, 0], [0, 1]]
-
-
 @pytest.mark.parametrize(
     ("labels", "code"),
     [
@@ -49,7 +43,7 @@ def test_labels_and_confidence_by_hand() -> None:
     assert labels_from_scores([[1, 3]]).confidence == pytest.approx([0.1887219], abs=1e-7)
 
 
-@pytest.mark.parametrize("num_classes", range(2, 60))
+@pytest.mark.parametrize("num_classes", [2, 3, 7, 59])
 def test_even_scores_have_no_confidence(num_classes: int) -> None:
     found = labels_from_scores(np.ones((1, num_classes))).confidence
     assert 0 <= found[0] < 1e-12
@@ -59,12 +53,6 @@ def test_given_labels_stay() -> None:
     found = labels_from_scores([[1, 2], [2, 1], [0, 0], [0, 0]], [0, -1, 1, -1])
     assert found.labels.tolist() == [0, 0, 1, -1]
     assert found.confidence[[0, 2, 3]].tolist() == [1, 1, 0]
-
-
-def test_a_single_class_leaves_no_doubt() -> None:
-    found = labels_from_scores([[0.3], [0.0]])
-    assert found.labels.tolist() == [0, -1]
-    assert found.confidence.tolist() == [1, 0]
 
 
 @hypothesis_settings(deadline=None)
@@ -86,11 +74,6 @@ def test_refuses_scores(scores: object) -> None:
     for function in (labels_from_scores, reweigh_by_prior):
         with refuses("array-wrong"):
             function(scores)  # type: ignore[operator]
-
-
-def test_refuses_labels_of_other_points() -> None:
-    with refuses("points-and-labels-differ"):
-        labels_from_scores([[1, 2]], [0, 1, 0])
 
 
 def even_scores(classes: np.ndarray, num_classes: int = 10, seed: int = 0) -> Floats:
@@ -115,16 +98,6 @@ def test_a_client_of_all_classes_keeps_its_scores() -> None:
     classes = np.random.default_rng(1).integers(0, 10, 250)
     scores = even_scores(classes)
     np.testing.assert_allclose(reweigh_by_prior(scores), scores, rtol=1e-12)
-
-
-def test_reweighing_multiplies_classes() -> None:
-    classes = np.random.default_rng(1).choice([3, 8], 100)
-    scores = even_scores(classes)
-    scores[[4, 50]] = 0
-    ratios = np.delete(reweigh_by_prior(scores) / np.where(scores, scores, 1), [4, 50], axis=0)
-    np.testing.assert_allclose(ratios, np.tile(ratios[0], (98, 1)), rtol=1e-12)
-    assert set(np.argsort(ratios[0])[-2:]) == {3, 8}
-    assert not reweigh_by_prior(scores)[[4, 50]].any()
 
 
 @pytest.mark.parametrize("sharpness", [0.5, 2.0, 6.0])

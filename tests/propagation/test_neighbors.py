@@ -88,16 +88,6 @@ def test_workers_of_a_turn_share_no_row() -> None:
         assert taken.max() == 1
 
 
-def test_offers_of_any_shape_with_padding_that_is_nearer_than_all() -> None:
-    distances = np.abs(np.subtract.outer(np.arange(5), np.arange(5)))
-    padded = np.hstack([distances, np.zeros((5, 3), dtype=np.int64)])
-    nearest = np.full((5, 2), 50)
-    offer(nearest, padded[:2], 0, 0)
-    offer(nearest, np.vstack([padded[2:], np.zeros((4, 8), dtype=np.int64)])[:, 1:], 2, 1)
-    # Key = 5 · distance + index. Rows 2 to 4 were not offered point 0.
-    assert np.sort(nearest).tolist() == [[6, 12], [5, 7], [6, 8], [7, 9], [8, 12]]
-
-
 @pytest.mark.parametrize("kind", ["u2", "u8", ">i4", "i8"])
 def test_distances_of_any_type_and_order(kind: str) -> None:
     codes = encode(clusters(150)[0], SEED, 64)
@@ -147,12 +137,6 @@ def test_cosines_equal_a_full_sort() -> None:
     np.testing.assert_allclose(neighbors_by_cosine(features, 10).toarray(), expected, atol=1e-9)
 
 
-@pytest.mark.parametrize(("cosine", "edges"), [(0.4e-9, 0), (1.2e-9, 2)])
-def test_cosines_count_from_the_first_step_of_rounding_on(cosine: float, edges: int) -> None:
-    # Steps are of 2^-30 = 0.93e-9.
-    assert neighbors_by_cosine(np.array([[1.0, 0.0], [cosine, 1.0]]), 1).nnz == edges
-
-
 def test_keys_of_many_points_do_not_overflow() -> None:
     # Late among very many points, at the largest distances.
     largest, size = module._COSINE_STEPS - 1, 4_000_000
@@ -193,18 +177,6 @@ def test_at_a_right_angle_there_is_no_edge(distance: int, edges: int) -> None:
     assert neighbors_by_code(codes, 1).nnz == edges
 
 
-def test_self_and_opposite_points_are_no_neighbors() -> None:
-    features = np.array([[1.0, 0.0], [1.0, 0.1], [-1.0, 0.0], [0.0, 1.0]])
-    for found in (
-        neighbors_by_cosine(features, 3),
-        neighbors_by_code(encode(features, SEED, 4096), 3),
-    ):
-        assert found.diagonal().tolist() == [0, 0, 0, 0]
-        assert found[2].nnz == 0
-        assert found[0, 1] == pytest.approx(1 / np.sqrt(1.01), abs=0.02)
-        assert (found.data > 0).all()
-
-
 def test_zero_vectors_are_similar_to_nobody() -> None:
     features = clusters(40)[0]
     features[[0, 17, 39]] = 0
@@ -220,11 +192,6 @@ def test_zero_vectors_are_similar_to_nobody() -> None:
         np.testing.assert_array_equal(matrix[np.ix_(rest, rest)], without.toarray())
 
 
-def test_points_in_one_direction_have_cosine_1() -> None:
-    found = neighbors_by_cosine(np.array([[3.0, 4.0], [6.0, 8.0]]), 1)
-    assert found.toarray().tolist() == [[0, 1], [1, 0]]
-
-
 def test_all_points_alike() -> None:
     # Everybody is at distance 0: lower indices go first.
     found = neighbors_by_code(np.full((5, 4), 7, np.uint8), 2).toarray()
@@ -236,30 +203,6 @@ def test_all_points_alike() -> None:
         [0, 1],
     ]
     assert set(found.ravel()) == {0.0, 1.0}
-
-
-@pytest.mark.parametrize("num_points", [0, 1])
-def test_without_others_there_are_no_neighbors(num_points: int) -> None:
-    codes = np.ones((num_points, 4), np.uint8)
-    for found in (
-        neighbors_by_code(codes, 3),
-        neighbors_by_distance(hamming(codes, codes), 32, 3),
-        neighbors_by_cosine(np.ones((num_points, 2)), 3),
-    ):
-        assert found.shape == (num_points, num_points)
-        assert found.nnz == 0
-
-
-def test_overlap_of_estimated_and_true_neighbors(digits: tuple[Floats, ...]) -> None:
-    features = digits[0]
-    true = neighbors_by_cosine(features, 10).astype(bool)
-    overlaps = [
-        true.multiply(neighbors_by_code(encode(features, SEED, bits), 10).astype(bool)).nnz
-        / true.nnz
-        for bits in (256, 1024, 4096)
-    ]
-    assert overlaps == sorted(overlaps)
-    assert overlaps[-1] > 0.8
 
 
 @pytest.mark.parametrize(
@@ -282,3 +225,13 @@ def test_refuses_a_graph_without_edges() -> None:
         neighbors_by_code(np.ones((3, 4), np.uint8), 0)
     with refuses("array-wrong"):
         neighbors_by_cosine(np.array([[1.0], [np.nan]]), 1)
+
+
+def test_offers_of_any_shape_with_padding_that_is_nearer_than_all() -> None:
+    distances = np.abs(np.subtract.outer(np.arange(5), np.arange(5)))
+    padded = np.hstack([distances, np.zeros((5, 3), dtype=np.int64)])
+    nearest = np.full((5, 2), 50)
+    offer(nearest, padded[:2], 0, 0)
+    offer(nearest, np.vstack([padded[2:], np.zeros((4, 8), dtype=np.int64)])[:, 1:], 2, 1)
+    # Key = 5 · distance + index. Rows 2 to 4 were not offered point 0.
+    assert np.sort(nearest).tolist() == [[6, 12], [5, 7], [6, 8], [7, 9], [8, 12]]

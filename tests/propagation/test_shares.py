@@ -18,7 +18,7 @@ from fedul_flwr.propagation.partial_sums import (
 )
 from fedul_flwr.propagation.solve import one_hot, propagate
 from fedul_flwr.secure.rowsums import open_rows, split_share, sum_shares
-from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
+from tests.propagation.conftest import Floats, cluster_graph, clusters
 from tests.support.refusals import refuses
 
 SIZE = 240
@@ -32,20 +32,15 @@ def joint(owners: NDArray[np.int64]) -> JointGraph:
 
 
 def summed(
-    found: Influences,
-    owners: NDArray[np.int64],
-    *,
-    withheld: int | None = None,
-    outside: Floats | None = None,
+    found: Influences, owners: NDArray[np.int64], *, withheld: int | None = None
 ) -> dict[int, Floats]:
-    """Rows of the sum that each participant ends with; ``outside`` are counts of further labels."""
+    """Rows of the sum that each participant ends with."""
     unlabeled, clients = list(found.unlabeled.values()), list(found.unlabeled)
     shares = {}
     for position, client in enumerate(clients):
         labels = LABELS[owners == client]
         given = one_hot(labels[labels >= 0] if client != withheld else [], 5)
-        counts = given.sum(axis=0) + (0 if outside is None else outside)
-        part = label_part(found.columns[client], given, counts, unlabeled)
+        part = label_part(found.columns[client], given, given.sum(axis=0), unlabeled)
         shares[client] = split_share(part, own_rows(unlabeled, position), len(clients))
     sums = sum_shares({client: share.sent for client, share in shares.items()}, found.rows())
     return {client: open_rows(shares[client].stored, sums[client]) for client in clients}
@@ -71,24 +66,6 @@ def test_shares_add_up_to_the_whole(parts: list[tuple[int, int]], class_scaling:
         np.testing.assert_array_equal(rows[-1], one_hot(LABELS, 5).sum(axis=0))
         scores = scores_of(rows, class_scaling=class_scaling)
         np.testing.assert_allclose(scores, expected, rtol=0, atol=1e-6)
-
-
-def test_columns_are_those_of_the_dense_inverse() -> None:
-    owners = np.repeat([0, 1, 2], [100, 60, 80])
-    found = propagation_weights(joint(owners), [0, 1, 2], 0.9)
-    inverse = dense_inverse(cluster_graph(SIZE), 0.9)
-    for client in range(3):
-        expected = inverse[LABELS < 0][:, (owners == client) & (LABELS >= 0)]
-        assert found.columns[client].dtype == np.float32
-        np.testing.assert_allclose(found.columns[client], expected, rtol=0, atol=1e-6)
-    assert found.unlabeled == {c: int(((owners == c) & (LABELS < 0)).sum()) for c in range(3)}
-    assert found.rows() == {c: count + 1 for c, count in found.unlabeled.items()}
-
-
-def test_nobody_is_sent_rows_of_labeled_points() -> None:
-    owners = np.repeat([0, 1, 2], 80)
-    found = propagation_weights(joint(owners), [0, 1, 2])
-    assert all(len(columns) == (LABELS < 0).sum() for columns in found.columns.values())
 
 
 def test_a_withheld_client_is_as_if_it_had_no_labels() -> None:
@@ -119,20 +96,6 @@ def test_who_drops_out_takes_its_labels_and_leaves_its_points() -> None:
     assert np.abs(smaller[:80] - whole[:80]).max() > 1e-3
 
 
-def test_labels_of_points_outside_the_graph_count() -> None:
-    owners = np.repeat([0, 1], 120)
-    found = propagation_weights(joint(owners), [0, 1])
-    plain = summed(found, owners)
-    # Two more labels of class 3 at each of two clients: four in all.
-    more = summed(found, owners, outside=np.array([0, 0, 0, 2.0, 0]))
-    counts = one_hot(LABELS, 5).sum(axis=0)
-    for client in (0, 1):
-        assert more[client][-1].tolist() == (counts + np.array([0, 0, 0, 4, 0])).tolist()
-        expected = scores_of(plain[client])
-        expected[:, 3] *= counts[3] / (counts[3] + 4)
-        np.testing.assert_allclose(scores_of(more[client]), expected, rtol=1e-12)
-
-
 def test_own_rows_by_hand() -> None:
     # Blocks of 2, 0 and 3 rows and a row of counts after each: 0 1 | 2, | 3, 4 5 6 | 7.
     assert [own_rows([2, 0, 3], i) for i in range(3)] == [slice(0, 3), slice(3, 4), slice(4, 8)]
@@ -147,13 +110,6 @@ def test_a_part_by_hand() -> None:
         [1, 2],
         *([30, 3], [40, 4], [50, 5], [1, 2]),
     ]
-
-
-def test_a_part_of_nothing() -> None:
-    none = label_part(np.zeros((0, 0)), np.zeros((0, 3)), np.zeros(3), [0, 0])
-    assert none.tolist() == [[0, 0, 0]] * 2
-    no_labels = label_part(np.zeros((2, 0)), np.zeros((0, 3)), np.zeros(3), [2])
-    assert no_labels.tolist() == [[0, 0, 0]] * 3
 
 
 @pytest.mark.parametrize("columns", [np.zeros((3, 1)), np.zeros((2, 2)), np.array([["1"], ["2"]])])

@@ -11,7 +11,9 @@ from scipy import sparse
 from sklearn.semi_supervised import LabelSpreading
 
 from fedul_flwr.propagation import solve as module
-from fedul_flwr.propagation.neighbors import neighbors_by_cosine
+from fedul_flwr.propagation.neighbors import (
+    neighbors_by_cosine,
+)
 from fedul_flwr.propagation.solve import (
     normalized_graph,
     one_hot,
@@ -57,25 +59,6 @@ def test_what_the_tolerance_leaves_below_zero_is_cut_off_column_by_column(
     assert (found[:, 1] < 0).all()
 
 
-def test_whole_numbers_for_labels() -> None:
-    graph, given = cluster_graph(60), some_labels(60)
-    for class_scaling in (True, False):
-        np.testing.assert_array_equal(
-            propagate(graph, given.astype(np.int64), class_scaling=class_scaling),
-            propagate(graph, given, class_scaling=class_scaling),
-        )
-
-
-def test_equals_the_dense_inverse_of_2000_points() -> None:
-    graph = cluster_graph(2000)
-    inverse = dense_inverse(graph)
-    points = np.arange(0, 2000, 13)
-    found = propagation_columns(graph, points)
-    np.testing.assert_allclose(found, inverse[:, points], rtol=0, atol=1e-6)
-    # Far points too: every entry to a relative 1e-4, not only the large ones.
-    np.testing.assert_allclose(found, inverse[:, points], rtol=1e-4, atol=0)
-
-
 def test_a_column_meets_the_stated_tolerance() -> None:
     graph = cluster_graph(400)
     given = np.random.default_rng(0).normal(size=(400, 7)) * 10.0 ** np.arange(-300, 301, 100)
@@ -103,43 +86,6 @@ def test_equals_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(shares, other.label_distributions_, rtol=0, atol=1e-6)
 
 
-def test_the_factor_of_the_fixed_point() -> None:
-    graph, given = cluster_graph(300), some_labels(300)
-    fixed = given
-    for _ in range(4000):
-        fixed = 0.99 * (graph @ fixed) + 0.01 * given
-    found = propagate(graph, given, class_scaling=False)
-    np.testing.assert_allclose(0.01 * found, fixed, rtol=0, atol=1e-8)
-
-
-@pytest.mark.parametrize("class_scaling", [True, False])
-def test_shares_of_clients_add_up(class_scaling: bool) -> None:
-    graph, given = cluster_graph(300), some_labels(300)
-    clients = np.array_split(np.random.default_rng(0).permutation(300), 4)
-    total, counts = np.zeros_like(given), np.zeros(5)
-    for points in clients:
-        own = points[given[points].any(axis=1)]
-        total += propagation_columns(graph, own) @ given[own]
-        counts += given[own].sum(axis=0)
-    if class_scaling:
-        total = scaled_by_class(total, counts)
-    expected = propagate(graph, given, class_scaling=class_scaling)
-    np.testing.assert_allclose(total, expected, rtol=0, atol=1e-6)
-
-
-def test_a_permutation_of_points_permutes_the_result() -> None:
-    features = clusters(300)[0]
-    order = np.random.default_rng(0).permutation(300)
-    graph = cluster_graph(300)
-    permuted = normalized_graph(neighbors_by_cosine(features[order], 10))
-    np.testing.assert_allclose(
-        permuted.toarray(), graph.toarray()[np.ix_(order, order)], rtol=0, atol=1e-8
-    )
-    given = some_labels(300)
-    found = propagate(permuted, given[order])
-    np.testing.assert_allclose(found, propagate(graph, given)[order], rtol=0, atol=1e-7)
-
-
 def two_components() -> sparse.csr_array:
     """Points 0 to 59 and 60 to 99 are strangers, 100 and 101 isolated."""
     parts = [cluster_graph(60), cluster_graph(40, seed=1), sparse.csr_array((2, 2))]
@@ -158,14 +104,6 @@ def test_where_no_label_reaches_is_exactly_zero() -> None:
     assert not found[:, 2].any()
 
 
-def test_isolated_points_keep_their_own_label_alone() -> None:
-    graph = two_components()
-    found = propagation_columns(graph, [100, 5])
-    assert found[100].tolist() == [1, 0]
-    assert np.flatnonzero(found[:, 0]).tolist() == [100]
-    assert found[101].tolist() == [0, 0]
-
-
 def test_no_labels_no_columns_no_points() -> None:
     graph = cluster_graph(50)
     assert not propagate(graph, np.zeros((50, 4))).any()
@@ -180,29 +118,6 @@ def test_results_do_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> 
     for cores in (1, 3):
         monkeypatch.setattr(module, "usable_cpus", lambda cores=cores: cores)
         assert (propagation_columns(graph, points) == found).all()
-
-
-def test_influence_is_symmetric_and_positive() -> None:
-    graph = cluster_graph(300)
-    found = propagation_columns(graph, np.arange(300))
-    assert (found >= 0).all()
-    np.testing.assert_allclose(found, found.T, rtol=0, atol=1e-6)
-
-
-def test_labels_of_either_sign_are_linear() -> None:
-    graph = cluster_graph(200)
-    given = np.random.default_rng(0).normal(size=(200, 3))
-    found = propagate(graph, given, class_scaling=False)
-    np.testing.assert_allclose(found, dense_inverse(graph) @ given, rtol=0, atol=1e-5)
-    assert (found < 0).any()
-
-
-def test_inputs_stay_as_they_are() -> None:
-    graph, given = cluster_graph(100), some_labels(100)
-    data, before = graph.data.copy(), given.copy()
-    propagate(graph, given)
-    assert (graph.data == data).all()
-    assert (given == before).all()
 
 
 def test_class_scaling_by_hand() -> None:
@@ -227,12 +142,6 @@ def test_any_small_graph(size: int, density: float, alpha: float, seed: int) -> 
     np.testing.assert_allclose(found, dense_inverse(graph, alpha), 0, 1e-8 / (1 - alpha))
 
 
-@pytest.mark.parametrize("alpha", [-0.1, 1.0, 1.5, np.nan])
-def test_refuses_alpha(alpha: float) -> None:
-    with refuses("argument-not-allowed"):
-        propagate(cluster_graph(50), np.zeros((50, 2)), alpha)
-
-
 def test_alpha_close_to_1_is_solved_or_refused() -> None:
     graph, given = cluster_graph(200), some_labels(200)
     found = propagate(graph, given, 0.9999)
@@ -243,12 +152,6 @@ def test_alpha_close_to_1_is_solved_or_refused() -> None:
         propagate(graph, given, 0.99, tolerance=1e-17)
     with refuses("no-convergence"):
         propagate(graph, given, 1 - 1e-12)
-
-
-@pytest.mark.parametrize("tolerance", [0.0, 1.0, np.nan])
-def test_refuses_tolerances(tolerance: float) -> None:
-    with refuses("argument-not-allowed"):
-        propagate(cluster_graph(50), np.zeros((50, 2)), tolerance=tolerance)
 
 
 @pytest.mark.parametrize("labels", [np.zeros((49, 2)), np.zeros(50), np.full((50, 2), np.nan)])
@@ -277,3 +180,63 @@ def test_refuses_graphs() -> None:
         propagate(sparse.csr_array((3, 4)), np.zeros((3, 1)))
     with refuses("array-wrong"):
         propagate(sparse.csr_array([[0, np.nan], [np.nan, 0]]), np.ones((2, 1)))
+
+
+@pytest.mark.parametrize(
+    "options", [{"alpha": -0.1}, {"alpha": 1.0}, {"alpha": np.nan}, {"tolerance": 0.0}], ids=str
+)
+def test_refuses_numbers_without_a_solution(options: dict[str, float]) -> None:
+    with refuses("argument-not-allowed"):
+        propagate(cluster_graph(50), np.zeros((50, 2)), **options)
+
+
+def test_by_hand() -> None:
+    # A hat: 0 chose 1 (.5), 1 chose 0 (.5) and 2 (.25), 3 is isolated. Cubes .125 and .015625.
+    # W_01 = .25, W_12 = .015625; D = (.25, .265625, .015625).
+    neighbors = sparse.csr_array(
+        np.array([[0, 0.5, 0, 0], [0.5, 0, 0.25, 0], [0, 0, 0, 0], [0, 0, 0, 0]])
+    )
+    graph = normalized_graph(neighbors, 3).toarray()
+    expected = np.zeros((4, 4))
+    expected[0, 1] = expected[1, 0] = 0.25 / np.sqrt(0.25 * 0.265625)
+    expected[1, 2] = expected[2, 1] = 0.015625 / np.sqrt(0.015625 * 0.265625)
+    np.testing.assert_allclose(graph, expected, rtol=1e-15)
+
+
+@pytest.mark.parametrize("power", [1, 3, 0.5])
+def test_equals_the_definition(power: float) -> None:
+    neighbors = neighbors_by_cosine(clusters(300)[0], 10)
+    graph = normalized_graph(neighbors, power).toarray()
+    weights = neighbors.toarray() ** power
+    weights += weights.T
+    root = np.sqrt(weights.sum(axis=1))
+    np.testing.assert_allclose(graph, weights / np.outer(root, root), rtol=1e-13)
+    assert (graph == graph.T).all()
+    assert not graph.diagonal().any()
+    eigenvalues = np.linalg.eigvalsh(graph)
+    assert eigenvalues[0] >= -1 - 1e-12
+    assert eigenvalues[-1] == pytest.approx(1)
+
+
+def test_a_diagonal_and_stored_zeros_do_not_count() -> None:
+    plain = sparse.csr_array(np.array([[0, 0.5], [0.5, 0]]))
+    odd = sparse.csr_array(([0.9, 0.5, 0.5, 0.0], ([0, 0, 1, 1], [0, 1, 0, 1])), shape=(2, 2))
+    assert (normalized_graph(odd) != normalized_graph(plain)).nnz == 0
+
+
+def test_weights_that_underflow_are_no_edges() -> None:
+    weak = sparse.csr_array(np.array([[0, 1e-3], [1e-3, 0]]))
+    assert normalized_graph(weak, 200).nnz == 0
+    assert np.isfinite(normalized_graph(weak, 100).data).all()
+
+
+@pytest.mark.parametrize("power", [0, -1, np.nan, np.inf])
+def test_refuses_powers(power: float) -> None:
+    with refuses("argument-not-allowed"):
+        normalized_graph(sparse.csr_array((3, 3)), power)
+
+
+@pytest.mark.parametrize("similarity", [-0.5, np.nan])
+def test_refuses_similarities(similarity: float) -> None:
+    with refuses("array-wrong"):
+        normalized_graph(sparse.csr_array(np.array([[0, similarity], [0, 0]])))

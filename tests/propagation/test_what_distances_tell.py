@@ -76,7 +76,9 @@ def test_one_known_label_of_each_class_names_most_of_the_others(seen: Any) -> No
     assert max(found) > 0.7
 
 
-def rebuilt(distances: Ints, vectors: Floats, known: Ints, others: Ints) -> Floats:
+def rebuilt(
+    distances: Ints, vectors: Floats, known: Ints, others: Ints, bits: int = BITS
+) -> Floats:
     """Directions ``(others, d)`` by trilateration from those of ``known`` points.
 
     cos(pi h / L) estimates the product with a known direction. Its standard deviation is at most
@@ -84,8 +86,8 @@ def rebuilt(distances: Ints, vectors: Floats, known: Ints, others: Ints) -> Floa
     has the least mean square error.
     """
     d = vectors.shape[1]
-    products = cosine_from_hamming(distances[np.ix_(known, others)], BITS)
-    weight = d * np.pi**2 / (4 * BITS)
+    products = cosine_from_hamming(distances[np.ix_(known, others)], bits)
+    weight = d * np.pi**2 / (4 * bits)
     normal = vectors[known].T @ vectors[known] + weight * np.eye(d)
     found = np.linalg.solve(normal, vectors[known].T @ products).T
     return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
@@ -123,10 +125,6 @@ def test_new_seeds_for_the_same_features_would_tell_directions_better(
     codes = np.concatenate([encode(features, seed, BITS) for seed in seeds], axis=1)
     order = np.random.default_rng(2).permutation(len(points))
     known, others = order[:64], order[64:]
-    distances = hamming(codes, codes)
-    products = cosine_from_hamming(distances[np.ix_(known, others)], rounds * BITS)
-    weight = 64 * np.pi**2 / (4 * rounds * BITS)
-    normal = vectors[known].T @ vectors[known] + weight * np.eye(64)
-    found = np.linalg.solve(normal, vectors[known].T @ products).T
-    cosines = (found * vectors[others]).sum(axis=1) / np.linalg.norm(found, axis=1)
+    found = rebuilt(hamming(codes, codes), vectors, known, others, rounds * BITS)
+    cosines = (found * vectors[others]).sum(axis=1)
     assert cosines.mean() == pytest.approx(mean, abs=0.003)

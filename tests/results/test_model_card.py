@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 
 from fedul_flwr.config.methods import METHOD_NOTES
-from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.results.model_card import model_card
-from fedul_flwr.results.report import measure_rows, report, summaries
+from fedul_flwr.results.report import report
 from tests.support.runs import summary, train
 
 QUICK = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
@@ -53,13 +51,6 @@ def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> 
     assert "| error (%) | 20.00 ± 7.84 " in model_card(run)
 
 
-def test_given_no_test_data_then_the_card_says_so(run: Path) -> None:
-    found = summary(run)
-    found["test_error"] = None
-    (run / "summary.json").write_text(json.dumps(found))
-    assert "Not measured: " in model_card(run)
-
-
 def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(
     run: Path,
 ) -> None:
@@ -84,20 +75,6 @@ def test_given_differential_privacy_then_the_card_has_what_was_spent(run: Path) 
     card = model_card(run)
     assert "epsilon 3.25 at delta 1e-05" in card
     assert "without differential privacy" not in card
-
-
-def test_given_card_and_report_of_a_run_then_their_measures_have_equal_names_and_digits(
-    run: Path,
-) -> None:
-    rows = measure_rows(read_run(run))
-    best = next(row for row in rows if row["predictions of"] == "best round")
-    card = dict(re.findall(r"^\| (.+?) \| ([\d.]+)(?: ±.*)? \|$", model_card(run), re.MULTILINE))
-    names = set(best) - {"predictions of", "round"}
-    assert {name: card[name] for name in names} == {name: best[name] for name in names}
-    assert {"error (%)", "AUC", "Brier score"} <= names
-    tiles = summaries([read_run(run)])[0]
-    assert tiles["error, best round (%)"] == best["error (%)"]
-    assert tiles["ECE (%)"] == best["ECE (%)"]
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -101,30 +101,6 @@ def test_given_an_id_column_then_ids_are_copied_as_written_and_change_no_probabi
     assert found == plain
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".parquet"])
-def test_given_one_row_then_its_prediction_is_that_among_others(
-    packed: Path, tmp_path: Path, suffix: str
-) -> None:
-    frame = patients(4, 9)
-    frame["patient"] = range(9)
-    for name, part in (("all", frame), ("one", frame.iloc[[5]])):
-        file = tmp_path / f"{name}{suffix}"
-        part.to_csv(file, index=False) if suffix == ".csv" else part.to_parquet(file)
-        write_predictions(packed, file, tmp_path / f"{name}.out.csv", id_column="patient")
-    [alone] = rows(tmp_path / "one.out.csv")
-    assert alone == rows(tmp_path / "all.out.csv")[5]
-    assert alone["patient"] == "5"
-
-
-def test_given_a_file_of_ids_then_a_formula_in_one_stays_a_text(
-    packed: Path, tmp_path: Path
-) -> None:
-    frame = patients(5, 2).assign(patient=["=1+1", "Ärztin, 7"])
-    frame.to_csv(tmp_path / "in.csv", index=False)
-    out = write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column="patient")
-    assert [row["patient"] for row in rows(out)] == ["'=1+1", "Ärztin, 7"]
-
-
 @pytest.mark.parametrize(
     ("column", "code"),
     [
@@ -140,18 +116,6 @@ def test_given_an_id_column_that_cannot_be_one_then_it_is_refused(
     with refuses(code):
         write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
     assert not (tmp_path / "out.csv").exists()
-
-
-def test_given_images_then_an_id_column_is_refused(tmp_path: Path) -> None:
-    digits = train(
-        resolve(
-            {"model": "mlp", "num-rounds": 1, "local-epochs": 1, "output": str(tmp_path / "run")},
-            tmp_path,
-        ),
-        2,
-    )
-    with refuses("option-without-effect", option="--id-column"):
-        write_predictions(digits, tmp_path, tmp_path / "out.csv", id_column="patient")
 
 
 def test_given_a_packed_model_then_nothing_in_it_tells_where_it_comes_from(

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 import fedul_flwr as ff
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.errors import UserError
 from fedul_flwr.results.export import export
-from fedul_flwr.results.predict import write_predictions
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 
@@ -137,23 +135,6 @@ def test_given_a_gap_then_the_training_fills_it_and_no_other_row(run: ff.Result)
     np.testing.assert_allclose(together[:1], run.predict_proba(row), atol=1e-6)
 
 
-def test_given_the_command_then_one_patient_has_the_same_answer_alone(
-    run: ff.Result, tmp_path: Path
-) -> None:
-    frame = training().drop(columns="label")
-    gaps = frame[frame.isna().any(axis=1)]
-    assert len(gaps) > 5
-    gaps.to_csv(tmp_path / "many.csv", index=False)
-    gaps.iloc[[3]].to_csv(tmp_path / "one.csv", index=False)
-    many, one = (
-        pd.read_csv(
-            write_predictions(run.directory, tmp_path / f"{n}.csv", tmp_path / f"{n}-out.csv")
-        )
-        for n in ("many", "one")
-    )
-    assert one["p_ill"][0] == pytest.approx(many["p_ill"][3], abs=2e-6)
-
-
 def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_path: Path) -> None:
     frame = training().drop(columns="label").iloc[:5]
     predictor = run.predictor
@@ -174,32 +155,21 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "code"),
     [
-        ({"sex": "x"}, "holds 'x', which is none of its categories (f, m)"),
-        ({"number": "<0.3"}, "holds '<0.3', where a number is needed"),
-        ({"number": float("inf")}, "infinite or too large"),
+        ({"sex": "x"}, "category-unknown"),
+        ({"number": "<0.3"}, "cell-not-a-number"),
+        ({"number": float("inf")}, "cell-not-a-number"),
     ],
 )
-def test_given_what_the_training_did_not_have_then_a_sentence_refuses(
-    run: ff.Result, change: dict[str, Any], words: str
+def test_given_what_the_training_did_not_have_then_it_is_refused(
+    run: ff.Result, change: dict[str, Any], code: str
 ) -> None:
     row = training().drop(columns="label").iloc[[0]].assign(**change)
-    with pytest.raises(UserError) as caught:
+    with refuses(code):
         run.predict(row)
-    assert words in str(caught.value)
     with refuses("column-missing"):
         run.predict(row.drop(columns="code"))
-
-
-def test_given_a_run_that_refused_gaps_then_a_gap_is_refused(tmp_path: Path) -> None:
-    frame = training()[["number", "whole", "label"]].dropna()
-    found = ff.simulate(
-        "supervised", frame, clients=2, rounds=1, model="linear", output=tmp_path / "r",
-        engine="in-process",
-    )  # fmt: skip
-    with refuses("cell-not-a-number"):
-        found.predict(frame.iloc[[0]].assign(number=None))
 
 
 def test_given_owners_that_standardize_by_themselves_then_a_row_has_one_prediction(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,20 +14,28 @@ from matplotlib.text import Text
 from PIL import Image
 
 from fedul_flwr.data.run_files.records import Run, read_run
-from fedul_flwr.results.figure_style import one_line
-from fedul_flwr.results.measure_plots import client_accuracies
+from fedul_flwr.results.measure_plots import (
+    accuracy_figure,
+    client_accuracies,
+    clients_figure,
+    confusion_figure,
+    coverage_figure,
+    label_figures,
+    measure_figures,
+)
 from fedul_flwr.results.plots import (
     draw_plots,
     error_figure,
     loss_figure,
     run_figures,
+    save_plots,
     time_traffic_figure,
 )
 from fedul_flwr.results.printed_summary import format_bytes
 from fedul_flwr.results.priors_figure import priors_figure
 from fedul_flwr.results.report import tables_of
-from tests.support.refusals import refuses
-from tests.support.synthetic_results import write_json, write_run
+from fedul_flwr.run.measures import measures
+from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 
 
 def _lines(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
@@ -70,39 +79,10 @@ def test_error_lines_are_the_metrics(run: Run) -> None:
     assert axes.get_ylabel().startswith("error (%)")
 
 
-def test_best_round_of_an_unfinished_run(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", rounds=3, finished=False))
-    figure = error_figure([run])
-    texts = [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-    assert any(text.startswith("best round so far: ") for text in texts)
-
-
-def test_error_without_best_round_and_without_test_data(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", finished=False)
-    (directory / "metrics.jsonl").write_text('{"round": 1, "test_error": 0.0}\n')
-    run = read_run(directory)
-    (axes,) = error_figure([run]).axes
-    assert list(_lines(axes)) == [f"{run.label}: test error"]
-    assert axes.get_yscale() == "linear"
-    assert axes.get_ylim()[0] == 0
-
-
-def test_wide_errors_take_a_logarithmic_axis(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", rounds=30))
-    assert error_figure([run]).axes[0].get_yscale() == "log"
-
-
 def test_loss_lines_are_the_metrics(run: Run) -> None:
     lines = _lines(loss_figure([run]).axes[0])
     assert lines[f"{run.label}: surrogate loss, training sets"] == run.series("surrogate_loss")
     assert lines[f"{run.label}: surrogate loss, held-out sets"] == run.series("heldout_loss")
-
-
-def test_loss_of_another_method_is_drawn(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run")
-    (directory / "metrics.jsonl").write_text('{"round": 1, "pseudo_loss": 2.0}\n')
-    run = read_run(directory)
-    assert _lines(loss_figure([run]).axes[0]) == {f"{run.label}: pseudo loss": ([1], [2.0])}
 
 
 def test_several_runs_share_one_figure(tmp_path: Path) -> None:
@@ -159,27 +139,9 @@ def test_class_counts_stand_in_for_priors(tmp_path: Path) -> None:
     np.testing.assert_allclose(values.sum(axis=1), 100)
 
 
-def test_set_sizes_stand_alone_without_priors(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", share_priors=False))
-    assert run.federation is not None
-    sizes = [size for client in run.federation.clients for size in client.set_sizes or ()]
-    assert _bars(priors_figure(run)) == sizes
-
-
-def test_points_stand_alone_without_sets(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", clients=90, share_priors=False, with_sets=False))
-    assert run.federation is not None
-    assert _bars(priors_figure(run)) == [client.num_points for client in run.federation.clients]
-
-
-@pytest.mark.parametrize("with_counts", [True, False])
-def test_of_very_many_clients_some_are_shown(tmp_path: Path, with_counts: bool) -> None:
+def test_of_very_many_clients_some_are_shown(tmp_path: Path) -> None:
     # 1,000 clients: every third has a row, for every second would be 500 and above 400.
-    options: dict[str, Any] = {
-        "share_priors": False,
-        "with_sets": False,
-        "with_counts": with_counts,
-    }
+    options: dict[str, Any] = {"share_priors": False, "with_sets": False, "with_counts": True}
     run = read_run(write_run(tmp_path / "run", clients=1000, **options))
     figure = priors_figure(run)
     assert run.federation is not None
@@ -211,11 +173,6 @@ def _with_parts(run: Run, **parts: dict[str, int]) -> Run:
     return run
 
 
-def test_a_model_and_little_else_is_one_panel(run: Run) -> None:
-    few = {"model": 5_000_000, "other": 90_000}
-    assert len(time_traffic_figure(_with_parts(run, up=few, down=few)).axes) == 2
-
-
 def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
     down = {"sigma": 2_000_000, "psi": 4_000_000, "other": 1000, "$helpers": 10_000_000}
     up = {"psi": 3_000_000, "other": 500}
@@ -243,22 +200,8 @@ def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
     assert to_clients.get_ylim() == to_server.get_ylim() == (0, pytest.approx(1.05 * 16.001))
 
 
-def test_no_percents_where_the_number_of_clients_changes(run: Run) -> None:
-    parts = {"model": 5_000_000, "control": 5_000_000}
-    run.metrics[-1]["clients"] = 4
-    figure = time_traffic_figure(_with_parts(run, up=parts, down=parts))
-    assert [axes.child_axes for axes in figure.axes] == [[], [], []]
-
-
 @pytest.mark.parametrize(
-    ("count", "text"),
-    [
-        (0, "0 bytes"),
-        (999, "999 bytes"),
-        (1234, "1.23 kB"),
-        (999_900_000, "1000 MB"),
-        (2e12, "2 TB"),
-    ],
+    ("count", "text"), [(999, "999 bytes"), (1234, "1.23 kB"), (999_900_000, "1000 MB")]
 )
 def test_bytes_are_readable(count: float, text: str) -> None:
     assert format_bytes(count) == text
@@ -293,21 +236,11 @@ def test_what_was_not_recorded_is_not_drawn(tmp_path: Path) -> None:
 def test_names_are_no_formulas(tmp_path: Path) -> None:
     names = ("$\\frac{", "a\nb", "_hidden", "x" * 99)
     run = read_run(write_run(tmp_path / "run", class_names=names, dataset="$\\oops{"))
-    assert len(draw_plots(run, tmp_path / "plots")) == 4
     two = [run, read_run(write_run(tmp_path / "other", dataset="$\\oops{"))]
-    error_figure(two).savefig(tmp_path / "two.png")
-
-
-def test_directory_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with refuses("file-not-writable"):
-        draw_plots(run, tmp_path / "file" / "plots")
-
-
-def test_given_names_that_begin_alike_then_they_stay_different_when_cut() -> None:
-    assert one_line("adenocarcinoma 1", 16) == "adenocarcinoma 1"
-    assert one_line("adenocarcinoma type 1", 10) == "adeno…pe 1"  # 5 + 1 + 4
-    assert len(one_line("x" * 50, 11)) == 11
+    figures = [*run_figures(run).values(), error_figure(two)]
+    assert len(figures) == 5
+    for figure in figures:
+        figure.draw_without_rendering()
 
 
 @pytest.mark.parametrize("classes", [10, 100, 1000])
@@ -347,12 +280,129 @@ def test_given_a_confusion_by_class_then_a_clients_accuracy_has_its_class_shares
     assert shown == {"0": "80.00", "1": "60.00", "2": "–"}
 
 
-def test_given_a_client_with_a_class_without_test_points_then_it_has_no_accuracy(
-    tmp_path: Path,
+NAMES = ["label_accuracy", "label_clients", "label_coverage"]
+
+
+def ticks(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.get_xticklabels()]
+
+
+def test_bars_are_the_scores() -> None:
+    scores = label_scores()
+    (axes,) = accuracy_figure(scores).axes
+    plain, balanced = ([bar.get_width() for bar in group] for group in axes.containers)
+    sources = scores["sources"].values()
+    assert plain == [100 - found["error"] for found in sources]
+    assert balanced == [found["balanced_accuracy"] for found in sources]
+    assert [text.get_text() for text in axes.get_yticklabels()] == [
+        "across clients",
+        "from others' labels (all points)",
+        "within each client",
+        "by the model itself",
+    ]
+
+
+@pytest.mark.parametrize("clients", [6, 100])
+def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
+    scores = label_scores(clients)
+    figure = clients_figure(scores)
+    (axes,) = figure.axes
+    within, across = (np.array(line.get_xydata()) for line in axes.get_lines())
+    of_source = {
+        name: {client["id"]: 100 - client["error"] for client in found["clients"]}
+        for name, found in scores["sources"].items()
+    }
+    order = sorted(of_source["xclp"], key=lambda client: of_source["xclp"][client])
+    np.testing.assert_allclose(across[:, 1], [of_source["xclp"][client] for client in order])
+    np.testing.assert_allclose(within[:, 1], [of_source["local-lp"][c] for c in order])
+    np.testing.assert_array_equal(within[:, 0], across[:, 0])
+    figure.draw_without_rendering()
+    if clients <= 40:
+        assert ticks(axes) == [str(client) for client in order]
+        boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
+        assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
+    else:
+        assert axes.get_xlabel() == "100 clients, by accuracy"
+
+
+def test_lines_are_the_coverage() -> None:
+    scores = label_scores()
+    (axes,) = coverage_figure(scores).axes
+    for line, found in zip(axes.get_lines(), scores["sources"].values(), strict=True):
+        np.testing.assert_allclose(line.get_xdata(), 100 * np.array(found["coverage"]["share"]))
+        np.testing.assert_allclose(line.get_ydata(), found["coverage"]["error"])
+
+
+@pytest.mark.parametrize(
+    "scores", [{}, {"points": "unlabeled", "sources": {"xclp": {"clients": []}}}]
+)
+def test_without_scores_nothing_is_drawn(scores: dict[str, object]) -> None:
+    assert label_figures(scores) == {}
+
+
+def test_plots_of_a_run_that_labels(tmp_path: Path) -> None:
+    run = read_run(write_label_run(tmp_path / "run"))
+    assert not run.trains
+    assert list(run_figures(run)) == ["priors", *NAMES]
+
+
+def measured(num_classes: int, temperature: float = 1.0) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, num_classes, 30 * num_classes)
+    logits = rng.standard_normal((len(labels), num_classes))
+    logits[np.arange(len(labels)), labels] += 2
+    found = np.exp(logits / temperature)
+    return {"round": 4, **measures(found / found.sum(axis=1, keepdims=True), labels)}
+
+
+def test_given_few_classes_then_cells_have_percent_of_each_classs_points() -> None:
+    figure = confusion_figure([[3, 1], [200, 0], [0, 0]], ["a", "b", "c"], "x")
+    axes = figure.axes[0]
+    assert [text.get_text() for text in axes.texts] == ["75", "25", "100"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
+    assert "no points of that class" in axes.get_xlabel()
+
+
+def test_given_points_without_a_label_then_they_have_a_column() -> None:
+    axes = confusion_figure([[3, 0, 1], [0, 4, 0]], ["a", "b"], "x").axes[0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "none"]
+    assert axes.get_xlabel() == "named"
+
+
+def test_given_a_rare_confusion_then_it_is_not_written_as_nothing() -> None:
+    axes = confusion_figure([[999, 1], [0, 5]], None, "x").axes[0]
+    assert [text.get_text() for text in axes.texts] == ["100", "<1", "100"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
+
+
+@pytest.mark.parametrize("num_classes", [2, 41])
+def test_given_any_number_of_classes_then_both_figures_are_drawn(
+    num_classes: int, tmp_path: Path
 ) -> None:
-    directory = write_run(tmp_path, clients=0, class_names=("a", "b"))
-    best = {"round": 3, "recall": [90.0, None], "confusion": [[9, 1], [0, 0]]}
-    write_json(directory / "measures.json", {"best": best})
-    clients = [{"id": 0, "class_counts": [3, 1]}, {"id": 1, "class_counts": [4, 0]}]
-    write_json(directory / "federation.json", {"clients": clients})
-    assert client_accuracies(read_run(directory)) == {1: 90.0}
+    names = [f"$class\n{k} with a long name" for k in range(num_classes)]
+    figures = measure_figures({"best": measured(num_classes)}, names)
+    assert list(figures) == ["confusion", "reliability"]
+    for path in save_plots(figures, tmp_path):
+        assert path.read_bytes().startswith(b"\x89PNG")
+    named = len(figures["confusion"].axes[0].get_yticks())
+    assert named == num_classes if num_classes <= 40 else named <= 14
+    assert bool(figures["confusion"].axes[0].texts) == (num_classes <= 20)
+    assert max(figures["confusion"].get_size_inches()) <= 8.6
+
+
+def test_given_predictions_before_and_after_scaling_then_the_diagram_has_both_with_their_ece() -> (
+    None
+):
+    found = {"best": measured(3), "unscaled": measured(3, 0.2), "last": measured(3)}
+    figure = measure_figures(found, None)["reliability"]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == [
+        "accuracy = confidence",
+        f"best round: ECE {found['best']['ece']:.2f} %",
+        f"before temperature scaling: ECE {found['unscaled']['ece']:.2f} %",
+    ]
+    # A point for each bin with points, at its mean confidence and its accuracy.
+    bins = found["best"]["reliability"]
+    x, y = figure.axes[0].get_lines()[1].get_data()
+    assert list(x) == [value for value in bins["confidence"] if value is not None]
+    assert list(y) == [value for value in bins["accuracy"] if value is not None]

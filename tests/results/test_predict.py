@@ -85,11 +85,6 @@ def test_predictor_equals_the_model(
     assert not predictor.model.training
 
 
-def test_read_only_images_are_fine(run: Path, images: NDArray[np.uint8]) -> None:
-    images.flags.writeable = False
-    assert load_model(run).predict(images).shape == (7,)
-
-
 def test_csv_of_a_folder(
     run: Path,
     model: torch.nn.Module,
@@ -115,12 +110,6 @@ def test_csv_of_a_folder(
         "my.images-predictions.csv",
         "run",
     ]
-
-
-def test_csv_of_one_file(run: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(folder)
-    assert predict(run, Path("3.png")) == Path("3-predictions.csv")
-    assert [row["name"] for row in _rows(Path("3-predictions.csv"))] == ["3.png"]
 
 
 TRAINED = [0.5, 0.3, 0.2]
@@ -285,12 +274,6 @@ def test_data_that_is_not_described(run: Path, data: dict[str, object]) -> None:
         load_model(run)
 
 
-def test_classes_without_names_are_numbers(run: Path, folder: Path, tmp_path: Path) -> None:
-    _write_config(run, "mlp", class_names=None)
-    rows = _rows(predict(run, folder, tmp_path / "out.csv"))
-    assert list(rows[0])[4:] == ["p_0", "p_1", "p_2"]
-
-
 @pytest.fixture
 def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     (tmp_path / "own_model_of_a_user.py").write_text(
@@ -305,13 +288,6 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]
     sys.modules.pop("own_model_of_a_user", None)
 
 
-def test_own_model_by_reference(run: Path, own_module: str, images: NDArray[np.uint8]) -> None:
-    _write_config(run, f"{own_module}:tiny")
-    weights = {"1.weight": torch.zeros(3, 64), "1.bias": torch.tensor([0.0, 1.0, 0.0])}
-    save_file(weights, run / "model.safetensors")
-    assert load_model(run, trust_modules=True).predict(images).tolist() == [1] * 7
-
-
 def test_own_model_with_other_outputs(
     run: Path, own_module: str, images: NDArray[np.uint8]
 ) -> None:
@@ -320,12 +296,6 @@ def test_own_model_with_other_outputs(
     save_file(weights, run / "model.safetensors")
     with refuses("own-code-result"):
         load_model(run, trust_modules=True).predict(images)
-
-
-def test_own_model_that_cannot_be_imported(run: Path) -> None:
-    _write_config(run, "package_that_is_not_there.models:net")
-    with refuses("reference-wrong", setting="model"):
-        load_model(run, trust_modules=True)
 
 
 def _save_with(run: Path, model: torch.nn.Module, temperature: object) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Mapping
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +15,10 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.run_files.records import Run, read_run
+from fedul_flwr.results import printed_summary
+from fedul_flwr.results.printed_summary import _in_lines
 from fedul_flwr.results.report import report, settings_rows, summaries
-from fedul_flwr.run.measures import measures, per_class
+from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
 
@@ -74,11 +77,11 @@ class _Page(HTMLParser):
         ]
 
 
+@TEXT
 def test_one_run(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run")
     path = report([directory])
     assert path == directory / "report.html"
-    assert len(list((directory / "plots").glob("*.png"))) == 4
     page = _Page(path)
     assert len(page.images()) == 4
     assert "fedul · digits · seed 0" in page.text
@@ -94,15 +97,6 @@ def test_one_run(tmp_path: Path) -> None:
     assert "What differs" not in page.text
     assert "unfinished" not in page.text
     assert "1 of 5 clients dropped" in page.text
-
-
-@TEXT
-def test_class_priors_of_sets_that_do_not_fit(tmp_path: Path) -> None:
-    fit = {"prior_fit": {"sets": 6, "misfits": 2}}
-    page = _Page(report([write_run(tmp_path / "a", outcome=fit)]))
-    assert "sets: 2 of 6 " in page.text
-    other = _Page(report([write_run(tmp_path / "b")]))
-    assert "Class priors of the sets" not in other.text
 
 
 @TEXT
@@ -178,12 +172,6 @@ def test_several_runs_and_what_differs(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @TEXT
-def test_equal_settings_are_said_to_be_equal(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path / name, rounds=1, sets=1) for name in "ab"]
-    assert "Nothing: " in _Page(report(runs, tmp_path / "out.html")).text
-
-
-@TEXT
 def test_unfinished_run_says_so(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", rounds=4, finished=False, planned=30)
     (directory / "error.txt").write_text("Client <2> failed.")
@@ -202,16 +190,6 @@ def test_run_that_has_just_begun(tmp_path: Path) -> None:
     assert page.tiles == {"rounds": "0", "status": "unfinished"}
     assert "Nothing was" in page.text
     assert "over rounds" not in page.text
-
-
-@TEXT
-def test_round_zero_can_be_the_best(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", finished=False, sets=1)
-    row = '{"round": 0, "test_error": 9.0, "validation_error": 9.5}\n'
-    (directory / "metrics.jsonl").write_text(row)
-    tiles = _Page(report([directory])).tiles
-    assert tiles["best round"] == "0"
-    assert tiles["error, best round (%)"] == "9.00"
 
 
 @TEXT
@@ -240,40 +218,6 @@ def test_a_run_that_labels(tmp_path: Path) -> None:
     right, balanced = 100 - scores["error"], scores["balanced_accuracy"]
     assert ["across clients", "600", f"{right:.2f}", f"{balanced:.2f}", "0.00"] in page.rows
     assert "from others' labels (all points)" in [row[0] for row in page.rows]
-
-
-@TEXT
-def test_labels_that_nobody_could_score(tmp_path: Path) -> None:
-    page = _Page(report([write_label_run(tmp_path / "run", scored=False)]))
-    assert "Nobody" in page.text
-    assert len(page.images()) == 1
-
-
-@TEXT
-def test_an_unfinished_run_that_labels(tmp_path: Path) -> None:
-    directory = write_label_run(tmp_path / "run", scored=False)
-    (directory / "summary.json").unlink()
-    page = _Page(report([directory]))
-    assert page.tiles["status"] == "unfinished"
-    assert "rounds so far" not in page.text
-
-
-@TEXT
-def test_runs_that_train_and_runs_that_label(tmp_path: Path) -> None:
-    runs = [
-        write_label_run(tmp_path / "labels"),
-        write_run(tmp_path / "a", rounds=3),
-        write_run(tmp_path / "b", rounds=3, method="supervised"),
-    ]
-    page = _Page(report(runs, tmp_path / "out.html"))
-    # Error and loss once, priors of each, time of two, three of labels.
-    assert len(page.images()) == 2 + 3 + 2 + 3
-    assert "Error and loss over rounds" in page.text
-    assert [row[0] for row in page.rows[1:4]] == [
-        "xclp-predict · digits · seed 0",
-        "fedul · digits · seed 0",
-        "supervised · digits · seed 0",
-    ]
 
 
 @TEXT
@@ -389,6 +333,7 @@ def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is
         (directory / name).unlink(missing_ok=True)
         (directory / name).symlink_to(secret)
     report([directory])
+    assert len(list((directory / "plots").glob("*.png"))) == 4
     assert secret.read_text() == "mine"
     assert not (directory / "report.html").is_symlink()
 
@@ -433,40 +378,6 @@ def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
 
 
 @TEXT
-def test_given_measures_then_the_page_has_confusion_and_reliability(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, sets=2, class_names=(*HOSTILE, "$x"), rounds=2)
-    write_measures(directory, 5)
-    page = _Page(report([directory]))
-    titles = [attrs["alt"] or "" for tag, attrs in page.tags if tag == "img"]
-    assert any(title.startswith("Confusion matrix (%) — test points, round 7") for title in titles)
-    assert any(title.startswith("Reliability — test points, round 7") for title in titles)
-
-
-@TEXT
-def test_given_scored_labels_then_the_page_has_recalls_of_the_classes(tmp_path: Path) -> None:
-    directory = write_label_run(tmp_path)
-    scores = label_scores()
-    matrix = np.diag(np.arange(10, 20))
-    matrix[0, 1] = 10
-    for source in scores["sources"].values():
-        source |= {"confusion": matrix.tolist(), **per_class(matrix)}
-    write_json(directory / "labels.json", scores)
-    rows = _Page(report([directory])).rows
-    assert ["0", "20", "50.00", "100.00"] in rows
-    assert ["1", "11", "100.00", "52.38"] in rows  # 11 of 21
-
-
-@TEXT
-def test_given_vectors_then_the_page_does_not_call_them_images(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, rounds=1, sets=1)
-    assert "Data: images of 8 × 8 × 1, 10 classes" in _Page(report([directory])).text
-    config = json.loads((directory / "config.json").read_text())
-    config["data"]["input_shape"] = [13]
-    write_json(directory / "config.json", config)
-    assert "length 13, 10 classes" in _Page(report([directory])).text
-
-
-@TEXT
 def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_sees_it(
     tmp_path: Path,
 ) -> None:
@@ -487,12 +398,6 @@ def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_se
 
 
 @TEXT
-def test_given_a_simulation_then_its_report_has_no_owners(tmp_path: Path) -> None:
-    page = _Page(report([write_run(tmp_path / "run", rounds=2)]))
-    assert "left each owner" not in page.text
-
-
-@TEXT
 @pytest.mark.parametrize("content", [{}, {"sent": [{}], "unprotected": []}, {"sent": 7}])
 def test_given_damaged_disclosures_then_the_report_names_the_file(
     tmp_path: Path, content: dict[str, Any]
@@ -501,3 +406,37 @@ def test_given_damaged_disclosures_then_the_report_names_the_file(
     write_json(run / "disclosures.json", content)
     with refuses("file-damaged"):
         report([run])
+
+
+PATH = "/home/somebody/a/rather/long/folder/of/results/model.safetensors"
+ROWS: Mapping[str, str] = {
+    "test error": "2.22 % (round 17 of 30, by validation)",
+    "of the model": "100.02 % up, 100.00 % down, per client and round; 100 % are one whole model",
+    "model": PATH,
+}
+
+
+def lines(monkeypatch: pytest.MonkeyPatch, width: int | None) -> list[str]:
+    monkeypatch.setattr(printed_summary.sys.stdout, "isatty", lambda: width is not None)
+    monkeypatch.setenv("COLUMNS", str(width or 40))
+    return list(_in_lines(ROWS))
+
+
+def test_given_a_file_then_every_value_has_one_line_and_none_ends_with_spaces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = lines(monkeypatch, None)
+    # "of the model" is the longest name, 12 characters, and 4 spaces follow.
+    assert found == [f"  {name:<16}{value}" for name, value in ROWS.items()]
+    assert all(line == line.rstrip() for line in found)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_given_a_terminal_then_values_wrap_beside_their_names(
+    monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    found = lines(monkeypatch, width)
+    assert all(len(line) <= width for line in found if PATH not in line)
+    assert found[0].startswith("  test error      2.22 % (round 17")
+    assert any(line.endswith(PATH) for line in found)  # whole
+    assert all(line.startswith(" " * 18) or line[2] != " " for line in found)

@@ -15,10 +15,10 @@ from PIL import Image
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.results import tracking
-from fedul_flwr.results.tracking import refuse_missing, tools, tracked
+from fedul_flwr.results.tracking import refuse_missing, tracked
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, train
-from tests.support.synthetic_results import write_label_run, write_run
+from tests.support.synthetic_results import write_run
 
 SUMMARY = {"rounds": 2, "test_error": 3.5, "errors": {"xclp": 4.0}, "test_prior": [0.1, 0.9]}
 
@@ -61,12 +61,6 @@ def ends_early(tool: str, directory: RunDirectory, *lines: dict[str, Any]) -> No
 
     with pytest.raises(KeyboardInterrupt):
         run()
-
-
-def test_tools() -> None:
-    assert tools("none") == []
-    assert tools("mlflow") == ["mlflow"]
-    assert tools("tensorboard,mlflow") == ["tensorboard", "mlflow"]
 
 
 def test_tensorboard_holds_what_the_run_recorded(tmp_path: Path) -> None:
@@ -125,15 +119,6 @@ def test_mlflow_goes_on_in_the_same_run(tmp_path: Path) -> None:
     with tracked("mlflow", directory) as add_round:
         add_round(line(1, 9.0))
     assert len(client.search_runs([experiment.experiment_id])) == 2
-
-
-def test_a_run_that_labels_has_a_summary_alone(tmp_path: Path) -> None:
-    with tracked("tensorboard", RunDirectory(write_label_run(tmp_path))):
-        pass
-    errors = json.loads((tmp_path / "summary.json").read_text())["errors"]
-    found = scalars(tmp_path)
-    for source, error in errors.items():
-        assert found[f"summary/errors.{source}"] == [(0, pytest.approx(error))]
 
 
 class _Broken:
@@ -213,23 +198,3 @@ def test_a_tool_that_is_not_installed(
     with refuses("package-missing", setting="tracking"):
         train(config, 2)
     assert not Path(config.output).exists()
-
-
-@pytest.mark.parametrize("package", ["sqlalchemy", "alembic"])
-def test_what_a_database_of_mlflow_needs(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *a: None if name == package else known(name, *a)
-    )
-    refuse_missing("tensorboard")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:5000")
-    refuse_missing("mlflow")
-    for store in ("", "mysql+pymysql://user@host/db"):
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
-        with refuses("package-missing", setting="tracking"):
-            refuse_missing("mlflow")
-
-
-def test_tools_that_do_not_exist(settings: Callable[..., RunConfig]) -> None:
-    with refuses("setting-not-a-choice", setting="tracking"):
-        settings(tracking="wandb")
