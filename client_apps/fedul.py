@@ -13,7 +13,6 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.secure_sums import summed_of_sets, told_class_masses
 from fedul_flwr.data.class_priors import class_masses
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.prior_uncertainty import Dirichlet
@@ -22,6 +21,7 @@ from fedul_flwr.data.set_check import posterior_equations
 from fedul_flwr.data.types import Bools, Floats
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
+from fedul_flwr.federated.client_policy import summed_of_sets
 from fedul_flwr.federated.disclosure import EVALUATE, SUMMED_PART, UNLABELED_SETS, Sent
 from fedul_flwr.federated.masked_update import Summed, in_steps
 from fedul_flwr.federated.messages import (
@@ -59,7 +59,12 @@ LEARN_AFTER = 5
 its errors."""
 DISCLOSURES = (
     *UNLABELED_SETS,
-    Sent(SETUP, (CLASS_MASSES,), "points of each class, by its priors", when=told_class_masses),
+    Sent(
+        SETUP,
+        (CLASS_MASSES,),
+        "points of each class, by its priors",
+        when=lambda settings: settings.tells_class_masses,
+    ),
     Sent(
         EVALUATE,
         ("num-examples", "loss"),
@@ -90,7 +95,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
     def register(self) -> dict[str, Value]:
         """The result of the check of its sets, and class masses with ``test-prior = "sets"``."""
         values, sets = super().register(), self.data.sets
-        if told_class_masses(self.settings) and not values["reason"]:
+        if self.settings.tells_class_masses and not values["reason"]:
             values[CLASS_MASSES] = class_masses(sets.priors, sets.set_sizes).tolist()
         return values
 

@@ -10,13 +10,12 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import checked_prior
-from fedul_flwr.config.secure_sums import summed_of_sets, told_class_masses
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.content import Content, Value, numbers
 from fedul_flwr.data.set_check import directions_of_gram
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_policy import SetAdmission
+from fedul_flwr.federated.client_policy import SetAdmission, summed_of_sets
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
@@ -57,12 +56,12 @@ class FedULStrategy(MethodStrategy):
     def accept_client(self, report: ClientReport, answer: Content) -> None:
         """Also require class masses if pi is computed from them."""
         super().accept_client(report, answer)
-        if told_class_masses(self.settings) and not report.reason:
+        if self.settings.tells_class_masses and not report.reason:
             self._masses(answer)
 
     def on_clients_changed(self, answers: Mapping[int, Content]) -> None:
         """Compute pi, with ``test-prior = "sets"``, unless it comes from a secure sum."""
-        if told_class_masses(self.settings):
+        if self.settings.tells_class_masses:
             self._mean_of_sets = mean_prior([self._masses(answer) for answer in answers.values()])
         super().on_clients_changed(answers)
 

@@ -12,7 +12,6 @@ from fedul_flwr.config.method_settings import AdmissionSettings, XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.secure_sums import told_class_masses
 from fedul_flwr.config.trusted_modules import BUILT_IN, named_modules
 from fedul_flwr.errors import OwnDataError, UserError
 
@@ -136,7 +135,7 @@ class OwnerLimits(Settings):
         return pools and not self.allow_column_means, has, "allow-column-means"
 
     def _shares_rule(self, settings: RunConfig) -> Rule:
-        asks = told_class_masses(settings)
+        asks = settings.tells_class_masses
         return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
 
     def _sum_rule(self, settings: RunConfig) -> Rule:

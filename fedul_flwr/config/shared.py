@@ -180,6 +180,16 @@ class SharedSettings(TrainingSettings):
             )
         return self
 
+    @property
+    def has_sums(self) -> bool:
+        """Whether a run has secure sums: of updates, or of columns alone."""
+        return self.secure_sum == "on" or self.standardize_sum == "masked"
+
+    @property
+    def tells_class_masses(self) -> bool:
+        """Whether each client tells the server how many points of each class it expects."""
+        return self.test_prior == "sets" and self.secure_sum == "off"
+
     def is_evaluated(self, round_number: int) -> bool:
         """Whether round ``round_number``, counted from 1, ends with an evaluation."""
         return round_number % self.evaluate_every == 0 or round_number == self.num_rounds

@@ -18,7 +18,6 @@ from fedul_flwr.config.method_settings import (
     fewer_sets,
 )
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.secure_sums import summed_of_sets
 from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.data.set_check import (
     ILL_CONDITIONED,
@@ -32,6 +31,14 @@ from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 LABELED_SHARE = 0.6
 """Smallest fraction of a round's clients that have labels, if some clients have none (XCLP: 3 of
 5)."""
+
+
+def summed_of_sets(settings: RunConfig) -> tuple[bool, bool]:
+    """Whether the server reads sums over clients: of class masses, and of what tells whether their
+    sets together tell the classes apart (``fedul.fewer-sets``)."""
+    options, is_summed = settings.find(FedULSettings), settings.secure_sum == "on"
+    has_gram = options is not None and options.fewer_sets and not options.share_priors
+    return is_summed and settings.test_prior == "sets", is_summed and has_gram
 
 
 class ClientPolicy:

@@ -15,7 +15,6 @@ from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.secure_sums import has_sums
 from fedul_flwr.data.standardize import MEANS, VARIANCES
 from fedul_flwr.federated.masked_update import (
     CONFIRM,
@@ -93,7 +92,7 @@ def disclosures(settings: RunConfig) -> list[Sent]:
     """All that a client of the run's method sends in a run with ``settings``."""
     declared: Iterable[Sent] = load_reference(find_method(settings.method).disclosures, "method")
     sent = [entry for entry in declared if entry.when(settings)]
-    if has_sums(settings):
+    if settings.has_sums:
         sent += _SUM
     if settings.secure_sum == "off":
         return sent

@@ -25,7 +25,6 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.secure_sums import has_sums
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats
@@ -82,7 +81,7 @@ class Summed(StrEnum):
     COLUMNS = "columns"
     """Sums of columns and of their squares over all points, once (``standardize-sum``)."""
     SETS = "sets"
-    """What clients know of their sets, once (:mod:`fedul_flwr.config.secure_sums`)."""
+    """What clients know of their sets, once (``test-prior = "sets"``, ``fedul.fewer-sets``)."""
     UPDATE = "update"
     """Updates of a round."""
     HELDOUT = "heldout"
@@ -372,7 +371,7 @@ class MaskedUpdates:
         UserError
             If the run has no secure sum, or the server asks for what would show one update.
         """
-        if not has_sums(self._settings):
+        if not self._settings.has_sums:
             raise UserError(
                 "The server asked for a secure sum that this run does not have.",
                 "server-asks-too-much",

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
-from fedul_flwr.config.secure_sums import has_sums
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
@@ -133,7 +132,7 @@ class MethodStrategy(Strategy):
         self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
         self.codec = self.make_codec()
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
-        self.sums = SecureSums(settings, self.registry, self.rounds) if has_sums(settings) else None
+        self.sums = SecureSums(settings, self.registry, self.rounds) if settings.has_sums else None
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
