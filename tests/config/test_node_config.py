@@ -187,3 +187,10 @@ def test_given_an_unlisted_module_when_its_settings_come_then_they_are_refused_u
 
 def test_given_built_in_names_with_a_colon_when_checked_then_they_are_no_modules() -> None:
     node().check_modules({"model": "torchvision:resnet18", "features": "huggingface:owner/name"})
+
+
+def test_what_a_simulation_gives_and_what_is_left_out() -> None:
+    found = NodeConfig.parse({"partition-id": 0, "num-partitions": 1})
+    assert (found.data, found.labels, found.known_labels) == ("", "", "")
+    assert found.format == "auto"
+    assert NodeConfig.parse({"partition-id": 7}).num_partitions == 0  # their number is open

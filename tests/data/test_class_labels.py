@@ -41,6 +41,7 @@ NUMBERS = [20, None, 30, 20]
         (np.array([20, np.nan, 30, 20], dtype=np.float32), ("20", "30")),
         (np.ma.masked_equal([20, 7, 30, 20], 7), ("20", "30")),
         (pd.Series(NUMBERS, dtype="Int64"), ("20", "30")),
+        (pd.DataFrame({"y": NUMBERS}), ("20", "30")),
         (pa.array([20.0, float("nan"), 30.0, 20.0]), ("20", "30")),
         (torch.tensor([20, -1, 30, 20]), ("20", "30")),
         ([torch.tensor(20), torch.tensor(-1), torch.tensor(30), torch.tensor(20)], ("20", "30")),

@@ -171,3 +171,10 @@ def test_noise_counts_as_labels_with_jeffreys_prior() -> None:
     np.testing.assert_allclose(found.means[0], [14.5 / 21, 6.5 / 21])
     assert found.concentrations[0] == pytest.approx(21)
     assert Dirichlet.from_noise(np.array([[1.0, 0.0]]), 20.0).means[0, 1] > 0
+
+
+def test_classes_that_cannot_occur_do_not_count() -> None:
+    row = np.array([3.0, 5.0, 2.0])
+    means = np.array([[0.3, 0.5, 0.2, 0.0]])
+    variances = np.append(dirichlet(row).var(), 0.0)[None]
+    np.testing.assert_allclose(effective_labels(means, variances), [10.0])
