@@ -44,6 +44,8 @@ from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE, TO
 from fedul_flwr.secure.vector_sum import HOLDERS, LAST, SENDERS, add_vectors, quantize, step_size
 from tests.strategies.test_fedul_priors import THREE, owners_of_two_sets
+from tests.support.fake_fleet import OWNERS as OWNERS_THAT_COME
+from tests.support.fake_fleet import Flock, write_owners
 from tests.support.fedmatch_exchanges import LC, LS, TINY
 from tests.support.identities import identities, write_identity
 from tests.support.learnable_owners import NO_DATA, write_labeled
@@ -350,6 +352,32 @@ def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sid
     assert (first["clients"], len(first["failed"])) == (5, 1)
     assert (second["clients"], len(second["failed"])) == (4, 2)
     assert first["failed"][0] in second["failed"]
+
+
+def test_given_clients_that_join_or_lose_their_keys_then_keys_are_exchanged_anew(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """Owner 5 joins in round 2; in round 3 owner 4 has lost its memory and cannot share masks."""
+    write_owners(tmp_path / "owners", 6)
+    flocks: list[Flock] = []
+
+    def wrap(grid: Grid) -> Grid:
+        flocks.append(
+            Flock(
+                grid,
+                tmp_path / "owners",
+                partitions=range(6),
+                announced=6,
+                there=lambda number: range(6 if number > 1 else 5),
+                forgets={(3, 4)},
+            )
+        )
+        return flocks[0]
+
+    options = {**OWNERS_THAT_COME, **CONTINUE, "secure_sum": "on", "selection": "last"}
+    run = train(settings(**options, output=str(tmp_path / "run")), 1, wrap_grid=wrap)
+    assert [line["clients"] for line in metrics(run)] == [5, 6, 5, 6]
+    assert [len(flocks[0].asked(number, KEYS)) for number in (1, 2, 3, 4)] == [5, 6, 0, 6]
 
 
 def no_part(of: Summed, content: Content) -> list[int]:
