@@ -59,8 +59,8 @@ class FedLLPDCClient(FedLLPClient):
             log_p = functional.log_softmax(weak.detach(), dim=1)
             predicted, labels = log_p.double().cpu().numpy(), torch.empty(len(weak)).long()
             for rows, sets in bags_of(targets):
-                found = assign_set(predicted[rows.numpy()], shares[int(sets[0])])
-                labels[rows] = torch.from_numpy(found)
+                assigned = assign_set(predicted[rows.numpy()], shares[int(sets[0])])
+                labels[rows] = torch.from_numpy(assigned)
             consistency, masked = fixmatch_loss(
                 log_p, log_q, options.threshold, labels.to(weak.device)
             )

@@ -36,7 +36,7 @@ from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.federated.wire import array_record
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.schedules import ramp_up
 from fedul_flwr.learning.task import LocalTask, Records, Round
@@ -177,7 +177,7 @@ class FedSiamClient(MethodClient[PartlyLabeledData]):
         load_arrays(teacher, round.received[TEACHER])
         objective = MeanTeacherObjective(
             torch.from_numpy(classes),
-            place(teacher, plan.device, plan.precision).train(),
+            move_model(teacher, plan.device, plan.precision).train(),
             weight=CONSISTENCY_WEIGHT * ramp_up(round.number, RAMP_UP_ROUNDS),
             steps=int(round.config[TEACHER_STEPS]),
         )

@@ -11,7 +11,7 @@ from fedul_flwr.config.method_settings import ConsistencySettings, SAGESettings
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.sage import SageObjective
 from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import strong_view, weak_view
@@ -26,7 +26,7 @@ class SAGEClient(MethodClient[PartlyLabeledData]):
         """Cross-entropy of given labels, and the divergence from the corrected ones."""
         plan, weights = round.plan, self.settings[ConsistencySettings]
         objective = SageObjective(
-            received=place(copy.deepcopy(self.model), plan.device, plan.precision).eval(),
+            received=move_model(copy.deepcopy(self.model), plan.device, plan.precision).eval(),
             threshold=self.settings[SAGESettings].threshold,
             supervised_weight=weights.supervised_weight,
             unsupervised_weight=weights.unsupervised_weight,

@@ -57,9 +57,9 @@ class LabeledData(ClientData):
     @cached_property
     def examples(self) -> LabeledPoints:
         """Training points: those with labels, without some that are set aside."""
-        found = self._chosen
-        points, labels = (np.delete(a, self._aside) for a in (found.points, found.labels))
-        return LabeledPoints(found.inputs, points, labels)
+        chosen = self._chosen
+        points, labels = (np.delete(a, self._aside) for a in (chosen.points, chosen.labels))
+        return LabeledPoints(chosen.inputs, points, labels)
 
     @property
     def own_points(self) -> OwnPoints:

@@ -12,7 +12,7 @@ from benchmarks.report import Bar, Outcome
 from fedul_flwr.config.method_settings import FedMatchSettings
 from fedul_flwr.data.types import UNLABELED
 from fedul_flwr.learning.batches import matching_batches
-from fedul_flwr.learning.device import place, retain_freed_memory
+from fedul_flwr.learning.device import move_model, retain_freed_memory
 from fedul_flwr.learning.disjoint import Decomposed, Penalties, decompose, train_disjoint
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
@@ -62,7 +62,7 @@ class Client:
 
     def _model(self, name: str, seed: int) -> torch.nn.Module:
         fresh = build_model(name, SHAPE, NUM_CLASSES, seed)
-        return place(fresh, self._plan.device, self._plan.precision)
+        return move_model(fresh, self._plan.device, self._plan.precision)
 
     def seconds(self) -> float:
         """Seconds of one step: batch, forward, backward, update."""

@@ -30,9 +30,9 @@ from fedul_flwr.federated.disclosure import (
     Sent,
     only_when,
 )
-from fedul_flwr.federated.messages import BASE_ROUND, HELD, HELPERS, METRICS, STALE
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, METRICS, STALE
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.learning.device import place, release_freed_memory, retain_freed_memory
+from fedul_flwr.learning.device import move_model, release_freed_memory, retain_freed_memory
 from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
@@ -158,7 +158,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             return Update(flatten(parts | trained), count, metrics)
-        start = self._held(int(config[BASE_ROUND]), int(config["server-round"]))
+        start = self._stored_parts(int(config[BASE_ROUND]), int(config["server-round"]))
         if start is None:
             return Update({}, 0, _metrics(stale=1))
         round = self.round(config, received)
@@ -174,15 +174,15 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         }
         stored = parts | {part: update.stored for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
-        self.state.save(HELD, round.number, flatten(stored) | exchanged)
+        self.state.save(EXCHANGED, round.number, flatten(stored) | exchanged)
         release_freed_memory()
         return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
 
-    def _held(self, since: int, number: int) -> Parts | None:
+    def _stored_parts(self, since: int, number: int) -> Parts | None:
         """Parts of the exchange in round ``since``: empty for round 0, ``None`` if lost."""
         if since == 0:
             return {}
-        stored = self.state.load(HELD, number)
+        stored = self.state.load(EXCHANGED, number)
         if not stored or int(stored.pop(BASE_ROUND)) != since:
             return None
         return unflatten(stored)
@@ -195,7 +195,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         batches, count = streamed_batches(self.data, round)
         if count == 0:
             return parts, 0, _metrics()
-        model = place(self.model, plan.device, plan.precision)
+        model = move_model(self.model, plan.device, plan.precision)
         decomposed, views = Decomposed(model, parts), self.settings[ViewSettings]
         consistency = InterClientConsistency(
             self._helpers(parts, round),

@@ -152,14 +152,14 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         prior = config[TEST_PRIOR] if sent else self.settings.class_priors()
         return None if prior is None else np.array(list(prior), dtype=np.float64)
 
-    def _told(self) -> Dirichlet:
+    def _stated_priors(self) -> Dirichlet:
         sets = self.data.sets
         return sets.posterior or Dirichlet.exact(sets.priors)
 
     def _learned(self, number: int) -> Floats:
         """Class priors of the sets as learned up to a round; until then as told."""
         learned = self.state.load(LEARNED, number + 1)
-        return learned["priors"] if learned else self._told().means
+        return learned["priors"] if learned else self._stated_priors().means
 
     def _look_at_priors(self, round: Round) -> None:
         """Learn class priors of the sets, and in the last round check them, with the global model.
@@ -179,7 +179,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
             set_likelihoods,
         )
 
-        sets, in_use, stated = self.data.sets, ~self.held_out, self._told()
+        sets, in_use, stated = self.data.sets, ~self.held_out, self._stated_priors()
         logits = predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)
         posterior = logits.double().softmax(dim=1).numpy()
         likelihoods = set_likelihoods(posterior, self._prior(round.config))

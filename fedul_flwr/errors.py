@@ -42,8 +42,8 @@ class UserError(Exception):
     @classmethod
     def from_text(cls, text: str) -> Self:
         """An error from what :attr:`with_code` wrote; its values are lost."""
-        found = re.fullmatch(r"(.*) \[([a-z0-9-]+)\]\s*", text, re.DOTALL)
-        return cls(*found.groups()) if found else cls(text.strip())
+        match = re.fullmatch(r"(.*) \[([a-z0-9-]+)\]\s*", text, re.DOTALL)
+        return cls(*match.groups()) if match else cls(text.strip())
 
 
 class OwnDataError(UserError):

@@ -19,13 +19,13 @@ from fedul_flwr.config.auto_settings import unresolved
 from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.store import RunDirectory
-from fedul_flwr.data.types import Arrays, below
+from fedul_flwr.data.types import Arrays, below, l2_norm
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.codec import ClientModelCache, PartsCodec, WholeParts, is_stale
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import to_arrays, to_record
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
     SIGMA,
     Decomposed,
@@ -68,7 +68,7 @@ class FedMatchStrategy(LabelSourceStrategy):
         """A codec for sparse differences of the parts, or in a secure sum for whole parts."""
         build = WholeParts if self.sums_updates else PartsCodec
         return build(
-            ClientModelCache(RunDirectory(Path(self.settings.output)).held),
+            ClientModelCache(RunDirectory(Path(self.settings.output)).exchanged),
             self.options.difference_threshold,
             cutoff=self.options.psi_cutoff,
             returned=self._returned,
@@ -169,7 +169,7 @@ class FedMatchStrategy(LabelSourceStrategy):
         weight = self.settings[SupervisedPartSettings].supervised_weight
         plan = self.trainer.plan(round_number, self.rate_factor)
         decomposed = Decomposed(
-            place(self.trainer.model, plan.device, plan.precision), self.codec.parts
+            move_model(self.trainer.model, plan.device, plan.precision), self.codec.parts
         )
         result = train_disjoint(
             decomposed,
@@ -268,5 +268,4 @@ class FedMatchStrategy(LabelSourceStrategy):
 
 def _distance(parts: Arrays, combined: Arrays) -> float:
     """L2 distance of those of a client's parts that were combined."""
-    changes = (parts[name].astype(np.float64) - array for name, array in combined.items())
-    return math.sqrt(sum(float(np.vdot(change, change)) for change in changes))
+    return l2_norm(parts[name].astype(np.float64) - array for name, array in combined.items())

@@ -107,14 +107,14 @@ class XCLPPredict(MethodStrategy):
             labeled = sum(member in self.policy.labeled for member in members)
             refuse_beyond_reach(self.settings[XCLPSettings], sizes, labeled)
         for position, members in enumerate(groups):
-            self._told: list[ClientRef] = []
+            self._answered: list[ClientRef] = []
             try:
                 self._label_group(grid, position, members, weights)
             except TooFewClientsError as error:  # other groups do not need this one
                 log(WARNING, "Group %s: %s", position, error)
             finally:
                 self.registry.broadcast(
-                    grid, END, [member for member in members if member not in self._told]
+                    grid, END, [member for member in members if member not in self._answered]
                 )
         if self.record.clients == 0:
             raise UserError("No client of any group got labels.", "labels-missing")
@@ -168,7 +168,7 @@ class XCLPPredict(MethodStrategy):
         if own_labels:
             self.record.clients += len(answers) - unopened
         if last:
-            self._told = list(answers)
+            self._answered = list(answers)
 
 
 def _check_reply(client: ClientRef, answer: Content) -> None:

@@ -25,7 +25,7 @@ from fedul_flwr.api.points import (
     is_frame,
     is_of,
 )
-from fedul_flwr.data.cache import GIVEN, build_once, cache_directory, cache_key
+from fedul_flwr.data.cache import IN_MEMORY, build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.decode import BLOCK
 from fedul_flwr.data.sources import stratified_test
@@ -448,7 +448,7 @@ def write_once(write: Callable[[Path], None]) -> Path:
     UserError
         If the cache cannot be written.
     """
-    root = cache_directory() / GIVEN
+    root = cache_directory() / IN_MEMORY
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="writing-", dir=root) as writing:

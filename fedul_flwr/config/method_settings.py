@@ -13,7 +13,7 @@ from fedul_flwr.config.shared import UNWEIGHTED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")
 LABELED_SERVER = only_without("scenario.labels-at", "clients")
-GIVEN = (SIMULATED, LABELED_CLIENTS, NEW_SPLIT)
+NEW_LABELS = (SIMULATED, LABELED_CLIENTS, NEW_SPLIT)
 """Rules for settings of which of a simulation's points have labels."""
 IMAGES = only_with("inputs", "images")
 
@@ -25,13 +25,13 @@ class LabelSettings(Settings):
     """
 
     table: ClassVar[str] = "labels"
-    total: Annotated[int, Field(ge=0), *GIVEN, only_without("labels.fraction")] = 100
+    total: Annotated[int, Field(ge=0), *NEW_LABELS, only_without("labels.fraction")] = 100
     """Labels of all clients together (n_L), split as evenly as possible over those with labels."""
-    fraction: Annotated[float, Field(ge=0, le=1), *GIVEN] = 0.0
+    fraction: Annotated[float, Field(ge=0, le=1), *NEW_LABELS] = 0.0
     """If set, every client with labels has them for this fraction of its points."""
-    labeled_clients: Annotated[float, Field(gt=0, le=1), *GIVEN] = 1.0
+    labeled_clients: Annotated[float, Field(gt=0, le=1), *NEW_LABELS] = 1.0
     """Fraction of the clients that have labels; at least one has."""
-    classes_per_client: Annotated[int, Field(ge=0), *GIVEN] = 0
+    classes_per_client: Annotated[int, Field(ge=0), *NEW_LABELS] = 0
     """If set, the labels of each client are of so many classes alone, and its other points stay as
     the partition has them (XCLP paper, Non-IID with 5). Every class comes equally often: among as
     many clients as there are classes, their sets of classes differ by a rotation."""

@@ -61,7 +61,7 @@ _SETS = "unlabeled sets with known class shares at clients"
 _K_SETS = f"{_SETS}, at least as many sets as classes"
 _SERVER = "labeled points at the server"
 _SOME = "labels for some points of clients, and their other points"
-_PLACE = "labels for some points of clients or of the server, and clients' other points"
+_PARTLY_LABELED = "labels for some points of clients or of the server, and clients' other points"
 
 _FEDUL = "Lu et al., ICLR 2022, arXiv:2204.03304"
 _BI_OBJECTIVE = "A Bi-Objective Optimization Approach for Enhancing FedUL, project report"
@@ -166,22 +166,22 @@ METHOD_NOTES: dict[str, MethodNote] = {
     ),
     "fedmatch": MethodNote(
         "FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
-        _PLACE,
+        _PARTLY_LABELED,
         _FEDMATCH,
     ),
     "uda": MethodNote(
         "The same prediction for a point and its strong view, by divergence of posteriors.",
-        _PLACE,
+        _PARTLY_LABELED,
         f"Xie et al. 2020, rival in {_FEDMATCH}",
     ),
     "fixmatch": MethodNote(
         "A sure prediction for a point is the label of its strong view.",
-        _PLACE,
+        _PARTLY_LABELED,
         f"Sohn et al. 2020, rival in {_FEDMATCH}",
     ),
     "sage": MethodNote(
         "FixMatch, and the model that a client received corrects its pseudo labels.",
-        _PLACE,
+        _PARTLY_LABELED,
         "Liu et al., CVPR 2025, arXiv:2503.13227",
     ),
     "semifl": MethodNote(

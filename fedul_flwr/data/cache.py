@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from fedul_flwr.config.user_files import reason
 from fedul_flwr.errors import UserError
 
-GIVEN = "given"
+IN_MEMORY = "given"
 """Folder of data that a program gave in memory."""
 NETWORKS = "networks"
-KINDS = (GIVEN, "owned", "sources", "splits", NETWORKS)
+KINDS = (IN_MEMORY, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
 FORMAT_VERSION = 4
 """Part of every key: increase it whenever the format of the cached files changes."""

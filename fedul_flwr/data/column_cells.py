@@ -110,7 +110,7 @@ def infer_column(parts: Sequence[Cells]) -> Column:
         If it holds dates, numbers beside texts, or more texts than a category may have.
     """
     name = parts[0].name
-    first = next((part for part in parts if len(_known(part))), parts[0])
+    first = next((part for part in parts if len(_present_cells(part))), parts[0])
     if not _is_category(first):
         return Column(name)
     values = {text for part in parts for text in _texts(part) if text is not None}
@@ -144,7 +144,7 @@ def _is_category(cells: Cells) -> bool:
     if not _is_text(kind):
         _refuse_other_types(cells)
         return False
-    present = _known(cells)
+    present = _present_cells(cells)
     if not len(present):
         return False
     numeric = _matches(present, _NUMBER) | _matches(present, _TRUTH)
@@ -325,7 +325,7 @@ def canonical(text: str) -> str:
     return str(int(value)) if value.is_integer() and abs(value) < 2**53 else text
 
 
-def _known(cells: Cells) -> Any:
+def _present_cells(cells: Cells) -> Any:
     """The cells that have a value."""
     column = cells.column
     return (_stripped(column) if _is_text(column.type) else column).drop_null()

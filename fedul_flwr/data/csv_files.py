@@ -128,7 +128,7 @@ def _decoded(path: Path, data: bytes) -> tuple[str, str]:
             try:
                 return data[len(mark) :].decode(codec), name
             except UnicodeDecodeError as error:
-                position = _place(data[len(mark) :], error)
+                position = _line_of(data[len(mark) :], error)
                 raise UserError(
                     f"{path} begins with the mark of {name or 'UTF-8'} but is something else from "
                     f"{position}: save it as CSV in UTF-8.",
@@ -142,7 +142,7 @@ def _decoded(path: Path, data: bytes) -> tuple[str, str]:
 
 def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
     """The text of a file that is not UTF-8, if it is surely Windows-1252."""
-    wrong = f"{path} is not UTF-8: {_place(data, error)}"
+    wrong = f"{path} is not UTF-8: {_line_of(data, error)}"
     if (other := _MULTIBYTE.search(data)) is not None:
         line = data.count(b"\n", 0, other.start()) + 1
         raise UserError(
@@ -154,8 +154,8 @@ def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
         text = data.decode("cp1252")
     except UnicodeDecodeError as second:
         raise UserError(
-            f"{wrong} and {_place(data, second)} fit no encoding that is read here (UTF-8, UTF-16 "
-            "with a byte order mark, Windows-1252): save the file as UTF-8.",
+            f"{wrong} and {_line_of(data, second)} fit no encoding that is read here (UTF-8, UTF-16"
+            " with a byte order mark, Windows-1252): save the file as UTF-8.",
             "csv-encoding",
         ) from None
     if (unreadable := _CONTROL_CHARACTERS.search(text)) is not None:
@@ -168,7 +168,7 @@ def _windows(path: Path, data: bytes, error: UnicodeDecodeError) -> str:
     return text
 
 
-def _place(data: bytes, error: UnicodeDecodeError) -> str:
+def _line_of(data: bytes, error: UnicodeDecodeError) -> str:
     line = data.count(b"\n", 0, error.start) + 1 or 1
     return f"byte 0x{data[error.start]:02X} in line {line}"
 

@@ -185,7 +185,7 @@ def _in_turns(labels: Ints, rng: np.random.Generator) -> Ints:
     return np.lexsort((rank, turn))
 
 
-GIVEN, TRUTH = "given.npz", "truth.npz"
+ASSIGNED, TRUTH = "given.npz", "truth.npz"
 _SAVED = ("points", "labels", "new", "bounds", "validation", "server", "fingerprint")
 
 
@@ -226,7 +226,7 @@ def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig
     else:
         assignment = _deal(source, num_clients, config)
     clients = _withhold(_of_scenario(assignment.clients, config), options.without_client)
-    np.savez(folder / GIVEN, **_assigned_arrays(clients))
+    np.savez(folder / ASSIGNED, **_assigned_arrays(clients))
     np.savez(
         folder / TRUTH,
         labels=np.concatenate([client.labels for client in clients]),
@@ -305,7 +305,7 @@ def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
 
 def read_assigned_labels(directory: Path) -> tuple[LabelTruth, ...]:
     """Read the true labels and the given ones of every client."""
-    return _clients(read_arrays(directory / GIVEN), read_arrays(directory / TRUTH)["labels"])
+    return _clients(read_arrays(directory / ASSIGNED), read_arrays(directory / TRUTH)["labels"])
 
 
 def _clients(arrays: Mapping[str, NDArray[Any]], truth: Ints) -> tuple[LabelTruth, ...]:

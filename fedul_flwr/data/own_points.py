@@ -60,19 +60,19 @@ def set_aside(labeled: Ints, seed: int, client: int) -> Ints:
 
 
 def labeled_own_points(
-    found: LabeledPoints | PartlyLabeledPoints, trained: Ints, labeled: Ints, aside: Ints
+    examples: LabeledPoints | PartlyLabeledPoints, trained: Ints, labeled: Ints, aside: Ints
 ) -> OwnPoints:
     """What a personal model learns from, of a client with labels.
 
     Parameters
     ----------
-    found : all points of the client.
+    examples : all points of the client.
     trained : rows of all points that the run trains on.
     labeled, aside : positions of those with labels that it trains on, and that are set aside.
     """
     if not len(aside):
         few = f"it has fewer than {ASIDE} labels" if len(labeled) else "it has no labels"
-        return OwnPoints(found.inputs, trained, missing=few)
-    kept = LabeledPoints(found.inputs, found.points[aside], found.labels[aside])
-    tuned, targets = found.points[labeled], found.labels[labeled]
-    return OwnPoints(found.inputs, trained, tuned, targets, kept)
+        return OwnPoints(examples.inputs, trained, missing=few)
+    measured = LabeledPoints(examples.inputs, examples.points[aside], examples.labels[aside])
+    tuned, targets = examples.points[labeled], examples.labels[labeled]
+    return OwnPoints(examples.inputs, trained, tuned, targets, measured)

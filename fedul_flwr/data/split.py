@@ -16,7 +16,7 @@ from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.federated_split import ClientTruth, read_arrays
 from fedul_flwr.data.label_split import (
-    GIVEN,
+    ASSIGNED,
     label_scenario,
     read_assigned_labels,
     split_file,
@@ -118,7 +118,7 @@ def _write(folder: Path, source_directory: Path, num_clients: int, config: RunCo
 def read_split(directory: Path) -> Split:
     """Open a federation with all its files, as the server does."""
     truth = read_arrays(directory / TRUTH)
-    partly_labeled = (directory / GIVEN).exists()
+    partly_labeled = (directory / ASSIGNED).exists()
     clients = read_assigned_labels(directory) if partly_labeled else read_sets(directory)
     return Split(directory, truth["validation"], truth["server"], clients)
 
@@ -129,7 +129,7 @@ def client_files(
     """Paths of the files that a simulation's clients need for this kind of data."""
     files = {"inputs": source_directory / TRAIN_INPUTS}
     if data in PARTLY_LABELED:
-        files["given"] = split_directory / GIVEN
+        files["given"] = split_directory / ASSIGNED
     else:
         files["sets"] = split_directory / SETS
     if data == "labels":

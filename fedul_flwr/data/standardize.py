@@ -126,7 +126,7 @@ class SharedScaling:
     """A scaling that becomes known in the course of a run."""
 
     def __init__(self) -> None:
-        self.known: Scaling | None = None
+        self.value: Scaling | None = None
 
     def __call__(self) -> Scaling:
         """The scaling.
@@ -136,11 +136,11 @@ class SharedScaling:
         UserError
             If it is not known yet.
         """
-        if self.known is None:
+        if self.value is None:
             raise UserError(
                 "The means and scales of columns are not known before round 1.", "not-sent-yet"
             )
-        return self.known
+        return self.value
 
 
 @dataclass(frozen=True)

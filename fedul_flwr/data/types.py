@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -203,3 +204,17 @@ class Propagated(NamedTuple):
 
     labels: Ints
     confidence: Floats
+
+
+def l2_norm(arrays: Iterable[Floats]) -> float:
+    """L2 norm of all entries together.
+
+    BLAS, as in ``np.linalg.norm``, adds in an order that depends on threads and on where an array
+    lies in memory: a run that resumes would have other last digits.
+
+    Examples
+    --------
+    >>> l2_norm([np.array([3.0]), np.array([[0.0, 4.0]])])
+    5.0
+    """
+    return math.sqrt(sum(float(np.square(array).sum()) for array in arrays))

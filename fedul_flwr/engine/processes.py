@@ -66,7 +66,7 @@ class ProcessGrid(LocalGrid):
     ) -> None:
         super().__init__(num_supernodes, run_config)
         self._cores = cores
-        self._known: dict[int, bytes] = {}  # contexts of clients that have answered
+        self._contexts: dict[int, bytes] = {}  # contexts of clients that have answered
         self._idle: list[_Worker] = []
         self._missing = list(environments[:num_supernodes])  # of processes that are to be started
 
@@ -139,13 +139,13 @@ class ProcessGrid(LocalGrid):
             lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
             return Message(lost, reply_to=message)
         self._idle.append(worker)
-        self._known[message.metadata.dst_node_id] = state
+        self._contexts[message.metadata.dst_node_id] = state
         return answer
 
     def _context(self, message: Message) -> bytes:
         """The pickled context of a message's client."""
         node = message.metadata.dst_node_id
-        return self._known.get(node) or pickle.dumps(self.contexts[node], protocol=5)
+        return self._contexts.get(node) or pickle.dumps(self.contexts[node], protocol=5)
 
 
 class _Contents:

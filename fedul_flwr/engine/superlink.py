@@ -167,7 +167,7 @@ class LocalSuperLink:
     ) -> None:
         self.keep = persistent
         self.ray_address = ray_address
-        self._place = home
+        self._home = home
         self.address = ""
         self.home = Path()
         self._start_timeout = start_timeout
@@ -190,7 +190,7 @@ class LocalSuperLink:
 
     def __enter__(self) -> Self:
         try:
-            self.home = _new_home(self._place)
+            self.home = _new_home(self._home)
             environment = superlink_environment(self.home, self.ray_address)
             self._flwr = FlowerProgram(environment)
             if not self.keep:

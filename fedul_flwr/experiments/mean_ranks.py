@@ -88,10 +88,10 @@ def row_errors(
     errors: dict[str, dict[str, float]] = {row: {} for row in ranked}
     for row in ranked:
         for column in columns:
-            found = [
+            figures = [
                 result["figures"] for key, result in results.items() if key[:2] == (row, column)
             ]
-            values = [each["test_error"] for each in found if "test_error" in each]
+            values = [each["test_error"] for each in figures if "test_error" in each]
             if len(values) == num_seeds:
                 errors[row][column] = sum(values) / num_seeds
     return errors

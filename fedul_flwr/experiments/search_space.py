@@ -129,7 +129,7 @@ def is_diverged(line: Line) -> bool:
 FILE = "search.toml"
 ROUNDS = "rounds"
 """Key of an option: share of the experiment's rounds, in (0, 1]."""
-OWN = "as the experiment"
+AS_GIVEN = "as the experiment"
 """Name of an option without settings."""
 
 
@@ -200,7 +200,7 @@ class Candidate:
 
 def label(option: Overrides) -> str:
     """Name of an option: ``optimizer = sgd, learning-rate = 0.1``."""
-    return ", ".join(f"{key} = {value}" for key, value in option.items()) or OWN
+    return ", ".join(f"{key} = {value}" for key, value in option.items()) or AS_GIVEN
 
 
 def search_files(experiments: Path, table: str) -> list[Path]:

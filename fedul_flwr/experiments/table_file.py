@@ -34,14 +34,14 @@ class Override:
 
     Attributes
     ----------
-    place : key in the table's file.
+    key : key in the table's file.
     values : the override applies to columns with all of these values.
     settings : flat settings; without a row :data:`CLIENTS` and :data:`ONLY` may be among them.
     row : the row that has the settings; None: all rows share them.
     quick : whether the override applies to quick runs only.
     """
 
-    place: str
+    key: str
     values: frozenset[Value]
     settings: Mapping[str, Any]
     row: str | None = None
@@ -291,7 +291,7 @@ def _refuse_ineffective(
                 for column in product(columns, SIZES)
             ):
                 raise UserError(
-                    f"Key {one.place}: {key} changes no column: leave it out.", "key-without-effect"
+                    f"Key {one.key}: {key} changes no column: leave it out.", "key-without-effect"
                 )
 
 

@@ -63,7 +63,7 @@ def find_extractor(
         If its weights or the package that it needs are not here.
     """
     if is_reference(name):
-        return _own(name)
+        return _custom_extractor(name)
     plain, side = split_side(name)
     chosen = choose_device(device)
     source = NetworkSource.named(plain, shown(name), open_run)
@@ -71,11 +71,11 @@ def find_extractor(
     side = side or facts.side
     dtype = str(dtype_of_size(precision, facts.num_weights, chosen))
     identity = (plain, facts.digest, str(side), dtype)
-    features = NetworkFeatures(lambda: source.found[0], side, chosen, precision)
+    features = NetworkFeatures(lambda: source.loaded[0], side, chosen, precision)
     return Extractor(name, identity, features)
 
 
-def _own(name: str) -> Extractor:
+def _custom_extractor(name: str) -> Extractor:
     """A user's own function, whose results are checked."""
     function = load_reference(name, "features")
     what = f"Setting features = {name!r}"

@@ -31,7 +31,7 @@ from fedul_flwr.data.cache import NETWORKS, build_once, cache_directory, cache_k
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.learning.device import num_weights, place
+from fedul_flwr.learning.device import move_model, num_weights
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models.last_layer import feature_layer, inputs_of
 from fedul_flwr.models.parts import Normalized
@@ -100,7 +100,7 @@ class NetworkSource:
         return cls(name, files, efficientnet_lite0)
 
     @cached_property
-    def found(self) -> LoadedNetwork:
+    def loaded(self) -> LoadedNetwork:
         """The network, and the side of its images."""
         return self.load()
 
@@ -120,7 +120,7 @@ class NetworkSource:
         (directory / _FILE).write_text(text, encoding="utf-8")
 
     def _facts(self) -> Facts:
-        model, side = self.found
+        model, side = self.loaded
         return Facts(_digest(model), side, num_weights(model))
 
 
@@ -154,7 +154,7 @@ class NetworkFeatures:
     def _network(self) -> Network:
         """The network, prepared at the first point: features on disk need none."""
         model = fold_batch_norm(copy.deepcopy(self._load()).eval().requires_grad_(False))
-        network = place(model, self._device, self._precision)
+        network = move_model(model, self._device, self._precision)
         return Network(network, self._device, self._precision)
 
     def __call__(self, points: Inputs) -> NDArray[np.float32]:
@@ -162,7 +162,7 @@ class NetworkFeatures:
         inputs = to_input(torch.from_numpy(np.array(points)))
         network = self._network
         with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
-            network(network.place(resized(inputs, self._side)))
+            network(network.to_device(resized(inputs, self._side)))
         features: NDArray[np.float32] = seen[0].float().cpu().numpy()
         return features
 

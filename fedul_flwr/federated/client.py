@@ -121,9 +121,9 @@ class MethodClient(NumPyClient, Generic[D]):
                 return Content(values=partition)
             case messages.SETUP:
                 self._set_up(dict(content.values))
-                found = {**self._stored_variates(), **self.register()}
+                stored = {**self._stored_variates(), **self.register()}
                 return Content(
-                    values={**partition, **found, **plain_moments(self.settings, self.data)}
+                    values={**partition, **stored, **plain_moments(self.settings, self.data)}
                 )
             case messages.COLUMNS:
                 scaling = received_scaling(content, self.setup)
@@ -212,13 +212,13 @@ class MethodClient(NumPyClient, Generic[D]):
         UserError
             If the client has not got it yet, or its device has lost its state since.
         """
-        found = self.state.values(messages.SETUP)
-        if not found:
+        stored = self.state.values(messages.SETUP)
+        if not stored:
             raise UserError(
                 "It has no setup of this run, or has lost it: the server has to send it first.",
                 "not-sent-yet",
             )
-        return found
+        return stored
 
     @property
     def sums(self) -> MaskedUpdates:
@@ -328,19 +328,21 @@ class MethodClient(NumPyClient, Generic[D]):
         plan = replace(plan, heads_only=number <= self.settings.frozen_rounds)
         return Round(number, config, plan, received or {})
 
-    def _set_up(self, told: dict[str, Value]) -> None:
+    def _set_up(self, setup: dict[str, Value]) -> None:
         """Store the setup, and whether the state from an earlier setup is lost."""
-        known = self.state.values(messages.SETUP)
-        if told.pop(messages.SETUP_BEFORE, False) and (not known or known.get(messages.FORGETFUL)):
-            told[messages.FORGETFUL] = True
+        earlier = self.state.values(messages.SETUP)
+        if setup.pop(messages.SETUP_BEFORE, False) and (
+            not earlier or earlier.get(messages.FORGETFUL)
+        ):
+            setup[messages.FORGETFUL] = True
         # The server has resolved settings that depend on the data, such as `standardize`.
-        if told.get(messages.SETTINGS):
-            self.settings = admitted_settings(self.node, str(told[messages.SETTINGS]))
+        if setup.get(messages.SETTINGS):
+            self.settings = admitted_settings(self.node, str(setup[messages.SETTINGS]))
         elif self.node.data:
             raise UserError("The server's setup has no settings.", "message-form")
-        self.state.set_values(messages.SETUP, told)
+        self.state.set_values(messages.SETUP, setup)
         # A simulation that resumes may have state there.
-        self.state = self.state.within(state_directory(told, self.node))
+        self.state = self.state.within(state_directory(setup, self.node))
 
     def _stored_variates(self) -> dict[str, Value]:
         """With SCAFFOLD: the rounds whose variates this client has."""

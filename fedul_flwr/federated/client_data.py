@@ -312,12 +312,12 @@ class PartlyLabeledData(ClientData):
     @cached_property
     def examples(self) -> PartlyLabeledPoints:
         """The points, without the labels of those that are set aside: these count as new."""
-        found = self._all
+        examples = self._all
         if not len(self._aside):
-            return found
-        labels, new = found.labels.copy(), found.new.copy()
+            return examples
+        labels, new = examples.labels.copy(), examples.new.copy()
         labels[self._aside], new[self._aside] = UNLABELED, True
-        return replace(found, labels=labels, new=new)
+        return replace(examples, labels=labels, new=new)
 
     @property
     def own_points(self) -> OwnPoints:

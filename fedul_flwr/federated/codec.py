@@ -23,7 +23,7 @@ from fedul_flwr.federated.messages import (
     BASE_ROUND,
     CONFIG,
     DIAGNOSTICS,
-    HELD,
+    EXCHANGED,
     HELPERS,
     METRICS,
     STALE,
@@ -133,11 +133,11 @@ class ClientModelCache:
         """The parts that ``client`` has; empty if it has none."""
         if client not in self.rounds:
             return {}
-        return unflatten(self._state(client).load(HELD, self.rounds[client] + 1))
+        return unflatten(self._state(client).load(EXCHANGED, self.rounds[client] + 1))
 
     def save(self, client: int, server_round: int, parts: Parts) -> None:
         """Record that ``client`` has ``parts`` after its exchange in ``server_round``."""
-        self._state(client).save(HELD, server_round, flatten(parts))
+        self._state(client).save(EXCHANGED, server_round, flatten(parts))
         self.rounds[client] = server_round
 
     def latest(self) -> list[int]:
@@ -211,44 +211,44 @@ class PartsCodec(UpdateCodec):
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
             config = cast(ConfigRecord, message.content[CONFIG])
-            held, helpers = self.cache.of(client), self._helpers_of(client)
+            previous, helpers = self.cache.of(client), self._helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
-            released = self.cache.of(before[client % len(before)]) if is_new else held
+            released = self.cache.of(before[client % len(before)]) if is_new else previous
             record.released_down += changed_values(
                 self.parts, released, helpers, self._threshold, self._cutoff
             )
-            message.content = self._message(client, config, held, helpers, record)
+            message.content = self._message(client, config, previous, helpers, record)
             record.down.update(payload_parts(message.content))
 
     def _message(
         self,
         client: int,
         config: ConfigRecord,
-        held: Parts,
+        previous: Parts,
         helpers: Sequence[Arrays],
         record: RoundRecord,
     ) -> RecordDict:
-        """The differences from ``held``, which becomes what the client has once it has read them.
+        """The differences from ``previous``, which becomes what the client has after reading them.
 
         Helpers are sent as differences from the last part of that.
         """
         sent: dict[str, Arrays] = {}
         since = self.cache.rounds.get(client, 0)
         for part, arrays in self.parts.items():
-            update = encode(arrays, held.get(part, {}), self._threshold)
-            held[part], sent[part] = update.stored, update.record
+            update = encode(arrays, previous.get(part, {}), self._threshold)
+            previous[part], sent[part] = update.stored, update.record
             record.nonzero_down[part] += update.changed
         self._sent[client] = sent
-        own, sparse = held[unlabeled_part(held)], {}
+        reference, sparse = previous[unlabeled_part(previous)], {}
         for number, helper in enumerate(helpers):
-            update = encode(helper, own, self._threshold)
+            update = encode(helper, reference, self._threshold)
             sparse[str(number)] = update.record
             record.nonzero_down[HELPERS] += update.changed
-        told = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
+        values = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
         travels = sent | ({HELPERS: flatten(sparse)} if sparse else {})
-        records = {name: to_record(found) for name, found in travels.items()}
-        return RecordDict({ARRAYS: ArrayRecord(), CONFIG: told, **records})
+        records = {name: to_record(one) for name, one in travels.items()}
+        return RecordDict({ARRAYS: ArrayRecord(), CONFIG: values, **records})
 
     def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
         """Apply a client's differences to the parts it was sent."""
@@ -259,7 +259,7 @@ class PartsCodec(UpdateCodec):
             raise ValueError(f"its reply has no {STALE}")
         before = self.cache.of(number)
         sent = self._sent[number].items()
-        parts = {part: decode(found, before.get(part, {})) for part, found in sent}
+        parts = {part: decode(one, before.get(part, {})) for part, one in sent}
         returned, expected = {}, self._returned(self.parts)
         if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
             raise ValueError(f"its update has {odd[0]!r}, for which nobody asked")
@@ -326,8 +326,8 @@ def is_stale(reply: Message) -> bool:
     if reply.has_error():
         return False
     metrics = reply.content.metric_records.get(METRICS)
-    told = None if metrics is None else metrics.get(STALE)
-    return isinstance(told, int) and told != 0
+    values = None if metrics is None else metrics.get(STALE)
+    return isinstance(values, int) and values != 0
 
 
 def _count_changed(new: Arrays, before: Arrays) -> int:
@@ -338,41 +338,41 @@ Array = NDArray[np.float32]
 
 
 def changed_values(
-    parts: Parts, held: Parts, helpers: Sequence[Arrays], threshold: float, cutoff: float
+    parts: Parts, previous: Parts, helpers: Sequence[Arrays], threshold: float, cutoff: float
 ) -> int:
     """Number of values that a client pays for in one message.
 
     Parameters
     ----------
     parts : the server's sigma and psi.
-    held : those that the client has, or with a new one those of the client in whose place it runs;
-        empty if there is none, as in the first round, which costs both parts whole.
+    previous : those that the client has, or for a new client those of the client that it
+        replaces; empty if there is none, as in the first round, which costs both parts whole.
     helpers : psi of its helpers.
     threshold, cutoff : least difference that counts, and least value of psi.
 
     Examples
     --------
     >>> new = {"theta": {"weight": np.array([1.0, 2.0, 3.0], dtype=np.float32)}}
-    >>> held = {"theta": {"weight": np.array([1.0, 2.0, 4.0], dtype=np.float32)}}
-    >>> changed_values(new, held, helpers=[], threshold=0.0, cutoff=0.0)
+    >>> previous = {"theta": {"weight": np.array([1.0, 2.0, 4.0], dtype=np.float32)}}
+    >>> changed_values(new, previous, helpers=[], threshold=0.0, cutoff=0.0)
     1
     >>> changed_values(new, {}, helpers=[], threshold=0.0, cutoff=0.0)
     3
     """
     psi = unlabeled_part(parts)
     cutoff = cutoff if psi == PSI else 0.0
-    if not held:
+    if not previous:
         return sum(array.size for arrays in parts.values() for array in arrays.values())
     total = 0
     for part, arrays in parts.items():
         for name, array in arrays.items():
-            pair = array, held[part][name]
+            pair = array, previous[part][name]
             new, old = (_cut(one, cutoff) for one in pair) if part == psi else pair
             total += _count(new - old, threshold)
     for helper in helpers:
         for name, array in helper.items():
             new = _cut(array, cutoff)
-            old = _cut(held[psi][name], cutoff) * (new != 0)
+            old = _cut(previous[psi][name], cutoff) * (new != 0)
             total += _count(new - old, threshold)
     return total
 

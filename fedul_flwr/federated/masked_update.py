@@ -27,7 +27,7 @@ from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.data.types import Arrays, Floats, l2_norm
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, WEIGHT
@@ -205,8 +205,8 @@ class Layout:
         changes, at = {}, 0
         for key, shape in self.shapes.items():
             count = int(np.prod(shape))
-            found = dequantize(words[at : at + count], self.bounds[key], clients)
-            changes[key] = found.reshape(shape)
+            total = dequantize(words[at : at + count], self.bounds[key], clients)
+            changes[key] = total.reshape(shape)
             at += count
         return changes, read_numbers(words[at:])
 
@@ -313,15 +313,15 @@ def digest(records: Mapping[str, Arrays], config: Mapping[str, Any]) -> bytes:
     ----------
     records : the model under ``"arrays"``, and SCAFFOLD's variate.
     """
-    found = hashlib.sha256(b"fedul-flwr model 1")
+    sha = hashlib.sha256(b"fedul-flwr model 1")
     for record in sorted(records):
         for name in sorted(records[record]):
             array = records[record][name]
-            found.update(repr((record, name, array.dtype.str, array.shape)).encode())
-            found.update(np.ascontiguousarray(array).data)
+            sha.update(repr((record, name, array.dtype.str, array.shape)).encode())
+            sha.update(np.ascontiguousarray(array).data)
     shared = {key: config[key] for key in sorted(config) if key != USED_ROUND}
-    found.update(json.dumps(shared, sort_keys=True).encode())
-    return found.digest()
+    sha.update(json.dumps(shared, sort_keys=True).encode())
+    return sha.digest()
 
 
 def common_records(records: Mapping[str, Arrays], model: Arrays, name: str) -> dict[str, Arrays]:
@@ -577,12 +577,12 @@ class MaskedUpdates:
         return Purpose("sum", self._state.run, begun, nonce)
 
     def _stored(self) -> Arrays:
-        found = self._state.ephemeral(_STORED)
-        if not found:
+        stored = self._state.ephemeral(_STORED)
+        if not stored:
             raise UserError(
                 "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
             )
-        return found
+        return stored
 
 
 def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -608,6 +608,6 @@ def _clipped(
     changes: Mapping[tuple[str, str], Floats], norm: float
 ) -> dict[tuple[str, str], Floats]:
     """``changes`` scaled to an L2 norm of at most ``norm``."""
-    found = np.sqrt(sum(float(np.vdot(value, value)) for value in changes.values()))
-    factor = min(1.0, norm / found) if found else 1.0
+    length = l2_norm(changes.values())
+    factor = min(1.0, norm / length) if length else 1.0
     return {key: value * factor for key, value in changes.items()}

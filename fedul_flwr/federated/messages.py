@@ -190,7 +190,7 @@ def _value_bytes(value: object) -> int:
     return 8
 
 
-HELD = "held"
+EXCHANGED = "held"
 """Name under which both ends store the arrays of their last exchange."""
 HELPERS = "helpers"
 """Record of the helpers' psi, as differences from the psi that is sent, and their number."""

@@ -55,50 +55,50 @@ def make_personal(client: ClientParts, content: Content) -> None:
     content : the run's model, and its round.
     """
     kind, plan = client.settings.personal, local_plan(client.settings)
-    own, model = _points(client), client.model
+    points, model = _points(client), client.model
     load_arrays(model, content.arrays)
-    before = _error(model, own, plan)
-    if kind == "head" and not own.missing:
+    before = _error(model, points, plan)
+    if kind == "head" and not points.missing:
         rng = stream(client.settings.seed, "personal-folds", client.node.partition_id)
-        found = own_head(model, own, plan, rng)
-    elif kind == "norm" and len(own.points):
-        found = own_statistics(model, own, plan)
+        made = own_head(model, points, plan, rng)
+    elif kind == "norm" and len(points.points):
+        made = own_statistics(model, points, plan)
     else:
-        found = Personal({})
+        made = Personal({})
     # Statistics of the model were overwritten, too.
-    load_arrays(model, {**content.arrays, **found.arrays})
+    load_arrays(model, {**content.arrays, **made.arrays})
     about = {
         "personal": kind,
         "round": content.values["round"],
-        "differs": bool(found.arrays),
-        "missing": own.missing if kind == "head" else "",
-        "steps": found.steps,
-        "loss": found.loss,
-        "global_loss": found.global_loss,
-        "labels_aside": 0 if own.aside is None else len(own.aside.points),
-        "error": _error(model, own, plan),
+        "differs": bool(made.arrays),
+        "missing": points.missing if kind == "head" else "",
+        "steps": made.steps,
+        "loss": made.loss,
+        "global_loss": made.global_loss,
+        "labels_aside": 0 if points.aside is None else len(points.aside.points),
+        "error": _error(model, points, plan),
         "global_error": before,
     }
     file = client.own_file(PERSONAL_MODEL)
     is_owner = client.state.directory is None
     with own_data():
-        save_arrays(file, dump_arrays(model) if is_owner else found.arrays, about)
+        save_arrays(file, dump_arrays(model) if is_owner else made.arrays, about)
     if is_owner:
         print(f"Client {client.node.partition_id}: {in_words(about)} It is in {file}.")
 
 
 def _points(client: ClientParts) -> OwnPoints:
     """What it learns from, with class shares of sets as the client has learned them, if it has."""
-    found: OwnPoints = client.data.own_points
-    learned = client.state.load(LEARNED, sys.maxsize) if found.priors is not None else {}
-    return replace(found, priors=learned["priors"]) if learned else found
+    points: OwnPoints = client.data.own_points
+    learned = client.state.load(LEARNED, sys.maxsize) if points.priors is not None else {}
+    return replace(points, priors=learned["priors"]) if learned else points
 
 
-def _error(model: nn.Module, own: OwnPoints, plan: LocalPlan) -> float | None:
+def _error(model: nn.Module, points: OwnPoints, plan: LocalPlan) -> float | None:
     """Percent wrong among the points set aside; ``None`` without any."""
-    if own.aside is None:
+    if points.aside is None:
         return None
-    aside = own.aside
+    aside = points.aside
     predicted = predict_logits(model, aside.inputs, aside.points, plan).argmax(dim=1).numpy()
     return float(100 * (predicted != aside.labels).mean())
 

@@ -18,6 +18,7 @@ from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSett
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import LARGEST_COUNT, number
+from fedul_flwr.data.types import l2_norm
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.aggregation import is_finite
 from fedul_flwr.federated.client_text import failure_reason, printable
@@ -76,13 +77,13 @@ class UpdateValidator:
             such data.
         """
         record = self._rounds.record
-        found = self._checked(self._received(replies, trained=True), self._decode)
-        if not found:
+        received = self._checked(self._received(replies, trained=True), self._decode)
+        if not received:
             raise NoUpdateError(f"Round {record.round}: no client returned an update.")
-        for _, reply in found:
+        for _, reply in received:
             spans = cast(Mapping[str, float], reply.content[DIAGNOSTICS])
             record.spans.append((float(spans[STARTED]), float(spans[ENDED])))
-        sound = self._checked(self._of_one_form(found), self._codec.keep)
+        sound = self._checked(self._of_one_form(received), self._codec.keep)
         record.clients = len(sound)
         trained = [reply for _, reply in sound if _weight(reply) > 0]
         if not trained:
@@ -92,8 +93,8 @@ class UpdateValidator:
 
     def evaluations(self, replies: Iterable[Message]) -> Received:
         """Valid losses of clients that have held-out data."""
-        found = self._of_one_form(self._received(replies, trained=False))
-        return [(client, reply) for client, reply in found if _weight(reply) > 0]
+        received = self._of_one_form(self._received(replies, trained=False))
+        return [(client, reply) for client, reply in received if _weight(reply) > 0]
 
     def _received(self, replies: Iterable[Message], *, trained: bool) -> Received:
         """One reply per client that was asked and answered in time, with valid metrics."""
@@ -130,17 +131,17 @@ class UpdateValidator:
         check_points(metrics, points)
         if trained and settings.base == "fednova" and _weight(reply) > 0:
             # These steps are those of FedUL's sets, in a simulation alone.
-            known = settings[SupervisedSettings].steps == "labeled"
-            known &= not settings[LabelsOnlySettings].epoch_steps
-            most = settings.local_epochs * points if known else math.inf
+            is_counted = settings[SupervisedSettings].steps == "labeled"
+            is_counted &= not settings[LabelsOnlySettings].epoch_steps
+            most = settings.local_epochs * points if is_counted else math.inf
             check_normalizer(metrics, settings.momentum, most)
 
-    def _of_one_form(self, found: Received) -> Received:
+    def _of_one_form(self, received: Received) -> Received:
         """Replies whose metrics have the most frequent form, as bases need equal ones.
 
         The metrics of replies without weight are not used.
         """
-        forms = [form_of(_metrics(reply)) for _, reply in found if _weight(reply) > 0]
+        forms = [form_of(_metrics(reply)) for _, reply in received if _weight(reply) > 0]
         common = common_form(forms) if forms else frozenset()
 
         def check(client: ClientRef, reply: Message) -> None:
@@ -152,7 +153,7 @@ class UpdateValidator:
                     f"its metrics differ from the other clients' in {name!r}", "message-contradicts"
                 )
 
-        return self._checked(found, check)
+        return self._checked(received, check)
 
     def _decode(self, client: ClientRef, reply: Message) -> None:
         self._codec.decode(client, reply, self._rounds.record)
@@ -180,10 +181,10 @@ class UpdateValidator:
                     "update-too-large",
                 )
 
-    def _checked(self, found: Received, check: Callable[[ClientRef, Message], None]) -> Received:
+    def _checked(self, received: Received, check: Callable[[ClientRef, Message], None]) -> Received:
         """Replies that pass ``check``; clients of the others count as failed."""
         sound = []
-        for client, reply in found:
+        for client, reply in received:
             try:
                 check(client, reply)
             except (BadMessageError, ValueError) as error:
@@ -234,21 +235,21 @@ def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> No
         raise BadMessageError("its update is not finite", "message-out-of-range")
 
 
-def _check_forms(prefix: str, found: ArrayRecord, expected: ArrayRecord) -> None:
+def _check_forms(prefix: str, received: ArrayRecord, expected: ArrayRecord) -> None:
     for name, array in expected.items():
-        if name not in found:
+        if name not in received:
             raise BadMessageError(f"its update has no '{prefix}{name}'", "message-incomplete")
-        what, shape = f"'{prefix}{name}'", tuple(found[name].shape)
+        what, shape = f"'{prefix}{name}'", tuple(received[name].shape)
         if shape != tuple(array.shape):
             raise BadMessageError(
                 f"its update has shape {shape} for {what}, not {array.shape}", "message-form"
             )
-        if found[name].dtype != array.dtype:
+        if received[name].dtype != array.dtype:
             raise BadMessageError(
-                f"its update has type {found[name].dtype} for {what}, not {array.dtype}",
+                f"its update has type {received[name].dtype} for {what}, not {array.dtype}",
                 "message-form",
             )
-    if odd := sorted(found.keys() - expected.keys()):
+    if odd := sorted(received.keys() - expected.keys()):
         raise BadMessageError(
             f"its update has '{prefix}{odd[0]}', which the model has not", "message-unasked"
         )
@@ -278,14 +279,14 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     BadMessageError
         With the name of the metric.
     """
-    known = {METRICS, DIAGNOSTICS} if trained else {METRICS}
+    allowed = {METRICS, DIAGNOSTICS} if trained else {METRICS}
     records = content.metric_records
-    unasked = [*(records.keys() - known), *content.config_records]
+    unasked = [*(records.keys() - allowed), *content.config_records]
     if odd := sorted(unasked + ([] if trained else list(content.array_records))):
         raise BadMessageError(
             f"its reply has {odd[0]!r}, for which nobody asked", "message-unasked"
         )
-    for name in sorted(known - records.keys()):
+    for name in sorted(allowed - records.keys()):
         raise BadMessageError(f"its reply has no {name}", "message-incomplete")
     metrics = records[METRICS]
     for record in records.values():
@@ -304,15 +305,15 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
 
 
 def _check_metric(name: str, value: int | float | list[int] | list[float]) -> None:
-    found = value if isinstance(value, list) else [value]
-    if any(number != number or abs(number) == math.inf for number in found):
+    received = value if isinstance(value, list) else [value]
+    if any(number != number or abs(number) == math.inf for number in received):
         raise BadMessageError(f"its {name} is not finite", "message-out-of-range")
-    if any(abs(number) > LARGEST for number in found):
+    if any(abs(number) > LARGEST for number in received):
         raise BadMessageError(f"its {name} is beyond {LARGEST:g}", "message-out-of-range")
     counts = name in (STEPS, NORMALIZER) or name.startswith(NUMBER)
-    if counts and any(number < 0 for number in found):
+    if counts and any(number < 0 for number in received):
         raise BadMessageError(f"its {name} is below 0", "message-out-of-range")
-    if counts and any(number > LARGEST_COUNT for number in found):
+    if counts and any(number > LARGEST_COUNT for number in received):
         raise BadMessageError(f"its {name} is above {LARGEST_COUNT:,}", "message-out-of-range")
 
 
@@ -343,8 +344,8 @@ def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) 
     BadMessageError
         If it does not, or the number of steps is missing, below 1 or above ``most_steps``.
     """
-    steps, found = metrics.get(STEPS), metrics.get(NORMALIZER)
-    if not isinstance(steps, (int, float)) or not isinstance(found, (int, float)):
+    steps, normalizer = metrics.get(STEPS), metrics.get(NORMALIZER)
+    if not isinstance(steps, (int, float)) or not isinstance(normalizer, (int, float)):
         raise BadMessageError(f"its reply has no {STEPS} or no {NORMALIZER}", "message-incomplete")
     if steps < 1 or steps != int(steps):
         raise BadMessageError(
@@ -352,7 +353,7 @@ def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) 
         )
     if steps > most_steps:
         raise BadMessageError(f"its {STEPS} is more than its points allow", "message-contradicts")
-    if not math.isclose(found, normalizer_of(steps, momentum), rel_tol=1e-6):
+    if not math.isclose(normalizer, normalizer_of(steps, momentum), rel_tol=1e-6):
         raise BadMessageError(
             f"its {NORMALIZER} does not follow from its {STEPS}", "message-contradicts"
         )
@@ -397,7 +398,7 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
     BadMessageError
         With both norms.
     """
-    found = update_norm(update, start)
+    length = update_norm(update, start)
     rounding = math.sqrt(
         sum(
             float(np.finfo(array.dtype).eps * np.linalg.norm(array.numpy().astype(np.float64))) ** 2
@@ -405,9 +406,9 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
             if np.issubdtype(np.dtype(array.dtype), np.floating)
         )
     )
-    if found > 1.001 * norm + rounding:
+    if length > 1.001 * norm + rounding:
         raise BadMessageError(
-            f"its update has norm {found:.6g}, above dp.norm = {norm:g}", "update-too-large"
+            f"its update has norm {length:.6g}, above dp.norm = {norm:g}", "update-too-large"
         )
 
 
@@ -421,9 +422,8 @@ def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:
     >>> update_norm(update, to_record({"weight": np.zeros(2)}))
     5.0
     """
-    total = 0.0
-    for name, before in start.items():
-        if np.issubdtype(np.dtype(before.dtype), np.floating):
-            change = update[name].numpy().astype(np.float64) - before.numpy()
-            total += float(np.vdot(change, change))
-    return math.sqrt(total)
+    return l2_norm(
+        update[name].numpy().astype(np.float64) - before.numpy()
+        for name, before in start.items()
+        if np.issubdtype(np.dtype(before.dtype), np.floating)
+    )

@@ -138,7 +138,7 @@ class SecureSums:
         by_node = {client.node_id: client for client in self._registry.clients}
         asked = {by_node[m.metadata.dst_node_id].partition_id: m for m in messages}
         content = messages[0].content
-        received = {name: to_arrays(found) for name, found in content.array_records.items()}
+        received = {name: to_arrays(record) for name, record in content.array_records.items()}
         self._start = common_records(received, received[ARRAYS], ARRAYS)
         config = cast(ConfigRecord, content[CONFIG])
         self._layout = Layout.of(self._start, buffers, largest_change(self._settings))
@@ -193,8 +193,8 @@ class SecureSums:
                 else:
                     server.check_shares(client.partition_id, answer.arrays)
 
-            found = self._registry.query(self._grid, SHARES, contents, check)
-            answers = {client.partition_id: answer.arrays for client, answer in found.items()}
+            replies = self._registry.query(self._grid, SHARES, contents, check)
+            answers = {client.partition_id: answer.arrays for client, answer in replies.items()}
             self._summands = len(present)
             left = self._without_complaints(answers)
             if left is not None:
@@ -245,13 +245,13 @@ class SecureSums:
         def check_public(client: ClientRef, answer: Content) -> None:
             check_key(_ORIGIN.format(client.partition_id), answer.arrays)
 
-        found = self._registry.query(
+        replies = self._registry.query(
             self._grid, KEYS, dict.fromkeys(members, content), check_public
         )
-        if len(found) < len(members):
+        if len(replies) < len(members):
             return None
-        keys = {client.partition_id: answer.arrays for client, answer in found.items()}
-        by_number = {client.partition_id: client for client in found}
+        keys = {client.partition_id: answer.arrays for client, answer in replies.items()}
+        by_number = {client.partition_id: client for client in replies}
         participants = participants_message(keys, dict.fromkeys(keys, 0))
         some = Session.from_arrays(
             min(keys), self._round, {**participants, PRIVATE: nonce, NONCE: nonce}
@@ -259,17 +259,17 @@ class SecureSums:
         beside = neighbors(some.number, sorted(keys))
 
         def check_sealed(client: ClientRef, answer: Content) -> None:
-            own, origin = client.partition_id, _ORIGIN.format(client.partition_id)
+            number, origin = client.partition_id, _ORIGIN.format(client.partition_id)
             if COMPLAINT in answer.arrays:
-                check_complaint(origin, own, answer.arrays, keys)
+                check_complaint(origin, number, answer.arrays, keys)
                 return
-            for peer in beside[own]:
+            for peer in beside[number]:
                 if not is_sealed(answer.arrays.get(f"{TO}{peer}"), FEWEST_SEALED):
                     raise BadMessageError(f"{origin} no secret for client {peer}.")
 
-        contents = {client: Content(arrays=participants) for client in found}
-        found = self._registry.query(self._grid, PEERS, contents, check_sealed)
-        sealed = {client.partition_id: answer.arrays for client, answer in found.items()}
+        contents = {client: Content(arrays=participants) for client in replies}
+        replies = self._registry.query(self._grid, PEERS, contents, check_sealed)
+        sealed = {client.partition_id: answer.arrays for client, answer in replies.items()}
         if self._without_complaints(sealed) is not None or len(sealed) < len(keys):
             return None
         self._session, self._members, self._renew = some.number, by_number, False
@@ -342,9 +342,9 @@ class SecureSums:
             If too few clients are there, or left: the sum stays closed.
         """
         self._grid, self._round = grid, self._rounds.record.round
-        sent, told = dict(arrays or {}), {**(values or {}), OF: of.value}
+        sent, shared = dict(arrays or {}), {**(values or {}), OF: of.value}
         numbers = [client.partition_id for client in clients]
-        sharing = self._shared(numbers, digest({ARRAYS: sent}, told), of)
+        sharing = self._shared(numbers, digest({ARRAYS: sent}, shared), of)
         server, tail = self._server, of.tail(size)
         assert server is not None
 
@@ -353,11 +353,11 @@ class SecureSums:
             checked_array(origin, answer.arrays, MASKED, np.uint32, (tail.size,))
 
         contents = {
-            self._members[client]: Content({**sent, **server.shares_for(client)}, dict(told))
+            self._members[client]: Content({**sent, **server.shares_for(client)}, dict(shared))
             for client in sharing
         }
-        found = self._registry.query(grid, PART, contents, check)
-        vectors = {client.partition_id: a.arrays[MASKED] for client, a in found.items()}
+        replies = self._registry.query(grid, PART, contents, check)
+        vectors = {client.partition_id: a.arrays[MASKED] for client, a in replies.items()}
         opened = self._opened(vectors, tail)
         return whole_numbers(opened.words, tail.digits), opened.survivors
 
@@ -391,8 +391,8 @@ class SecureSums:
             checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
 
         contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
-        found = self._registry.query(self._grid, CONFIRM, contents, check)
-        return {client.partition_id: a.arrays[SIGNATURES] for client, a in found.items()}
+        replies = self._registry.query(self._grid, CONFIRM, contents, check)
+        return {client.partition_id: a.arrays[SIGNATURES] for client, a in replies.items()}
 
     def _replace(self, words: Any, replies: Sequence[Message]) -> None:
         """Put the mean model, variate and metrics into every reply."""
@@ -403,7 +403,7 @@ class SecureSums:
             raise NothingToLearnError(text)
         normalizer = numbers[2] / weight
         scale = normalizer if self._settings.base == "fednova" else 1.0
-        records: dict[str, Arrays] = {name: dict(found) for name, found in self._start.items()}
+        records: dict[str, Arrays] = {name: dict(arrays) for name, arrays in self._start.items()}
         for (record, name), total in changes.items():
             before = records[record][name]
             value = before + scale * total / weight if record == ARRAYS else total / trained
@@ -416,7 +416,7 @@ class SecureSums:
         }
         if NORMALIZER in metrics:
             metrics[NORMALIZER] = float(normalizer)
-        shared = {name: to_record(found) for name, found in records.items()}
+        shared = {name: to_record(arrays) for name, arrays in records.items()}
         for reply in replies:
             measured = MetricRecord({WEIGHT: 1, **metrics})
             reply.content = RecordDict({**reply.content, **shared, METRICS: measured})

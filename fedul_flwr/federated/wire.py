@@ -126,7 +126,7 @@ class StoredArray(PlainArray):
     Many large replies are held so: only one array at a time is in memory when they are averaged.
     """
 
-    _place: tuple[BinaryIO, int, int]
+    _location: tuple[BinaryIO, int, int]
 
     @classmethod
     def at(
@@ -134,13 +134,13 @@ class StoredArray(PlainArray):
     ) -> Self:
         """An array of ``size`` bytes from ``start`` on in an open file, which it keeps open."""
         array = cls(dtype, shape, stype, b"")
-        array._place = file, start, size
+        array._location = file, start, size
         return array
 
     @property
     def num_bytes(self) -> int:
         """Number of its bytes."""
-        return self._place[2]
+        return self._location[2]
 
     @property
     def data(self) -> bytes:
@@ -151,7 +151,7 @@ class StoredArray(PlainArray):
         OSError
             If they cannot be read.
         """
-        file, start, size = self._place
+        file, start, size = self._location
         return os.pread(file.fileno(), size, start)
 
     @data.setter

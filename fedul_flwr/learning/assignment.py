@@ -59,9 +59,9 @@ def exact_assignment(log_p: Floats, counts: Ints) -> Ints:
     """
     classes = np.repeat(np.arange(len(counts)), counts)
     rows, columns = linear_sum_assignment(-log_p[:, classes])
-    found = np.empty(len(log_p), dtype=np.int64)
-    found[rows] = classes[columns]
-    return found
+    result = np.empty(len(log_p), dtype=np.int64)
+    result[rows] = classes[columns]
+    return result
 
 
 def sinkhorn_plan(log_p: Floats, counts: Floats) -> Floats:
@@ -84,14 +84,14 @@ def sinkhorn_plan(log_p: Floats, counts: Floats) -> Floats:
     """
     present = counts > 0
     log_counts = np.log(counts[present])
-    found = log_p[:, present] - logsumexp(log_p[:, present], axis=1, keepdims=True)
+    result = log_p[:, present] - logsumexp(log_p[:, present], axis=1, keepdims=True)
     for _ in range(ITERATIONS):
-        found = found + (log_counts - logsumexp(found, axis=0))
-        found = found - logsumexp(found, axis=1, keepdims=True)
-        if np.abs(np.exp(found).sum(axis=0) - counts[present]).max() <= TOLERANCE * len(log_p):
+        result = result + (log_counts - logsumexp(result, axis=0))
+        result = result - logsumexp(result, axis=1, keepdims=True)
+        if np.abs(np.exp(result).sum(axis=0) - counts[present]).max() <= TOLERANCE * len(log_p):
             break
     plan = np.zeros(log_p.shape)
-    plan[:, present] = np.exp(found)
+    plan[:, present] = np.exp(result)
     return plan
 
 
@@ -133,8 +133,8 @@ def assign_sets(log_p: Floats, sets: Ints, shares: Floats) -> Ints:
     >>> assign_sets(log_p, np.array([0, 1, 0]), shares).tolist()
     [0, 1, 0]
     """
-    found = np.empty(len(sets), dtype=np.int64)
+    result = np.empty(len(sets), dtype=np.int64)
     for m in np.unique(sets):
         members = np.flatnonzero(sets == m)
-        found[members] = assign_set(log_p[members], shares[m])
-    return found
+        result[members] = assign_set(log_p[members], shares[m])
+    return result

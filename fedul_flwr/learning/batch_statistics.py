@@ -14,7 +14,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.learning.batches import evaluation_batches
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.network import Network, tracking_layers
 from fedul_flwr.learning.plan import LocalPlan
 
@@ -52,7 +52,7 @@ def batch_statistics(
     -------
     The statistics by name, and the number of batches.
     """
-    place(model, plan.device, plan.precision)
+    move_model(model, plan.device, plan.precision)
     model.train()
     for module in model.modules():
         if isinstance(module, _DropoutNd):
@@ -66,7 +66,7 @@ def batch_statistics(
     count = 0
     with torch.no_grad():
         for inputs in evaluation_batches(stored, points, BATCH):
-            network(network.place(inputs))
+            network(network.to_device(inputs))
             count += 1
     for layer, momentum in zip(layers, momenta, strict=True):
         layer.momentum = momentum

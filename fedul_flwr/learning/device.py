@@ -160,7 +160,7 @@ def autocast(
     return nullcontext()
 
 
-def place(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
+def move_model(model: nn.Module, device: torch.device, precision: str) -> nn.Module:
     """Move ``model`` to ``device``, channels last, converted to float64 if that is chosen."""
     wide = torch.float64 if precision == "float64" else torch.float32
     return model.to(device, wide).to(memory_format=torch.channels_last)

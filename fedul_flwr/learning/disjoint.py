@@ -251,12 +251,12 @@ class _Learner:
         self, decomposed: Decomposed, part: str, plan: LocalPlan, penalties: Penalties
     ) -> None:
         self._whole = decomposed
-        self._own = decomposed.part(part)
+        self._part = decomposed.part(part)
         self._sigma = decomposed.part(SIGMA) if part == PSI else []
         self._plan = plan
         self._penalties = penalties
-        self._anchor = anchor_of(self._own, plan)
-        self._optimizer = build_optimizer(self._own, plan)
+        self._anchor = anchor_of(self._part, plan)
+        self._optimizer = build_optimizer(self._part, plan)
         self._total = torch.zeros((), dtype=torch.float64, device=plan.device)
         self.steps = 0
 
@@ -266,18 +266,18 @@ class _Learner:
             loss.backward()  # type: ignore[no-untyped-call]
             self._total += loss.detach()
         self.steps += 1
-        for weight, part_weight in zip(self._whole.weights, self._own, strict=True):
+        for weight, part_weight in zip(self._whole.weights, self._part, strict=True):
             part_weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
             weight.grad = None
         if self._sigma:
             self._penalize()
-        correct_gradients(self._own, self._plan, self._anchor)
+        correct_gradients(self._part, self._plan, self._anchor)
         self._optimizer.step()
         self._optimizer.zero_grad()  # frees gradients as large as the model
         self._whole.compose()
 
     def _penalize(self) -> None:
-        for psi, sigma in zip(self._own, self._sigma, strict=True):
+        for psi, sigma in zip(self._part, self._sigma, strict=True):
             assert psi.grad is not None
             self._penalties.add_gradients(sigma, psi, psi.grad)
 
@@ -325,7 +325,7 @@ def train_disjoint(
     for _ in range(plan.local_epochs):
         for inputs, labels in batches(rng):
             is_labeled = labels >= 0
-            points = network.place(inputs)
+            points = network.to_device(inputs)
             if is_labeled.any():
                 logits = network(points[is_labeled])
                 on_labels.step(supervised(logits, labels[is_labeled].to(plan.device)))

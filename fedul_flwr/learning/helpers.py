@@ -15,7 +15,7 @@ from torch.nn import functional
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats, InputShape, network_shape
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import load_arrays
 from fedul_flwr.learning.matching import ConfidentShare
 from fedul_flwr.learning.network import Network, frozen_statistics
@@ -35,7 +35,7 @@ def embed(model: nn.Module, noise: Tensor, plan: LocalPlan) -> Floats:
     model.eval()
     network = Network(model, plan.device, plan.precision)
     with torch.inference_mode():
-        logits = network(network.place(noise))
+        logits = network(network.to_device(noise))
     return np.asarray(logits[0].double().softmax(dim=0).cpu().numpy())
 
 
@@ -93,7 +93,7 @@ class HelperChoice:
         ValueError
             If its outputs are not finite.
         """
-        load_arrays(place(self._model, self._plan.device, self._plan.precision), arrays)
+        load_arrays(move_model(self._model, self._plan.device, self._plan.precision), arrays)
         embedding = embed(self._model, self._noise, self._plan)
         if not np.isfinite(embedding).all():
             raise ValueError("its model's outputs are not finite")

@@ -26,7 +26,7 @@ from fedul_flwr.config.training_settings import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches
-from fedul_flwr.learning.device import place, reuse_all_memory, seed_draws
+from fedul_flwr.learning.device import move_model, reuse_all_memory, seed_draws
 from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models.last_layer import only_heads
@@ -308,7 +308,7 @@ def mean_gradient(
 
 def _begin(model: nn.Module, plan: LocalPlan, rng: np.random.Generator) -> Network:
     """Prepare ``model`` for training."""
-    place(model, plan.device, plan.precision)
+    move_model(model, plan.device, plan.precision)
     model.train()
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and random objectives
     return Network(model, plan.device, plan.precision)
@@ -325,7 +325,7 @@ def _backward(
     objective: Objective, network: Network, inputs: Tensor, targets: Tensor, plan: LocalPlan
 ) -> Tensor:
     """Add the gradients of one batch to the weights'; returns its loss, without a graph."""
-    value = objective(network, network.place(inputs), targets.to(plan.device))
+    value = objective(network, network.to_device(inputs), targets.to(plan.device))
     value.backward()  # type: ignore[no-untyped-call]
     return value.detach()
 
@@ -376,12 +376,12 @@ def predict_logits(
     """
     plan = plan or LocalPlan()
     # Not in inference mode: weights moved within it could not be trained afterwards.
-    place(model, plan.device, plan.precision)
+    move_model(model, plan.device, plan.precision)
     model.eval()
     network = Network(model, plan.device, plan.precision)
     batches = evaluation_batches(stored, points, EVALUATED[plan.device.type], plan, views)
     with torch.inference_mode():
-        return torch.cat([network(network.place(inputs)).cpu() for inputs in batches])
+        return torch.cat([network(network.to_device(inputs)).cpu() for inputs in batches])
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:

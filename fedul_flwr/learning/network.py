@@ -29,7 +29,7 @@ class Network:
         self._strided = has_strides(model)
         self._wide = torch.float64 if self._dtype == torch.float64 else torch.float32
 
-    def place(self, inputs: Tensor) -> Tensor:
+    def to_device(self, inputs: Tensor) -> Tensor:
         """``inputs`` on the model's device, in float32 or float64."""
         return inputs.to(self._device, self._wide)
 

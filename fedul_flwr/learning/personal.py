@@ -53,7 +53,7 @@ class Personal(NamedTuple):
     global_loss: float | None = None
 
 
-def own_loss(own: OwnPoints) -> Loss:
+def own_loss(examples: OwnPoints) -> Loss:
     """Cross-entropy of labels, or FedUL's loss of the sets (eq. 9) for the client's class shares.
 
     Examples
@@ -62,11 +62,11 @@ def own_loss(own: OwnPoints) -> Loss:
     >>> round(float(own_loss(own)(torch.zeros(1, 2), torch.tensor([0]))), 4)
     0.6931
     """
-    if own.priors is None or own.set_sizes is None:
+    if examples.priors is None or examples.set_sizes is None:
         return nn.functional.cross_entropy
-    masses = floored(class_masses(own.priors, own.set_sizes))
+    masses = floored(class_masses(examples.priors, examples.set_sizes))
     return SurrogateLoss(
-        torch.tensor(own.priors), torch.tensor(own.set_sizes), torch.from_numpy(masses)
+        torch.tensor(examples.priors), torch.tensor(examples.set_sizes), torch.from_numpy(masses)
     )
 
 
@@ -130,7 +130,7 @@ def best_steps(
 
 
 def own_head(
-    model: nn.Module, own: OwnPoints, plan: LocalPlan, rng: np.random.Generator
+    model: nn.Module, examples: OwnPoints, plan: LocalPlan, rng: np.random.Generator
 ) -> Personal:
     """A head tuned on the client's targets; ``model``, the global one, does not change.
 
@@ -144,8 +144,8 @@ def own_head(
         If the model has no last linear layer whose outputs are the logits.
     """
     layer = feature_layer(model)
-    found, logits = features_and_logits(model, own.inputs, own.tuned, plan)
-    features = torch.from_numpy(found).double()
+    inputs, logits = features_and_logits(model, examples.inputs, examples.tuned, plan)
+    features = torch.from_numpy(inputs).double()
     parameters = [layer.weight] if layer.bias is None else [layer.weight, layer.bias]
     if layer.bias is not None:
         features = torch.cat([features, torch.ones(len(features), 1)], dim=1)
@@ -158,8 +158,8 @@ def own_head(
             "logits; choose another model.",
             "model-unfit",
         )
-    targets, loss = torch.from_numpy(own.targets), own_loss(own)
-    steps, value, before = best_steps(features, targets, start, loss, _folds(own.tuned, rng))
+    targets, loss = torch.from_numpy(examples.targets), own_loss(examples)
+    steps, value, before = best_steps(features, targets, start, loss, _folds(examples.tuned, rng))
     if steps == 0:
         return Personal({}, 0, value, before)
     *_, weights = descend(features, targets, start, loss, steps)
@@ -175,26 +175,26 @@ def own_head(
 
 def _folds(points: Ints, rng: np.random.Generator) -> Ints:
     """The part of each entry; all entries of one point are in the same part."""
-    distinct, place = np.unique(points, return_inverse=True)
+    distinct, position = np.unique(points, return_inverse=True)
     order = rng.permutation(len(distinct)) % min(FOLDS, len(distinct))
-    return np.asarray(order[place], dtype=np.int64)
+    return np.asarray(order[position], dtype=np.int64)
 
 
-def own_statistics(model: nn.Module, own: OwnPoints, plan: LocalPlan) -> Personal:
+def own_statistics(model: nn.Module, examples: OwnPoints, plan: LocalPlan) -> Personal:
     """Statistics of batch norm over the client's points; its targets say whether they are better.
 
     Without targets they are always taken. The statistics of ``model`` are overwritten.
     """
-    loss = own_loss(own)
+    loss = own_loss(examples)
 
     def measured() -> float | None:
-        if not len(own.tuned):
+        if not len(examples.tuned):
             return None
-        logits = predict_logits(model, own.inputs, own.tuned, plan).double()
-        return float(loss(logits, torch.from_numpy(own.targets)))
+        logits = predict_logits(model, examples.inputs, examples.tuned, plan).double()
+        return float(loss(logits, torch.from_numpy(examples.targets)))
 
     before = measured()
-    arrays, _ = batch_statistics(model, own.inputs, own.points, plan)
+    arrays, _ = batch_statistics(model, examples.inputs, examples.points, plan)
     after = measured()
     if before is not None and after is not None and not after < before:
         return Personal({}, 0, before, before)

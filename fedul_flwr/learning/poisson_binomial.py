@@ -66,8 +66,8 @@ def count_loss(logits: Tensor, counts: Tensor) -> Tensor:
     log_p = functional.log_softmax(logits.double(), dim=1)
     num_classes = log_p.shape[1]
     # log(1 - p_k) as the sum over the other classes: exact where p_k is almost 1.
-    own = torch.eye(num_classes, dtype=torch.bool, device=log_p.device)
-    others = log_p[:, None, :].expand(-1, num_classes, -1).masked_fill(own, IMPOSSIBLE)
+    same_class = torch.eye(num_classes, dtype=torch.bool, device=log_p.device)
+    others = log_p[:, None, :].expand(-1, num_classes, -1).masked_fill(same_class, IMPOSSIBLE)
     log_q = torch.logsumexp(others, dim=2)
     return -log_count_probability(log_p, log_q, counts).sum().to(logits.dtype)
 

@@ -83,8 +83,8 @@ def bags_of(targets: Tensor) -> list[tuple[Tensor, Tensor]]:
     if targets.dim() == 1:
         return [(torch.arange(len(targets)), targets)]
     sets, bags = targets.cpu().unbind(1)
-    found = [torch.nonzero(bags == bag)[:, 0] for bag in torch.unique(bags)]
-    return [(rows, sets[rows]) for rows in found]
+    positions = [torch.nonzero(bags == bag)[:, 0] for bag in torch.unique(bags)]
+    return [(rows, sets[rows]) for rows in positions]
 
 
 def over_bags(loss: Loss) -> Loss:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fedul_flwr.learning.batches import Batches
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import (
     LocalResult,
     Objective,
@@ -48,7 +48,7 @@ def train_with_variates(
     -------
     The result of the training, the new c_i and its change.
     """
-    place(model, plan.device, plan.precision)
+    move_model(model, plan.device, plan.precision)
     named = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
     c = [_tensor(server[name], weight) for name, weight in named.items()]
     c_i = [

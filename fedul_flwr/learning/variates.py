@@ -83,11 +83,11 @@ def proposal(
         empty if it is zero.
     renewed : the new c_i, of round ``server_round``.
     """
-    arrays = _kept(PROPOSED, renewed, server_round)
-    return arrays | _kept(CONFIRMED, variate, used_round) if variate else arrays
+    arrays = _stored_arrays(PROPOSED, renewed, server_round)
+    return arrays | _stored_arrays(CONFIRMED, variate, used_round) if variate else arrays
 
 
-def _kept(kind: str, variate: Variate, number: int) -> dict[str, NDArray[np.generic]]:
+def _stored_arrays(kind: str, variate: Variate, number: int) -> dict[str, NDArray[np.generic]]:
     return {_round(kind): np.array(number), **{f"{kind}/{n}": a for n, a in variate.items()}}
 
 

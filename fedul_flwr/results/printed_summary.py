@@ -182,16 +182,16 @@ def personal_in_words(summary: Mapping[str, Any]) -> str:
     >>> personal_in_words({"personal": {"kind": "head"}})
     'head: where each client runs'
     """
-    found = summary.get("personal")
-    if found is None:
+    personal = summary.get("personal")
+    if personal is None:
         return ""
-    if "error" not in found:
-        where = "nothing to compare" if "measured_on" in found else "where each client runs"
-        return f"{found['kind']}: {where}"
+    if "error" not in personal:
+        where = "nothing to compare" if "measured_on" in personal else "where each client runs"
+        return f"{personal['kind']}: {where}"
     return (
-        f"{found['kind']}: mean error {percent(found['error'])}, of the one model "
-        f"{percent(found['global_error'])}, on {found['measured_on']}; better at "
-        f"{found['better']} of {found['clients']} clients, worse at {found['worse']}"
+        f"{personal['kind']}: mean error {percent(personal['error'])}, of the one model "
+        f"{percent(personal['global_error'])}, on {personal['measured_on']}; better at "
+        f"{personal['better']} of {personal['clients']} clients, worse at {personal['worse']}"
     )
 
 

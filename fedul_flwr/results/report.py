@@ -586,7 +586,7 @@ def _page(runs: Sequence[Run]) -> str:
         told=[settings[row] for row in of_note],
         differing=of_note if several else [],
         sections=[
-            tables_of(run) | {"figures": _pictures(_own(drawn))}
+            tables_of(run) | {"figures": _pictures(_of_one_run(drawn))}
             for run, drawn in zip(runs, figures, strict=True)
         ],
     )
@@ -615,7 +615,7 @@ def _over_rounds(runs: Sequence[Run], figures: Sequence[Mapping[str, Figure]]) -
     return drawn
 
 
-def _own(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+def _of_one_run(figures: Mapping[str, Figure]) -> dict[str, Figure]:
     """Figures of a single run; those of its labels, which are its outcome, come first."""
     names = [name for name in figures if name not in _OVER_ROUNDS]
     names.sort(key=lambda name: not name.startswith("label_"))

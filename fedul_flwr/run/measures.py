@@ -188,8 +188,8 @@ def _area(scores: Floats, positive: Any) -> float:
 
     It is counted with ranks: those of equal scores are their mean (Mann and Whitney 1947).
     """
-    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+    _, position, count = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[position]
     ours = np.count_nonzero(positive)
     ahead = ranks[positive].sum() - ours * (ours + 1) / 2
     return float(ahead / (ours * (len(scores) - ours)))

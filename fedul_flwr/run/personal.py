@@ -77,13 +77,13 @@ def _measured(
     client: int, file: Path, arrays: Arrays, counts: list[int] | None, evaluator: Evaluator | None
 ) -> dict[str, Any]:
     """What a client found, and errors on test points in its class shares."""
-    own, found = load_arrays_of(file)
-    row = {"client": client, **found}
+    tuned, facts = load_arrays_of(file)
+    row = {"client": client, **facts}
     for key in ("personal", "round"):
         del row[key]
     if evaluator is not None and counts is not None and len(evaluator.test.points):
         shares = np.array(counts, dtype=np.int64)
-        row["test_error"] = test_error(evaluator, arrays | own, shares)
+        row["test_error"] = test_error(evaluator, arrays | tuned, shares)
         row["global_test_error"] = test_error(evaluator, arrays, shares)
     return row
 
@@ -118,12 +118,12 @@ def _compared(rows: list[dict[str, Any]]) -> dict[str, Any]:
     pairs = [(row[keys[0]], row[keys[1]]) for row in rows if row.get(keys[0]) is not None]
     if not pairs:
         return {"measured_on": "nothing"}
-    own, shared = np.array(pairs).T
+    tuned, shared = np.array(pairs).T
     return {
         "measured_on": "test points" if prefix else "labels set aside",
         "clients": len(pairs),
-        "error": float(own.mean()),
+        "error": float(tuned.mean()),
         "global_error": float(shared.mean()),
-        "better": int((own < shared).sum()),
-        "worse": int((own > shared).sum()),
+        "better": int((tuned < shared).sum()),
+        "worse": int((tuned > shared).sum()),
     }

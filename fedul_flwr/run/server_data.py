@@ -96,7 +96,7 @@ class ServerData:
     Attributes
     ----------
     shape : inputs and classes of the model.
-    place, source : folder and content of the data set; ``None`` if the server has none.
+    folder, source : folder and content of the data set; ``None`` if the server has none.
     split : the simulated federation; ``None`` if clients bring their own data.
     client_data : folder with the simulated clients' own data, if they have their own.
     validation : rows of the training images that select the best round.
@@ -107,7 +107,7 @@ class ServerData:
     """
 
     shape: DataShape
-    place: Path | None = None
+    folder: Path | None = None
     source: Source | None = None
     split: Split | None = None
     client_data: str = ""
@@ -155,14 +155,14 @@ class ServerData:
             client_folders(settings.client_data, num_clients)
             data = self._with_validation(settings)
             return replace(data, client_data=settings.client_data, num_clients=num_clients)
-        if self.place is None:
+        if self.folder is None:
             raise UserError(
                 "Setting dataset = 'none' is for clients that bring their own data; "
                 "a simulation needs a data set or client-data.",
                 "data-set-missing",
                 setting="dataset",
             )
-        split = build_split(self.place, num_clients, settings)
+        split = build_split(self.folder, num_clients, settings)
         return replace(
             self,
             split=split,
@@ -260,9 +260,9 @@ class ServerData:
         """Paths of a simulation's files that clients need for data of this ``kind``."""
         if self.client_data:
             return {"client-data": self.client_data}
-        if self.place is None or self.split is None:
+        if self.folder is None or self.split is None:
             return {}
-        return client_files(self.place, self.split.directory, kind)
+        return client_files(self.folder, self.split.directory, kind)
 
     def save_split(self, file: Path) -> None:
         """Write the split of partly labeled points over the clients, so later runs can use it."""

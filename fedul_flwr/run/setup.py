@@ -269,7 +269,7 @@ def scaling_writer(
     """
 
     def keep(scaling: Scaling, moments: Moments) -> None:
-        shared.known = scaling
+        shared.value = scaling
         write_scaling(directory, data, scaling, moments, missing)
 
     return keep

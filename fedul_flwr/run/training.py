@@ -212,8 +212,8 @@ def train(
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
     setup = client_setup(settings, data, directory)
     if done and settings.standardize == "federation":
-        scaling.known = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
-        setup.values |= scaling_values(scaling.known)
+        scaling.value = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
+        setup.values |= scaling_values(scaling.value)
     strategy = strategy_class(
         settings,
         build_base(settings),

@@ -20,7 +20,7 @@ from fedul_flwr.secure.encrypted_distances import (
     GROUP,
     KEYS,
     OFFER,
-    OWN,
+    OWN_DISTANCES,
     OWNERS,
     POINTS,
     REVEAL,
@@ -92,8 +92,8 @@ class DistanceServer:
         self._commitments: dict[int, NDArray[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._sent: dict[int, Sent] = {}
-        self._own: dict[int, NDArray[Any]] = {}
-        self._told: dict[tuple[int, int], Sent] = {}
+        self._own_distances: dict[int, NDArray[Any]] = {}
+        self._received: dict[tuple[int, int], Sent] = {}
 
     def ask(self) -> Mapping[int, Arrays]:
         """The next step's message to each client."""
@@ -159,7 +159,7 @@ class DistanceServer:
             return self._sizes[client]
         if step == OFFER:
             shape = (self._sizes[client], self._sizes[client])
-            codes = checked_array(origin, answer, OWN, np.uint16, shape)
+            codes = checked_array(origin, answer, OWN_DISTANCES, np.uint16, shape)
             if codes.max(initial=0) > self._num_bits or not np.array_equal(codes, codes.T):
                 raise BadMessageError(
                     f"{origin} no distances of its points; they must be symmetric and at most L.",
@@ -167,7 +167,7 @@ class DistanceServer:
                 )
         listed = self._check_reply(origin, client, answer) if step in (ANSWER, REVEAL) else set()
         sent = self._check_post(client, answer) if step != REVEAL else set()
-        numbers = listed | sent | {OWN} if step == OFFER else listed | sent
+        numbers = listed | sent | {OWN_DISTANCES} if step == OFFER else listed | sent
         if odd := sorted(answer.keys() - numbers):
             raise BadMessageError(
                 f"{origin} {odd[0]!r}, for which nobody asked.", "message-unasked"
@@ -192,7 +192,7 @@ class DistanceServer:
         distances = np.zeros((ends[-1], ends[-1]), dtype=np.uint16)
         contradictions = []
         for owner in sizes:
-            distances[slices[owner], slices[owner]] = self._own[owner]
+            distances[slices[owner], slices[owner]] = self._own_distances[owner]
             for evaluator in pairs_of(owner, self._participants)[0]:
                 if evaluator in sizes:
                     try:
@@ -218,10 +218,10 @@ class DistanceServer:
             self._commitments[client] = answer[COMMITMENT]
             return
         if step == OFFER:
-            self._own[client] = answer.pop(OWN)
+            self._own_distances[client] = answer.pop(OWN_DISTANCES)
         for name in [name for name in answer if name.startswith(TELL)]:
             peer, _, what = name.removeprefix(TELL).partition("/")
-            self._told.setdefault((client, int(peer)), {})[what] = answer.pop(name)
+            self._received.setdefault((client, int(peer)), {})[what] = answer.pop(name)
         if step != REVEAL:
             self._sent[client] = answer
 
@@ -243,8 +243,8 @@ class DistanceServer:
         return self._protocol.distances(
             (self._sizes[owner], self._sizes[evaluator]),
             self._num_bits,
-            self._told[owner, evaluator],
-            self._told[evaluator, owner],
+            self._received[owner, evaluator],
+            self._received[evaluator, owner],
         )
 
     def _contradictions(self, answers: Mapping[int, Arrays]) -> list[tuple[int, int]]:

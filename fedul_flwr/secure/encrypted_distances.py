@@ -49,7 +49,7 @@ from fedul_flwr.secure.similarity import Arrays, Task
 
 KEYS, SHARES, OFFER, ANSWER, REVEAL = STEPS = ("keys", "shares", "offer", "answer", "reveal")
 
-STEP, SEED, POINTS, OWN = "step", "seed", "num-points", "own-distances"
+STEP, SEED, POINTS, OWN_DISTANCES = "step", "seed", "num-points", "own-distances"
 EVALUATORS, OWNERS = "to-evaluators", "to-owners"
 GROUP, TELL = "group/", "tell/"
 """Arrays of messages: the number of the step; with ``keys``, a seed that is no secret, and an
@@ -68,7 +68,7 @@ SENDS: Mapping[str, tuple[str, str]] = {
     SIGNATURES: ("its owner's signature of that key, if it has one", "the server and all clients"),
     POINTS: ("how many of its points are compared", "the server and all clients"),
     COMMITMENT: ("a hash of its share of the seed", "the server and all clients"),
-    OWN: ("Hamming distances between the codes of its own points", "the server"),
+    OWN_DISTANCES: ("Hamming distances between the codes of its own points", "the server"),
     "to[-/]*": (  # TO, EVALUATORS and OWNERS
         "shares of the seed, encrypted codes or what is made of them",
         "other clients, sealed for them",
@@ -202,7 +202,7 @@ def _offer(
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
     result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
     reply = _post(session, OFFER, result, dict.fromkeys(inbox, confirm))
-    reply[OWN] = _within(codes, task.num_bits)
+    reply[OWN_DISTANCES] = _within(codes, task.num_bits)
     return {**session.as_arrays(), **confirm, CODES: codes, **_state(result)}, reply
 
 

@@ -395,13 +395,13 @@ class Session:
         """
         with messages_from(peer):
             capsule, fresh = encapsulate(self.public[peer], peer)
-        address = self._place(step, self.client, peer)
+        address = self._address(step, self.client, peer)
         sealed = seal(arrays, self._secret(peer) + fresh, address, entropy)
         return np.concatenate([bytes_array(capsule), sealed])
 
     def unseal(self, peer: int, step: str, sealed: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to this client only."""
-        address = self._place(step, peer, self.client)
+        address = self._address(step, peer, self.client)
         with messages_from(peer):
             whole = checked_seal(sealed, address, FEWEST_SEALED)
             fresh = self._open(whole[:CAPSULE_BYTES].tobytes())
@@ -410,18 +410,18 @@ class Session:
     def seal_for_several(self, step: str, arrays: Arrays, entropy: Entropy) -> tuple[bytes, Bytes]:
         """A new key, to be sent encrypted to each reader, and the message encrypted with it."""
         key = entropy(KEY_BYTES)
-        return key, seal(arrays, key, self._place(step, self.client, EVERYBODY), entropy)
+        return key, seal(arrays, key, self._address(step, self.client, EVERYBODY), entropy)
 
     def unseal_for_several(
         self, peer: int, step: str, sealed: NDArray[Any] | None, key: bytes
     ) -> dict[str, NDArray[Any]]:
         """Decrypt a message from ``peer`` to several clients, with the key that it sent them."""
         with messages_from(peer):
-            return unseal(sealed, key, self._place(step, peer, EVERYBODY))
+            return unseal(sealed, key, self._address(step, peer, EVERYBODY))
 
     def mask_share(self, peer: int) -> Bytes:
         """32 bytes that go into the masks with ``peer``, to be sealed for it: always the same."""
-        address = self._place("sum", self.client, peer)
+        address = self._address("sum", self.client, peer)
         return bytes_array(derive(self.private, address.info("mask share")))
 
     def mask_roots(self, shares: Mapping[int, bytes]) -> dict[str, NDArray[Any]]:
@@ -511,7 +511,7 @@ class Session:
     def _open(self) -> Callable[[bytes], bytes]:
         return capsule_opener(self.private)
 
-    def _place(self, step: str, source: int, destination: int) -> Address:
+    def _address(self, step: str, source: int, destination: int) -> Address:
         return Address(self.number, 0, step, source, destination)
 
 

@@ -391,14 +391,15 @@ def offer_shares(
         share_secret(secret, needed, len(holders), entropy) for secret in (self_secret, key_secret)
     ]
     parts = {
-        holder: _rows([share[place] for share in split]) for place, holder in enumerate(holders)
+        holder: _rows([share[position] for share in split])
+        for position, holder in enumerate(holders)
     }
     step = f"{SHARES}/{number}"
     answer: dict[str, NDArray[Any]] = {
         f"{TO}{peer}": seal(
             {"shares": parts[peer]},
             roots[peer],
-            _place(session.number, step, client, peer),
+            _address(session.number, step, client, peer),
             entropy,
         )
         for peer in holders
@@ -466,8 +467,8 @@ def mask_vector(
     for peer in holders:
         if peer != client and f"{FROM}{peer}" in message:
             with messages_from(peer):
-                place = _place(session.number, step, peer, client)
-                shares = unseal(message[f"{FROM}{peer}"], roots[peer], place).get("shares")
+                address = _address(session.number, step, peer, client)
+                shares = unseal(message[f"{FROM}{peer}"], roots[peer], address).get("shares")
             if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
                 raise PeerError(f"Client {peer} sent no shares.", peer)
             opened[peer] = shares
@@ -617,8 +618,8 @@ def share_secret(secret: bytes, needed: int, holders: int, entropy: Entropy) -> 
 def open_secret(shares: Mapping[int, bytes]) -> bytes | None:
     """The secret from shares by the holders' places, which begin at 0; ``None`` if it is none."""
     value = 0
-    for place, factor in zip(shares, _factors(tuple(shares)), strict=True):
-        value += int.from_bytes(shares[place]) * factor
+    for position, factor in zip(shares, _factors(tuple(shares)), strict=True):
+        value += int.from_bytes(shares[position]) * factor
     value %= PRIME
     return value.to_bytes(SECRET_BYTES) if value < 256**SECRET_BYTES else None
 
@@ -626,7 +627,7 @@ def open_secret(shares: Mapping[int, bytes]) -> bytes | None:
 @lru_cache(1024)
 def _factors(places: tuple[int, ...]) -> tuple[int, ...]:
     """Lagrange's factors of the values at ``places`` + 1 for the value at 0."""
-    points = [place + 1 for place in places]
+    points = [position + 1 for position in places]
     factors = []
     for at in points:
         above = below = 1
@@ -638,7 +639,7 @@ def _factors(places: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(factors)
 
 
-def _place(session: bytes, step: str, source: int, destination: int) -> Address:
+def _address(session: bytes, step: str, source: int, destination: int) -> Address:
     return Address(session, 0, step, source, destination)
 
 
@@ -698,8 +699,8 @@ def _seal_pair_keys(secret: bytes, keys: Mapping[int, bytes]) -> Bytes:
     cipher = AESGCM(derive(secret, b"fedul-flwr pair keys 1"))
     rows = [
         nonce + cipher.encrypt(nonce, keys[peer], None)
-        for place, peer in enumerate(sorted(keys))
-        for nonce in [place.to_bytes(NONCE_BYTES, "little")]  # the key is used for these alone
+        for position, peer in enumerate(sorted(keys))
+        for nonce in [position.to_bytes(NONCE_BYTES, "little")]  # the key is used for these alone
     ]
     return bytes_array(b"".join(rows)).reshape(-1, _SEALED_KEY)
 
@@ -902,8 +903,8 @@ class SumServer:
                 zip((SELF_SHARES, PAIR_SHARES), self._opened_by(client), strict=True)
             ):
                 for owner, share in zip(whose, answer[name], strict=True):
-                    place = self._holders[owner].index(client)
-                    shares.setdefault((kind, owner), {})[place] = share.tobytes()
+                    position = self._holders[owner].index(client)
+                    shares.setdefault((kind, owner), {})[position] = share.tobytes()
         liars: set[int] = set()
         survivors = self.survivors
         masks = []
@@ -947,14 +948,14 @@ class SumServer:
         right = self._answers[owner][HASHES][kind].tobytes()
         places = sorted(shares)
         for chosen in _subsets(places, self._needed):
-            secret = open_secret({place: shares[place] for place in chosen})
+            secret = open_secret({position: shares[position] for position in chosen})
             if secret is None or _hash(self.number, owner, secret).tobytes() != right:
                 continue
             if [*chosen] != places[: self._needed]:  # else no share that was used is wrong
-                for place in shares.keys() - set(chosen):
-                    others = {p: shares[p] for p in [*chosen[1:], place]}
+                for position in shares.keys() - set(chosen):
+                    others = {p: shares[p] for p in [*chosen[1:], position]}
                     if open_secret(others) != secret:
-                        liars.add(self._holders[owner][place])
+                        liars.add(self._holders[owner][position])
             return secret
         raise TooFewLeftError(
             f"{len(shares)} shares for client {owner} came for a secure sum, and {self._needed} "

@@ -20,7 +20,7 @@ from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.client_training import streamed_batches
-from fedul_flwr.federated.messages import BASE_ROUND, HELD, HELPERS, STALE
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning import views
@@ -73,7 +73,7 @@ class Device:
 
     @property
     def held(self) -> Arrays:
-        return ClientState(self.state).load(HELD, 99)
+        return ClientState(self.state).load(EXCHANGED, 99)
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_differences_build_on_what_it_holds(device: Build) -> None:
         one = device()
         received, since = parts(), 0
         if known is not None:
-            ClientState(one.state).save(HELD, 1, flatten(known) | {BASE_ROUND: np.array(1)})
+            ClientState(one.state).save(EXCHANGED, 1, flatten(known) | {BASE_ROUND: np.array(1)})
             received = {part: encode(parts()[part], known[part], 0.0).record for part in known}
             since = 1
         returned, _, _ = one.fit(2, since, received)
@@ -135,7 +135,7 @@ def test_who_holds_another_round_says_so(device: Build, held_since: int | None, 
     one = device()
     if held_since is not None:
         kept = flatten(parts()) | {BASE_ROUND: np.array(held_since)}
-        ClientState(one.state).save(HELD, held_since, kept)
+        ClientState(one.state).save(EXCHANGED, held_since, kept)
     before = {name: array.copy() for name, array in one.held.items()}
     returned, examples, figures = one.fit(3, said, NOTHING)
     assert (examples, returned, figures[STALE]) == (0, {}, 1)

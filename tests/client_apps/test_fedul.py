@@ -163,7 +163,7 @@ def test_given_an_owner_who_knows_nothing_of_uncertainty_then_its_priors_are_exa
 ) -> None:
     built = client(FedULClient, method="fedul")
     built.data.sets = replace(built.data.sets, posterior=None)
-    np.testing.assert_array_equal(built._told().means, built.data.sets.priors)
+    np.testing.assert_array_equal(built._stated_priors().means, built.data.sets.priors)
 
 
 def test_given_class_priors_of_the_server_then_likelihoods_are_of_these(

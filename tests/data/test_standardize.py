@@ -77,7 +77,7 @@ def test_scaled_inputs_standardize_the_rows_that_are_taken() -> None:
     inputs = ScaledInputs(raw, shared)
     with refuses("not-sent-yet"):
         inputs[np.array([0])]
-    shared.known = Scaling(np.array([1.0, 0.0]), np.array([2.0, 1.0]))
+    shared.value = Scaling(np.array([1.0, 0.0]), np.array([2.0, 1.0]))
     assert inputs[np.array([2, 0])].tolist() == [[2, 6], [0, 2]]
     assert (len(inputs), inputs.shape, inputs.dtype) == (3, (3, 2), np.float32)
     assert raw[2].tolist() == [5, 6]

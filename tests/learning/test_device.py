@@ -20,7 +20,7 @@ from fedul_flwr.learning.device import (
     fast_bfloat16,
     has_strides,
     idle_taps,
-    place,
+    move_model,
     products_in_bfloat16,
     release_freed_memory,
     reuse_all_memory,
@@ -69,7 +69,7 @@ def test_bfloat16_is_chosen_where_the_machine_has_products_of_it(
 @pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
 def test_products_run_in_the_precision(name: str) -> None:
     dtype = getattr(torch, name)
-    layer = place(nn.Linear(4, 4), CPU, name)
+    layer = move_model(nn.Linear(4, 4), CPU, name)
     wide = torch.float64 if dtype == torch.float64 else torch.float32
     assert next(layer.parameters()).dtype == wide
     with autocast(CPU, dtype, strided=False):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.batches import Batches, matching_batches
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
@@ -75,7 +75,7 @@ def learn(
     labels: Any = LABELS,
     weight: float = 1.0,
 ) -> tuple[Parts, DisjointResult]:
-    decomposed = Decomposed(place(net, plan.device, plan.precision), parts)
+    decomposed = Decomposed(move_model(net, plan.device, plan.precision), parts)
     given, rng = batches(labels, plan), np.random.default_rng(1)
     loss = scaled_cross_entropy(weight)
     result = train_disjoint(decomposed, given, loss, consistency, plan, rng, penalties)
@@ -267,7 +267,7 @@ def test_one_labeled_point_is_a_batch_for_batch_norm() -> None:
             x = torch.from_numpy(IMAGES[:1]).permute(0, 3, 1, 2).double()
             yield x.repeat(count, 1, 1, 1), torch.zeros(count, dtype=torch.int64)
 
-        decomposed = Decomposed(place(net, CPU, WIDE.precision), start)
+        decomposed = Decomposed(move_model(net, CPU, WIDE.precision), start)
         loss, rng = scaled_cross_entropy(1.0), np.random.default_rng(0)
         train_disjoint(decomposed, give, loss, squares, WIDE, rng)
         return decomposed.dump()
@@ -368,7 +368,7 @@ def model(precision: str = "float32") -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4, 2)
-        return place(nn.Sequential(*layers), CPU, precision)
+        return move_model(nn.Sequential(*layers), CPU, precision)
 
 
 def parts_of_decomposition(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.helpers import HelperChoice, embed, nearest_clients, noise_point
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import CPU, LocalPlan
@@ -137,7 +137,7 @@ def test_it_is_of_the_model_in_use(precision: str) -> None:
     """Dropout and batch norm as in prediction, and neither model nor statistics change."""
     torch.manual_seed(0)
     layers = nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Dropout(0.5), nn.Linear(12, 4)
-    model = place(nn.Sequential(*layers), CPU, precision).train()
+    model = move_model(nn.Sequential(*layers), CPU, precision).train()
     plan, noise = (
         replace(LocalPlan(), precision=precision),
         noise_point((4, 4, 2), np.random.default_rng(2)),

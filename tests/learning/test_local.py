@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import (
     LocalResult,
     Loss,
@@ -256,7 +256,7 @@ def test_a_model_that_predicted_first_can_be_trained(precision: str) -> None:
 
 
 def test_arrays_make_a_round_trip() -> None:
-    model = place(network(), torch.device("cpu"), "float32")
+    model = move_model(network(), torch.device("cpu"), "float32")
     train(model, replace(WIDE, precision="float32"))
     arrays = dump_arrays(model)
     assert list(arrays) == list(model.state_dict())

@@ -22,7 +22,7 @@ def model_of(name: str, precision: str) -> nn.Module:
 @pytest.mark.parametrize(("precision", "kind"), KINDS.items())
 def test_the_first_of_both_heads_is_the_models_own(precision: str, kind: torch.dtype) -> None:
     network = Network(model_of("mlp+head", precision), CPU, precision)
-    inputs = network.place(IMAGES)
+    inputs = network.to_device(IMAGES)
     first, second = network.both(inputs)
     assert torch.equal(first, network(inputs))
     assert not torch.equal(first, second)
@@ -42,7 +42,7 @@ def test_the_wide_network_does_without_bfloat16(precision: str, wide: str) -> No
     network, expected = Network(model, CPU, precision), Network(model, CPU, wide)
     found = network.wide()
     assert found.model is model
-    inputs = found.place(IMAGES)
+    inputs = found.to_device(IMAGES)
     assert inputs.dtype == KINDS[wide]
     assert torch.equal(found(inputs), expected(inputs))
     assert torch.equal(found(inputs), network(inputs)) == (precision != "bfloat16")

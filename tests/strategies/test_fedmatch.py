@@ -19,7 +19,7 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.sparse import decode
 from fedul_flwr.learning.batches import Batches, matching_batches, point_batches
-from fedul_flwr.learning.device import place
+from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.disjoint import (
     PSI,
     SIGMA,
@@ -103,7 +103,7 @@ class Twin:
         return build_model(self.config.model, self.source.input_shape, 10, seed)
 
     def loaded(self, parts: Parts) -> nn.Module:
-        model = place(self.fresh(), self.plan.device, self.plan.precision)
+        model = move_model(self.fresh(), self.plan.device, self.plan.precision)
         load_arrays(model, dump_arrays(model) | compose(parts))
         return model
 
@@ -120,7 +120,9 @@ class Twin:
     def train(self, parts: Parts, batches: Batches, seed: Any, helpers: list[Parts]) -> Parts:
         models = [self.loaded(parts | {PSI: helper[PSI]}) for helper in helpers]
         consistency = InterClientConsistency(models, 0.01, 0.3)
-        decomposed = Decomposed(place(self.model, self.plan.device, self.plan.precision), parts)
+        decomposed = Decomposed(
+            move_model(self.model, self.plan.device, self.plan.precision), parts
+        )
         loss, penalties = scaled_cross_entropy(10.0), Penalties(10.0, 1e-4)
         train_disjoint(decomposed, batches, loss, consistency, self.plan, seed, penalties)
         return decomposed.dump()
@@ -129,7 +131,7 @@ class Twin:
         rows = self.split.server
         images, labels = self.source.train.inputs, np.asarray(self.source.train.labels)[rows]
         decomposed = Decomposed(
-            place(self.model, self.plan.device, self.plan.precision), self.parts
+            move_model(self.model, self.plan.device, self.plan.precision), self.parts
         )
         loss, seed = scaled_cross_entropy(10.0), stream(self.config.seed, "server", number)
         batches = point_batches(images, rows, labels, self.plan)
@@ -401,7 +403,7 @@ RESUMED = {
     ids=RESUMED,
 )
 def test_a_resumed_run_ends_as_an_uninterrupted_one(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], place: str
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], move_model: str
 ) -> None:
     """Cut off inside round 4: some clients, or all and the server, have moved on."""
     plan = {**options, "num_rounds": 5}
@@ -411,7 +413,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 
     def fate(number: int, _: int) -> str:
         begun.append(number)
-        if place == "among clients" and begun.count(4) == 3:
+        if move_model == "among clients" and begun.count(4) == 3:
             raise Cut
         return "answers"
 

@@ -19,7 +19,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.codec import ROUNDS
-from fedul_flwr.federated.messages import BASE_ROUND, HELD, payload_bytes, to_arrays
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
 from tests.support.runs import as_error
 
 Fate = Literal["answers", "fails", "lost", "late"]
@@ -150,7 +150,7 @@ def held_by_server(directory: Path, server_round: int) -> dict[int, Arrays]:
     rounds = load_file(directory / f"state-{server_round}.safetensors")[ROUNDS]
     folder = directory / "held"
     return {
-        client: load_file(folder / str(client) / f"{HELD}-{number}.safetensors")
+        client: load_file(folder / str(client) / f"{EXCHANGED}-{number}.safetensors")
         for client, number in rounds.tolist()
     }
 
@@ -160,7 +160,7 @@ def assert_in_step(directory: Path, server_round: int) -> set[int]:
     rounds = dict(load_file(directory / f"state-{server_round}.safetensors")[ROUNDS].tolist())
     for client, held in held_by_server(directory, server_round).items():
         folder = directory / "clients" / str(client)
-        own = load_file(folder / f"{HELD}-{rounds[client]}.safetensors")
+        own = load_file(folder / f"{EXCHANGED}-{rounds[client]}.safetensors")
         assert int(own.pop(BASE_ROUND)) == rounds[client]
         assert own.keys() == held.keys()
         for name, array in own.items():

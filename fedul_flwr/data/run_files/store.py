@@ -241,7 +241,7 @@ class RunDirectory:
         return self.path / "clients"
 
     @property
-    def held(self) -> Path:
+    def exchanged(self) -> Path:
         """Folder in which the server stores its copies of the parts that clients have."""
         return self.path / "held"
 
@@ -254,7 +254,7 @@ class RunDirectory:
         """
         versions: dict[tuple[Path, str], list[tuple[int, Path]]] = {}
         pattern = "*/*-*.safetensors"
-        for path in (*self.clients.glob(pattern), *self.held.glob(pattern)):
+        for path in (*self.clients.glob(pattern), *self.exchanged.glob(pattern)):
             name, _, number = path.stem.rpartition("-")
             if int(number) <= round_number:
                 versions.setdefault((path.parent, name), []).append((int(number), path))
@@ -265,4 +265,4 @@ class RunDirectory:
     def remove_clients(self) -> None:
         """Delete clients' state of an earlier attempt, and the server's copies."""
         shutil.rmtree(self.clients, ignore_errors=True)
-        shutil.rmtree(self.held, ignore_errors=True)
+        shutil.rmtree(self.exchanged, ignore_errors=True)

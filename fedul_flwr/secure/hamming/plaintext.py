@@ -84,14 +84,14 @@ class PlaintextServer:
 
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each client that sent codes."""
-        return {client: len(codes) for client, codes in self._known().items()}
+        return {client: len(codes) for client, codes in self._codes_by_client().items()}
 
     def compared(self) -> Codes:
         """The points of all clients that sent codes."""
-        codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._known().values()]
+        codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._codes_by_client().values()]
         return Codes(np.concatenate(codes))
 
-    def _known(self) -> dict[int, Bytes]:
+    def _codes_by_client(self) -> dict[int, Bytes]:
         if self._codes is None:
             raise RuntimeError("ask the clients first")
         return self._codes
