@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
@@ -18,7 +17,6 @@ from fedul_flwr.experiments.compare_table import headings, make_rows, notes
 from fedul_flwr.experiments.trial import read_trial
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.experiments.trial_plots import compare_figure
-from tests.support.runs import summary
 from tests.support.synthetic_results import write_label_run
 
 RUNS = """
@@ -98,21 +96,6 @@ def test_given_two_settings_and_seeds_then_their_labels_are_compared(
     assert ran == []
 
 
-def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: list[str]) -> None:
-    assert compare().exit_code == 0
-    trial = here / "out" / "3-neighbors" / "seed-1"
-    before = (trial / "labels.json").read_bytes()
-    error = summary(trial)["test_error"]
-    (trial / "summary.json").unlink()
-    (trial / "clients" / "0" / "labels.csv").write_text("half")
-    ran.clear()
-    done = compare()
-    assert done.exit_code == 0, done.output
-    assert ran == ["3-neighbors/seed-1"]
-    assert (trial / "labels.json").read_bytes() == before
-    assert summary(trial)["test_error"] == error
-
-
 def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(here: Path) -> None:
     asked = plan(here, LABELS, MODEL)
     write_label_run(asked.trials[0].directory)
@@ -126,13 +109,3 @@ def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(
     figure = compare_figure(rows)
     assert len(figure.axes) == 2
     assert "labels, or test" in figure.axes[1].get_xlabel()
-
-
-def test_given_labels_without_true_labels_then_a_note_says_so(here: Path) -> None:
-    asked = plan(here, LABELS)
-    write_label_run(asked.trials[0].directory, scored=False)
-    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
-    assert any(": xclp-predict, seed 0." in note for note in notes(asked, rows, "Bold"))
-    compare_figure(rows).savefig(here / "figure.png")
-    with Image.open(here / "figure.png") as picture:
-        assert picture.width < 800

@@ -167,11 +167,9 @@ def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path
     ("method", "place", "clients", "options"),
     [
         ("fedmatch", "10-hospitals-few", 10, {}),
-        ("given-labels", "10-hospitals-few", 10, {}),
         ("given-labels", "10-hospitals-few", 10,
          {"scenario.labels-at": "server", "server_fraction": 0.4}),
         ("fedul", "5-hospitals-sets-6", 5, {}),
-        ("supervised", "5-hospitals-all", 5, {}),
     ],
 )  # fmt: skip
 def test_given_a_method_then_it_runs_at_the_hospitals(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fedul_flwr.experiments.paper_table import lines
 from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.tables_page import (
@@ -77,17 +75,6 @@ def test_given_runs_of_the_column_then_tuned_ones_are_plotted_first_and_full_bef
     # Tuned runs can be compared with each other, others cannot: they come first at any size.
     found = plotted({"full": measured}, {"full": other, "quick": measured})
     assert found == ("quick", True, measured)
-
-
-@pytest.mark.parametrize(("column", "linked"), [("M=10", False), ("M=12", True)])
-def test_given_a_run_of_the_column_then_the_page_shows_the_plot(
-    digits_table: Path, column: str, linked: bool
-) -> None:
-    FILE.write_text('picture = "M=12"\n' + TABLE)
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    results = {("FedUL", column, 0): {**run([1], [5.0]), "figures": {"test_error": 5.0}}}
-    page = TableResults(table, Path("results"), {"full": results, "quick": {}}, {}).section()
-    assert ("![Digits](pictures/mini-table-1.svg)" in page) == linked
 
 
 def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
