@@ -43,12 +43,6 @@ def run(settings: Settings, **options: Any) -> Path:
     return train(settings(**{**QUICK, **options}), 2)
 
 
-def same(one: Path, other: Path) -> bool:
-    first, second = last_model(one), last_model(other)
-    assert set(first) == set(second)
-    return all(np.array_equal(array, second[name]) for name, array in first.items())
-
-
 def test_it_equals_a_plain_loop(settings: Settings) -> None:
     """Both stages; the teacher and its steps go on from round to round, averaged over clients."""
     config = settings(

@@ -82,10 +82,6 @@ def test_given_a_positional_argument_then_help_explains_it(
     assert words in " ".join(said(*command, "--help", width=width).replace("│", " ").split())
 
 
-def test_given_a_narrow_terminal_then_help_is_one_column() -> None:
-    assert "  --output FILE\n    HTML" in said("report", "--help", width=40)
-
-
 @pytest.mark.parametrize(
     ("typed", "right"), [("methds", "methods"), ("setings", "settings"), ("predct", "predict")]
 )

@@ -18,7 +18,7 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.run.resolve_settings import with_model
 from tests.support.owner_files import NO_DATA, images, write_sets
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.runs import last_model, metrics, own_data_app, train
 
 Settings = Callable[..., RunConfig]
 
@@ -61,17 +61,6 @@ def test_given_features_then_a_method_trains_on_vectors(
     shapes = {array.shape for array in last_model(directory).values()}
     assert (10, 16) in shapes  # 8 x 8 pixels at half their size are 16 numbers
     assert json.loads((directory / "config.json").read_text())["data"]["input_shape"] == [8, 8, 1]
-
-
-def test_given_a_run_on_features_then_its_model_labels_images(settings: Settings) -> None:
-    directory = train(settings(method="supervised", **FEATURES, **{"num-rounds": 3}), 3)
-    from fedul_flwr.data.sources import load_source
-
-    test = load_source("digits").test
-    found = load_model(directory).predict(np.asarray(test.inputs))
-    error = (found != test.labels).mean()
-    assert 100 * error == pytest.approx(summary(directory)["test_error"])
-    assert error < 0.5
 
 
 @pytest.mark.parametrize("standardize", ["none", "owner", "federation"])
@@ -167,11 +156,3 @@ def test_given_frozen_rounds_that_cannot_be_then_they_are_refused(
 ) -> None:
     with refuses(code):
         settings(**more)
-
-
-def test_given_features_and_a_model_for_images_then_the_refusal_names_models_for_vectors(
-    settings: Settings,
-) -> None:
-    chosen = settings(features="somebodys:halves", model="cnn-small")
-    with refuses("model-unfit", setting="model"):
-        train(chosen, 3)

@@ -59,18 +59,6 @@ def test_a_later_run_uses_the_same_split(settings: Settings) -> None:
     assert_same(seen(), before)
 
 
-def test_a_split_that_is_missing_ends_the_run_in_one_sentence(
-    settings: Settings, tmp_path: Path
-) -> None:
-    with refuses("split-file-unfit", setting="labels.split"):
-        train(settings(**QUICK, **{"labels.split": str(tmp_path / "none.npz")}), 3)
-
-
-def test_other_methods_write_no_split(settings: Settings) -> None:
-    quick = {**QUICK, "method": "supervised"}
-    assert not (train(settings(**quick), 2) / "split.npz").exists()
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_reports_count_labels_and_need_no_sets(settings: Settings) -> None:
     directory = train(settings(**QUICK, **LABELS), 2)

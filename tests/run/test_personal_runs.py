@@ -17,7 +17,6 @@ from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning import personal
 from fedul_flwr.results.predict import load_model, write_predictions
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.report import report
@@ -63,16 +62,6 @@ def test_a_run_with_labels(settings: Settings, tmp_path: Path) -> None:
     sent = [m for m in log if m.direction == TO_SERVER and m.phase == "personal"]
     assert len(sent) == 3
     assert all(not message.arrays and not any(message.values.values()) for message in sent)
-
-
-def test_without_a_step_both_models_err_alike(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(personal, "MOST_STEPS", 0)
-    for row in rows(train(settings(**HEAD), 3)):
-        assert not row["differs"]
-        assert row["test_error"] == row["global_test_error"]
-        assert row["error"] == row["global_error"]
 
 
 def test_points_set_aside_are_trained_on_in_no_way(settings: Settings) -> None:
