@@ -183,8 +183,9 @@ def test_given_a_parameter_that_makes_no_sense_then_fit_refuses_it(name: str, va
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(("k", value) for value in (-1, 2.5)),
-        *(("num_bits", value) for value in (0, 8.5)),
+        *(("k", value) for value in (-1, 0, 2.5)),
+        *(("num_bits", value) for value in (0, 7, 8.5)),
+        ("similarity", "dot"),
         *(("alpha", value) for value in (1, -0.1, float("nan"))),
         ("power", 0),
         *((flag, "no") for flag in ("class_scaling", "reweigh", "standardize")),
@@ -195,6 +196,11 @@ def test_given_an_option_of_the_graph_that_makes_no_sense_then_fit_refuses_it(
 ) -> None:
     with pytest.raises(ValueError, match=name):
         ff.GraphLabelClassifier(**{name: value}).fit(X, GIVEN)
+
+
+def test_given_no_label_then_fit_refuses_the_points() -> None:
+    with pytest.raises(ValueError, match="no point has a label"):
+        ff.GraphLabelClassifier().fit(X, np.full(len(Y), -1))
 
 
 FRAME = pd.DataFrame(X, columns=[f"c{column}" for column in range(13)])
@@ -296,22 +302,6 @@ def test_given_a_point_between_two_neighbors_then_votes_are_by_hand() -> None:
     found = ff.GraphLabelClassifier(standardize=False).fit(points, [4, 5, 6])
     new = [[np.cos(np.pi / 6), np.sin(np.pi / 6)], [0.0, 0.0]]
     np.testing.assert_allclose(found.predict_proba(new), [[0.5, 0.5, 0], [1 / 3, 1 / 3, 1 / 3]])
-
-
-@pytest.mark.parametrize(
-    ("labels", "options", "message"),
-    [
-        (np.full(len(Y), -1), {}, "no point has a label"),
-        (GIVEN, {"k": 0}, "k"),
-        (GIVEN, {"num_bits": 7}, "multiple of 8"),
-        (GIVEN, {"similarity": "dot"}, "'codes' or 'cosine'"),
-    ],
-)
-def test_given_labels_or_options_that_cannot_be_used_then_a_sentence_says_why(
-    labels: Any, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        ff.GraphLabelClassifier(**options).fit(X, labels)
 
 
 def test_given_an_import_then_nothing_heavy_is_imported_and_all_exports_exist() -> None:

@@ -142,18 +142,6 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
     assert (fewer == of_fedul) == (batch_size == 0)
 
 
-def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
-    options = {"method": "supervised", "supervised.label-fraction": 0.1}
-    built = client(SupervisedClient, **options, **{"supervised.steps": "sets"}, batch_size=8)
-    data = training_points(built)
-    plain = training_points(client(SupervisedClient, **options))
-    np.testing.assert_array_equal(data.points, plain.points)
-    batches = list(task_of(built).batches(np.random.default_rng(0)))
-    targets = np.concatenate([targets.numpy() for _, targets in batches])
-    assert len(targets) > 5 * len(data.points)
-    assert set(targets) == set(data.targets)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [

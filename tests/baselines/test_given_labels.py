@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.baselines.given_labels import GivenLabels
@@ -148,15 +147,3 @@ def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> No
 def strategy(round_offset: int = 0, **overrides: Any) -> GivenLabels:
     setup = Content(values={"class-names": ["a", "b"]})
     return GivenLabels(parse(**overrides), FedAvg(), {}, setup, round_offset=round_offset)
-
-
-def test_given_a_resumed_run_then_the_server_trains_by_the_rounds_of_both(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = strategy(5, **AT_SERVER_FLAT)
-    trained: list[int] = []
-    monkeypatch.setattr(found, "before_round", lambda number, arrays: trained.append(number))
-    monkeypatch.setattr(found, "begin_round", lambda *_: None)
-    for number in (1, 2):
-        assert found.configure_train(number, ArrayRecord(), ConfigRecord(), None) == []  # type: ignore[arg-type]
-    assert trained == [6, 7]

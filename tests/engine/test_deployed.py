@@ -150,11 +150,3 @@ def test_given_an_option_of_simulations_then_it_is_refused(
 ) -> None:
     assert code_of(run(*option).stderr) == "option-without-effect"
     assert flower.asked == []
-
-
-def test_given_an_unknown_superlink_then_the_nearest_one_is_suggested(flower: FakeFlower) -> None:
-    result = runner.invoke(app, ["run", "--federation", "consortum", *SETTINGS])
-    assert result.exit_code == 1
-    assert code_of(result.stderr) == "unknown-name"
-    assert "'consortium'?" in result.stderr
-    assert flower.asked == []

@@ -57,17 +57,6 @@ def test_given_records_then_they_arrive_equal(size: int, mapped: bool) -> None:
     assert found[ARRAYS].object_id == sent[ARRAYS].object_id  # as bytes for the network
 
 
-def test_given_large_arrays_then_they_travel_beside_the_connection_once_for_all() -> None:
-    packed = pack(records(LARGE))
-    assert packed.file is not None
-    assert packed.body == b""
-    assert len(packed.head) < 1000
-    first, second = through(packed, mapped=True, times=2)
-    np.testing.assert_array_equal(
-        *(to_arrays(found[ARRAYS])["weight"] for found in (first, second))
-    )
-
-
 def test_given_an_array_of_flowers_own_then_it_travels_too() -> None:
     [found] = through(pack(Array(np.ones(LARGE))), mapped=True)
     np.testing.assert_array_equal(found.numpy(), np.ones(LARGE))

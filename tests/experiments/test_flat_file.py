@@ -13,9 +13,7 @@ from fedul_flwr.experiments.table_file import Size, read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 from fedul_flwr.experiments.trial_plan import Overrides
 from tests.support.digits_table import (
-    FILE,
     START,
-    change_table,
     invoke,
     start_from_another,
 )
@@ -46,19 +44,6 @@ def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: 
         "# fedul-flwr run -c FILE --num-supernodes 3\n"
         "# flwr run . --run-config FILE --federation-config 'num-supernodes=3' --stream"
     )
-
-
-def test_given_a_method_without_a_setting_of_the_column_then_its_file_has_it_not(
-    digits_table: Path,
-) -> None:
-    change_table("{ fedul.num-sets = 10 }", "{ fedpl.threshold = 0.5 }")
-    (FILE.parent / "methods.toml").write_text(
-        '[FedPL]\nmethod = "fedpl"\n[FedUL]\nmethod = "fedul"\n'
-    )
-    _, other = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
-    _, own = printed("mini/table-1", "--print", "M=10", "--rows", "FedPL")
-    assert own["fedpl.threshold"] == 0.5
-    assert "fedpl.threshold" not in other
 
 
 def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(

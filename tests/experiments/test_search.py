@@ -206,22 +206,6 @@ def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_wi
         assert len(runs.started) == len(whole) - position
 
 
-def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: math.nan if rate > 0.5 else 5.0
-    said: list[str] = []
-    records = run_search(task(tmp_path), said.append)
-    states = {record["settings"].get("learning-rate", 0.0): record for record in records}
-    for rate in (0.6, 0.7):
-        assert (states[rate]["state"], states[rate]["value"]) == ("diverged", None)
-    assert {reached for rate, _, reached in runs.started if rate > 0.5} == {1}
-    assert sum("diverged" in line for line in said) == 2
-    best = best_of(records)
-    assert best is not None
-    assert best["value"] == 5.0
-
-
 def test_given_an_infinite_loss_then_the_trial_has_diverged_however_low_its_error_is(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:

@@ -126,16 +126,6 @@ def test_given_an_option_that_the_row_refuses_then_it_is_dropped_from_the_points
     assert "base = 'fednova' needs optimizer = 'sgd'" in why
 
 
-def test_given_another_methods_setting_at_its_default_then_it_is_dropped_too() -> None:
-    # Nothing refuses it, as it changes nothing: 0.4 is the default.
-    thresholds = ({"fedpl.threshold": 0.4}, {"fedpl.threshold": 0.6})
-    decays = ({"weight-decay": 0.0}, {"weight-decay": 1e-3})
-    found = list(candidates(search(threshold=thresholds, decay=decays), 0, flat(), resolved))
-    assert [one.changes for one in found] == [{}, {"weight-decay": 1e-3}]
-    (reason,) = found[1].dropped.values()
-    assert "fedpl.threshold" in reason
-
-
 def test_given_a_point_that_is_refused_as_a_whole_then_it_is_skipped() -> None:
     def refusing(settings: Any) -> dict[str, Any]:
         if settings["weight-decay"] and settings["optimizer"] == "sgd":

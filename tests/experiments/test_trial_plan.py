@@ -151,15 +151,6 @@ def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) 
     )
 
 
-def test_given_labels_at_different_places_then_there_is_a_warning(tmp_path: Path) -> None:
-    at_server = {"method": "fixmatch", "scenario.labels-at": "server"}
-    runs = {"U": {"method": "uda"}, "X": {"method": "xclp"}, "F": at_server}
-    assert plan(tmp_path, runs).split_warnings == (
-        "The runs do not share their data splits, scenario.labels-at differs: 'clients' for U, X; "
-        "'server' for F.",
-    )
-
-
 def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path: Path) -> None:
     few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
     server = {"method": "fixmatch", "scenario.labels-at": "server"}

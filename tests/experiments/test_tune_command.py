@@ -233,42 +233,6 @@ def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_no
     assert [config.validation_fraction for config in ran] == [0.0]
 
 
-def test_given_ctrl_c_then_the_same_command_ends_with_the_same_search(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = (*COLUMN, "--rows", "FedUL")
-    assert invoke("tune", *asked, "--results", "whole").exit_code == 0
-    for mark in Path("runs/tune").rglob("search.sha256"):
-        mark.write_text("of another search")
-    real = simulation.run_in_process
-    calls: list[str] = []
-
-    def cut(config: RunConfig, clients: int, **options: Any) -> None:
-        calls.append(config.resume)
-        if len(calls) != 1:
-            real(config, clients, **options)
-            return
-        watch = options.pop("watch")
-
-        def until_round_1(lines: Any) -> None:
-            watch(lines)
-            raise KeyboardInterrupt
-
-        real(config, clients, watch=until_round_1, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", cut)
-    stopped = invoke("tune", *asked)
-    assert stopped.exit_code == 130
-    assert "resumes" in stopped.output
-    assert not FOUND.exists()
-    done = invoke("tune", *asked)
-    assert done.exit_code == 0, done.output
-    assert [bool(resume) for resume in calls] == [False, True, False, False]
-    assert without_clocks(searches()) == without_clocks(
-        searches(Path("whole/mini/table-1.search.json"))
-    )
-
-
 def test_given_a_failed_trial_then_the_exit_code_is_1(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,6 @@ from scipy.special import softmax
 from sklearn import metrics as sk
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.label_files import read_labels
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -194,23 +193,6 @@ def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
     assert f"; balanced accuracy {every['reweighed']['balanced_accuracy']:.2f} %, AUC " in row
 
 
-def test_given_a_class_without_test_points_then_its_recall_is_undefined_and_it_is_said(
-    settings: Settings, tmp_path: Path
-) -> None:
-    source = load_source("digits")
-    (tmp_path / "part").mkdir()
-    for split, data in (("train", source.train), ("test", source.test)):
-        kept = np.asarray(data.labels) != 4 if split == "test" else slice(None)
-        images, labels = np.asarray(data.inputs)[kept], np.asarray(data.labels)[kept]
-        np.savez(tmp_path / "part" / f"{split}.npz", images=images, labels=labels)
-    found = train(settings(**QUICK, dataset=str(tmp_path / "part")), 2)
-    best = summary(found)["measures"]["best"]
-    assert best["recall"][4] is None
-    known = [recall for recall in best["recall"] if recall is not None]
-    assert best["balanced_accuracy"] == pytest.approx(np.mean(known))
-    assert summary_rows(found)["measures"].endswith("; without 1 class that has no test points")
-
-
 # Selection by balanced error
 
 
@@ -333,20 +315,3 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
 
 
 # Labels of clients' points
-
-
-def test_given_labels_of_clients_then_recalls_are_those_of_scikit_learn(settings: Settings) -> None:
-    directory = train(settings(method="xclp-predict", **{"labels.total": 200}), 3)
-    found = json.loads((directory / "labels.json").read_text())["sources"]["xclp"]
-    true = np.asarray(load_source("digits").train.labels)
-    guess, truth = [], []
-    for file in sorted(directory.glob("clients/*/labels.csv")):
-        names, labels = read_labels(file)
-        guess += labels.labels.tolist()
-        truth += true[np.array(names, dtype=int)].tolist()
-    recall = sk.recall_score(truth, guess, average=None, labels=np.arange(10))
-    np.testing.assert_allclose(found["recall"], 100 * recall)
-    every = [*range(10), -1] if -1 in guess else list(range(10))
-    expected = sk.confusion_matrix(truth, guess, labels=every)[:10]
-    np.testing.assert_array_equal(found["confusion"], expected)
-    assert summary(directory)["warnings"] == []

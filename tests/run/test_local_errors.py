@@ -141,22 +141,14 @@ def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    "options",
     [
-        (
-            {"method": "server-only", "server_fraction": 0.2},
-            "Setting evaluate = 'local': no client trains in method 'server-only'.",
-        ),
-        (
-            {"method": "fedul", "selection": "heldout"},
-            "Setting selection = 'heldout' is a loss of the combined model: it needs evaluate = "
-            "'global'.",
-        ),
+        {"method": "server-only", "server_fraction": 0.2},
+        {"method": "fedul", "selection": "heldout"},
     ],
 )
 def test_what_has_no_models_of_clients_is_refused(
-    settings: Settings, options: dict[str, Any], message: str
+    settings: Settings, options: dict[str, Any]
 ) -> None:
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match="evaluate"):
         train(settings(**{**LOCAL, **options}), 2)
-    assert str(error.value) == message

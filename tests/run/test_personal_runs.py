@@ -107,24 +107,14 @@ def test_sets_and_statistics(settings: Settings) -> None:
         assert {name.rpartition(".")[2] for name in own} == {"running_mean", "running_var"}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "said"),
-    [
+def test_refused_before_the_first_round(settings: Settings) -> None:
+    at_server = {"method": "fixmatch", "scenario.labels-at": "server", "server_fraction": 0.05}
+    for chosen, said in (
         ({"method": "labels-only", "personal": "norm"}, "'norm' needs batch norm, and model"),
-        (
-            {
-                **{"method": "fixmatch", "scenario.labels-at": "server"},
-                **{"server_fraction": 0.05, "personal": "head"},
-            },
-            "only the server has labels",
-        ),
-    ],
-)
-def test_refused_before_the_first_round(
-    settings: Settings, chosen: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UserError, match=said):
-        train(settings(**{**QUICK, **chosen}), 2)
+        ({**at_server, "personal": "head"}, "only the server has labels"),
+    ):
+        with pytest.raises(UserError, match=said):
+            train(settings(**{**QUICK, **chosen}), 2)
 
 
 def test_settings_without_effect_are_refused() -> None:

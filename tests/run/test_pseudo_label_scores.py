@@ -47,17 +47,6 @@ def test_figures_follow_from_the_files(settings: Settings) -> None:
     assert second["pseudo_labeled"] == pytest.approx(100 * got / asked)
 
 
-def test_methods_without_pseudo_labels_have_no_figures(settings: Settings) -> None:
-    for method, rounds in (("supervised", {}), ("fedsiam", {"semi.labels-only-rounds": 1})):
-        options = {**QUICK, "method": method, **rounds}
-        if not rounds:
-            del options["semi.labels-only-rounds"]
-        directory = train(settings(**options), 2)
-        assert not any(KEYS & line.keys() for line in metrics(directory))
-    nothing = metrics(train(settings(**QUICK, method="labels-only"), 2))[-1]
-    assert (nothing["pseudo_label_error"], nothing["pseudo_labeled"]) == (None, 0.0)
-
-
 def test_points_in_any_order_and_truth_that_is_not_known(tmp_path: Path) -> None:
     truth = LabelTruth(
         points=np.array([7, 3, 9, 5]),

@@ -15,17 +15,16 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.columns import Column, Columns, read_columns
+from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.columns import ColumnPooling, check_moments
+from fedul_flwr.federated.columns import check_moments
 from fedul_flwr.federated.masked_update import PART
 from fedul_flwr.federated.messages import COLUMNS, CONFIG, SETUP, phase_of
-from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.fake_fleet import Flock
@@ -229,26 +228,6 @@ def test_given_owners_with_gaps_then_the_federations_means_fill_those_of_predict
         predict(directory, gap, tmp_path / "none.csv")
 
 
-def test_given_owners_scales_alone_then_a_prediction_needs_some(
-    settings: Settings, tmp_path: Path
-) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns)
-    (tmp_path / "columns.json").write_text(columns.to_json())
-    base = {**QUICK, "client_data": str(place), "dataset": "none", "standardize": "owner"}
-    base |= {"class_names": "class_0,class_1,class_2", "columns": str(tmp_path / "columns.json")}
-    directory = train(settings(**base), 3)
-    points = np.asarray(load_source("wine").test.inputs)
-    with refuses("model-unfit"):
-        load_model(directory).predict(points)
-    width = len(columns.names)
-    scaled_columns = columns.scaled_by([1.0] * width, [2.0] * width)
-    (directory / "columns.json").write_text(scaled_columns.to_json())
-    alone = load_model(directory).predict_proba(points[:1])
-    np.testing.assert_allclose(alone, load_model(directory).predict_proba(points)[:1], atol=1e-6)
-
-
 def test_given_own_scales_and_data_at_the_server_then_its_points_standardize_predictions(
     settings: Settings,
 ) -> None:
@@ -354,59 +333,3 @@ def test_malformed_moments_of_a_client_are_refused(
     answer = Content(values={"column-means": means, "column-variances": variances})
     with refuses(code, BadMessageError):
         check_moments(answer, 2)
-
-
-class Registered:
-    """Three clients of 1, 1 and 2 points of columns sex (f, m) and age, and what they are sent."""
-
-    def __init__(self) -> None:
-        self.clients = [ClientRef(number, 100 + number) for number in range(3)]
-        values = {"column-means": [0.5, 0.5, 40.0], "column-variances": [0.25, 0.25, 4.0]}
-        self.answers = {
-            client.partition_id: Content(
-                values={"num-points": 1 + client.partition_id // 2, **values}
-            )
-            for client in self.clients
-        }
-        self.sent: list[tuple[str, dict[int, Content]]] = []
-
-    def query(
-        self, grid: Any, name: str, contents: dict[ClientRef, Content], check: Any = None
-    ) -> dict[ClientRef, Content]:
-        self.sent.append((name, {c.partition_id: content for c, content in contents.items()}))
-        if check is not None:
-            check(self.clients[1], Content())
-        return {}
-
-
-def pooling(config: RunConfig, registered: Registered) -> ColumnPooling:
-    columns = Columns((Column("sex", ("f", "m")), Column("age")))
-    setup = Content(values={"model-shape": [3], "columns": columns.to_json()})
-    nobody: Any = registered
-    return ColumnPooling(config, nobody, nobody, setup, None)
-
-
-@pytest.mark.parametrize(
-    ("features", "means", "scales"),
-    [
-        ("", [0, 0, 40], [1, 1, 2]),  # a category's columns stay 0 and 1
-        ("somebodys:encoder", [0.5, 0.5, 40], [0.5, 0.5, 2]),  # features are all numbers
-    ],
-)
-def test_all_clients_are_told_the_scaling_of_the_columns_that_models_take(
-    features: str, means: list[float], scales: list[float], settings: Settings
-) -> None:
-    registered = Registered()
-    config = settings(method="supervised", standardize="federation", features=features)
-    config = config.model_copy(update={"standardize_sum": "plaintext"})
-    built, known = pooling(config, registered), []
-    built.on_scaling = lambda scaling, found: known.append((scaling, found))
-    for _ in range(2):  # once is enough
-        built.share(registered)  # type: ignore[arg-type]
-    ((name, contents),) = registered.sent
-    assert (name, sorted(contents)) == ("columns", [0, 1, 2])
-    for content in contents.values():
-        assert content.values == {"column-means": means, "column-scales": scales}
-    [(scaling, found)] = known
-    assert scaling.scales.tolist() == scales
-    assert found.means.tolist() == [0.5, 0.5, 40.0]  # of a category the frequencies
