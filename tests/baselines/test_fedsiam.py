@@ -131,12 +131,11 @@ def test_a_teacher_that_is_too_far_from_the_one_sent_is_refused(settings: Settin
     assert [line["failures"] for line in metrics(found)] == [1]
 
 
-def test_a_client_alone_has_nobody_to_average_teachers_with(settings: Settings) -> None:
+def test_bases_without_an_average_or_with_a_pass_before_training_are_refused(
+    settings: Settings,
+) -> None:
     with refuses("method-mismatch", setting="base"):
         run(settings, base="local", evaluate="local")
-
-
-def test_a_pass_over_the_data_before_training_is_refused(settings: Settings) -> None:
     with refuses("method-mismatch", setting="scaffold.option"):
         run(settings, base="scaffold", **{"scaffold.option": "I"})
     assert np.isfinite(last_model(run(settings, base="scaffold", optimizer="sgd"))["1.bias"]).all()

@@ -76,8 +76,6 @@ def answer(message, context):
 
 @server.main()
 def main(grid, context):
-    if context.run_config["fail"]:
-        raise ValueError("broken on purpose")
     while len(nodes := list(grid.get_node_ids())) < 2:
         time.sleep(0.05)
     with Path(context.run_config["output"], "metrics.jsonl").open("a") as file:
@@ -88,6 +86,8 @@ def main(grid, context):
             print(f"mini round {step} with {len(replies)} replies")
             file.write(json.dumps({"round": step, "test_error": 10.0 / step}) + "\\n")
             file.flush()
+    if context.run_config["fail"]:
+        raise ValueError("broken on purpose")
 """
 
 
@@ -157,7 +157,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.ray
-def test_success_then_failure_on_one_superlink(
+def test_a_failed_run_has_its_reason_lines_and_log_and_nothing_of_the_users_is_touched(
     mini_app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
 ) -> None:
     home = tmp_path / "users-home"
@@ -179,10 +179,7 @@ def test_success_then_failure_on_one_superlink(
         own_home = superlink.home
         assert (own_home / "config.toml").is_file()
         assert superlink.pid in started()
-        outcome = start(superlink, mini_app, tmp_path, on_poll=on_poll)
-        assert outcome == RunOutcome("finished:completed", "")
-        assert outcome.succeeded
-        failed = start(superlink, mini_app, tmp_path, fail=True)
+        failed = start(superlink, mini_app, tmp_path, fail=True, on_poll=on_poll)
         assert failed == RunOutcome("finished:failed", "ValueError: broken on purpose")
         assert not failed.succeeded
     if foreign is not None:
@@ -410,7 +407,9 @@ def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
     mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
 ) -> None:
     (tmp_path / "flower.log").write_text("earlier\n")
-    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
+    outcome = start(scripted, mini_app, tmp_path)
+    assert outcome == RunOutcome("finished:completed", "")
+    assert outcome.succeeded
     assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
 
 

@@ -206,27 +206,21 @@ def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_wi
         assert len(runs.started) == len(whole) - position
 
 
-def test_given_an_infinite_loss_then_the_trial_has_diverged_however_low_its_error_is(
-    runs: FakeSearchTraining, tmp_path: Path
+@pytest.mark.parametrize("how", ["infinite", "broken"])
+def test_given_an_infinite_loss_or_weights_of_nan_then_the_trial_has_diverged_whatever_its_error(
+    runs: FakeSearchTraining, tmp_path: Path, how: str
 ) -> None:
     runs.error = lambda rate, step: 1.0 if rate == 0.4 else 5.0
-    runs.infinite = {0.4: "validation_loss"}
-    records = run_search(task(tmp_path), nothing)
-    (diverged,) = [record for record in records if record["state"] == "diverged"]
-    assert diverged["settings"] == {"learning-rate": 0.4}
-    best = best_of(records)
-    assert best is not None
-    assert best["value"] == 5.0
-
-
-def test_given_an_error_after_weights_of_nan_then_the_trial_has_diverged(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 5.0
-    runs.broken = {0.4}
+    if how == "infinite":
+        runs.infinite = {0.4: "validation_loss"}
+    else:
+        runs.broken = {0.4}
     records = run_search(task(tmp_path), nothing)
     assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
     assert not [r for r in records if r["state"] == "failed"]
+    best = best_of(records)
+    assert best is not None
+    assert best["value"] == 5.0
 
 
 def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
