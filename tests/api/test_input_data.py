@@ -131,11 +131,6 @@ def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alon
     assert not folder.exists()
 
 
-def test_given_a_path_or_a_name_then_it_is_the_data_set(tmp_path: Path) -> None:
-    assert dataset_of("digits") == "digits"
-    assert dataset_of(tmp_path) == str(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("data", "code"),
     [
@@ -157,11 +152,6 @@ def test_given_data_that_cannot_be_used_then_a_sentence_says_what_is_allowed(
 ) -> None:
     with refuses(code):
         dataset_of(data)
-
-
-def test_given_a_name_then_test_data_are_refused() -> None:
-    with refuses("argument-without-effect"):
-        dataset_of("digits", (VECTORS, LABELS))
 
 
 def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_classes() -> None:
@@ -321,12 +311,6 @@ def test_given_frames_or_arrays_that_do_not_fit_then_a_sentence_says_why(
         load_source(dataset_of(data, test))
 
 
-def test_given_images_of_another_size_then_they_are_stored_as_the_model_takes_them() -> None:
-    assert stored_points(IMAGES, (2, 2, 1)).shape == (20, 2, 2, 1)
-    with refuses("points-shape"):
-        stored_points(VECTORS, (2, 2, 1))
-
-
 def test_given_keywords_then_settings_have_the_names_of_the_command_line() -> None:
     found = flat_settings(
         {
@@ -371,8 +355,3 @@ def test_given_the_client_of_each_point_then_a_column_beside_the_features_has_it
 def test_clients_that_cannot_be_used_are_refused(clients: Any, code: str) -> None:
     with refuses(code):
         dataset_of((VECTORS, LABELS), clients=clients)
-
-
-def test_clients_of_a_named_data_set_are_a_setting_of_it() -> None:
-    with refuses("clients-of-points"):
-        dataset_of("wine", clients=[0, 1])

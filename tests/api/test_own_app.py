@@ -90,16 +90,6 @@ def test_given_fedul_around_fedavg_then_the_model_is_the_estimators_bit_for_bit(
         assert torch.equal(array, result.arrays.to_torch_state_dict()[name]), name
 
 
-def test_given_settings_then_they_count() -> None:
-    client = ff.make_client_app(fedul_client)
-    settings = {"local_epochs": 5, "fedul": {"surrogate_loss": "release"}}
-    found = run(fedul(settings=settings), client, rounds=1)
-    # 40 points in batches of 16 are 2 steps an epoch.
-    assert found.train_metrics_clientapp[1]["steps"] == 10
-    other = run(fedul(settings={"local_epochs": 5}), client, rounds=1)
-    assert found.train_metrics_clientapp[1]["loss"] != other.train_metrics_clientapp[1]["loss"]
-
-
 def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updates() -> None:
     base = FedAvg(fraction_train=0.5, min_train_nodes=2)
     strategy = fedul(base=base)

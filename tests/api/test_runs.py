@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from fedul_flwr.api.result import facts_table
 from fedul_flwr.config import run_config
 from fedul_flwr.engine import in_process
 from fedul_flwr.engine import simulate as engines
-from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 
@@ -115,19 +113,6 @@ def test_given_a_frame_then_rows_are_predicted_by_its_columns(place: Path) -> No
         found.predict(frame.drop(columns="vintage"))
 
 
-def test_given_a_name_and_no_settings_then_they_are_those_of_the_command_line(place: Path) -> None:
-    found = ff.simulate(data="wine", output=place / "run", **SMALL, fedul={"num_sets": 3})
-    expected = {"dataset": "wine", "method": "fedul", "fedul.num-sets": 3, "batch-size": 16}
-    assert expected.items() <= found.settings.items()
-
-
-def test_given_data_alone_then_a_run_prints_what_follows_from_them(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ff.simulate("supervised", data="wine", clients=2, rounds=1, engine="in-process")
-    assert "Chosen: model mlp, augment none, batch-size 16," in capsys.readouterr().out
-
-
 def test_given_two_runs_in_one_second_then_each_has_a_directory(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,11 +133,9 @@ def test_given_two_runs_in_one_second_then_each_has_a_directory(
         ({"local_epoch": 1}, "Unknown setting 'local-epoch'.*did you mean 'local-epochs'"),
         ({"fedul": {"num_set": 1}}, "Unknown setting 'fedul.num-set'.*'fedul.num-sets'"),
         ({"method": "fedlu"}, "method = 'fedlu'.*'fedul'"),
-        ({"num_rounds": 3}, "num-rounds is given as rounds="),
         ({"dataset": "wine"}, "dataset is given as data="),
         ({"engine": "rays"}, "engine = 'rays': must be one of processes, ray"),
         ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
-        ({"batch_size": -1}, "batch-size = -1: must be at least 0"),
         ({"batch_size": object()}, "must be true, false, a number or text"),
     ],
 )
@@ -283,8 +266,6 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
         ({"methods": []}, "methods is empty"),
         ({"methods": ["fedul", "fedul"]}, "'fedul' twice"),
         ({"methods": ["fedul"], "seeds": 0}, "seeds = 0"),
-        ({"methods": ["fedul"], "test": (IMAGES, LABELS)}, "test has no effect without data"),
-        ({"methods": ["fedul"], "num_rounds": 3}, "num-rounds is given as rounds="),
         ({"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
         ({"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
         ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
@@ -347,18 +328,6 @@ def test_given_points_that_cannot_be_labeled_then_a_sentence_says_why(
 ) -> None:
     with pytest.raises(ff.UserError, match=message):
         ff.label(*arguments, clients=[0, 1])
-
-
-def test_given_a_notebook_then_progress_is_a_bar(
-    settings: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedul_flwr.engine import simulate as progress
-
-    with RunProgress(settings()) as lines:
-        assert lines._bar is None
-    monkeypatch.setattr(progress, "in_notebook", lambda: True)
-    with RunProgress(settings()) as bar:
-        assert bar._bar is not None
 
 
 def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning import dropout
 from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
@@ -66,20 +64,6 @@ def test_a_fraction_is_of_the_clients_points_and_at_least_one(
     assert [known[point] for point in data.points] == data.targets.tolist()
 
 
-def test_a_fraction_is_random_but_the_same_in_every_process(client: Build) -> None:
-    def points(fraction: float, number: int = 0, seed: int = 0) -> set[int]:
-        options = {"supervised.label-fraction": fraction, "seed": seed}
-        built = client(SupervisedClient, number, method="supervised", **options)
-        return set(training_points(built).points.tolist())
-
-    tenth = points(0.1)
-    assert tenth == points(0.1)
-    assert tenth < points(0.3)
-    everything = sorted(points(1.0))
-    assert tenth != set(everything[: len(tenth)])
-    assert tenth != points(0.1, seed=1)
-
-
 def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> None:
     options = {"method": "supervised", "seed": 4}
     whole = training_points(client(SupervisedClient, 2, **options)).points
@@ -87,24 +71,6 @@ def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> 
     count = round(0.25 * len(whole))
     order = stream(4, "labeled", 2).permutation(len(whole))  # of client 2
     np.testing.assert_array_equal(training_points(part).points, whole[np.sort(order[:count])])
-
-
-def test_a_class_without_points_is_counted_as_none(client: Build) -> None:
-    built = client(SupervisedClient, method="supervised")
-    found = built.data.examples
-    built.data.examples = replace(found, labels=np.minimum(found.labels, 7))
-    lines = list(built.data.describe())
-    assert lines[0].startswith(f"{len(found.labels)} points")
-    assert lines[-2:] == ["class 8: 0 points", "class 9: 0 points"]
-    assert len(lines) == 11
-
-
-def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build) -> None:
-    built = client(FedPLClient, method="fedpl")
-    data = training_points(built)
-    np.testing.assert_array_equal(data.points, built.data.sets.points)
-    expected = built.data.sets.priors.argmax(axis=1)[built.data.sets.sets]
-    np.testing.assert_array_equal(data.targets, expected)
 
 
 def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None:
@@ -176,18 +142,6 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
     assert (fewer == of_fedul) == (batch_size == 0)
 
 
-def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
-    options = {"method": "supervised", "supervised.label-fraction": 0.1}
-    built = client(SupervisedClient, **options, **{"supervised.steps": "sets"}, batch_size=8)
-    data = training_points(built)
-    plain = training_points(client(SupervisedClient, **options))
-    np.testing.assert_array_equal(data.points, plain.points)
-    batches = list(task_of(built).batches(np.random.default_rng(0)))
-    targets = np.concatenate([targets.numpy() for _, targets in batches])
-    assert len(targets) > 5 * len(data.points)
-    assert set(targets) == set(data.targets)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -215,30 +169,6 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
     shape = DataShape((8, 8, 1), CLASSES)
     with refuses("setting-for-simulations"):
         built.on_phase("setup", setup_content(built.settings, shape, {}))
-
-
-@pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])
-@pytest.mark.parametrize("server_round", [0, 3])
-def test_a_step_of_fedllp_has_the_dropout_that_is_set(
-    client: Build, monkeypatch: pytest.MonkeyPatch, kind: type[Any], server_round: int
-) -> None:
-    asked: list[float] = []
-    plain = dropout.layer_dropout
-
-    def watch(model: Any, probability: float) -> Any:
-        asked.append(probability)
-        return plain(model, probability)
-
-    monkeypatch.setattr(dropout, "layer_dropout", watch)
-    method = "fedllp" if kind is FedLLPClient else "fedllp-vat"
-    # In round 0 of a ramp the weight of the adversarial loss is exp(-5), in round 3 more.
-    options = {"method": method, "fedul.num-sets": 4}
-    client(kind, **options).fit(mlp_weights(), {"server-round": server_round + 1})
-    assert asked == []
-    client(kind, **options, **{"fedllp.dropout": 0.2}).fit(
-        mlp_weights(), {"server-round": server_round + 1}
-    )
-    assert asked == [0.2] * 4  # one step a set
 
 
 @pytest.mark.parametrize(

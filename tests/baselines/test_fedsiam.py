@@ -43,12 +43,6 @@ def run(settings: Settings, **options: Any) -> Path:
     return train(settings(**{**QUICK, **options}), 2)
 
 
-def same(one: Path, other: Path) -> bool:
-    first, second = last_model(one), last_model(other)
-    assert set(first) == set(second)
-    return all(np.array_equal(array, second[name]) for name, array in first.items())
-
-
 def test_it_equals_a_plain_loop(settings: Settings) -> None:
     """Both stages; the teacher and its steps go on from round to round, averaged over clients."""
     config = settings(
@@ -137,12 +131,11 @@ def test_a_teacher_that_is_too_far_from_the_one_sent_is_refused(settings: Settin
     assert [line["failures"] for line in metrics(found)] == [1]
 
 
-def test_a_client_alone_has_nobody_to_average_teachers_with(settings: Settings) -> None:
+def test_bases_without_an_average_or_with_a_pass_before_training_are_refused(
+    settings: Settings,
+) -> None:
     with refuses("method-mismatch", setting="base"):
         run(settings, base="local", evaluate="local")
-
-
-def test_a_pass_over_the_data_before_training_is_refused(settings: Settings) -> None:
     with refuses("method-mismatch", setting="scaffold.option"):
         run(settings, base="scaffold", **{"scaffold.option": "I"})
     assert np.isfinite(last_model(run(settings, base="scaffold", optimizer="sgd"))["1.bias"]).all()

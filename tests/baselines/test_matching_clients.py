@@ -19,7 +19,6 @@ from fedul_flwr.baselines.fixmatch import FixMatchClient
 from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
@@ -79,13 +78,6 @@ def test_labeled_points_and_all_others(client: Build, method: str) -> None:
     assert found.register() == {"num-points": 80, "num-labeled": 20}
 
 
-def test_new_points_are_never_trained_on(client: Build) -> None:
-    found = client("fixmatch", **{"labels.new-fraction": 0.25})
-    data = training_points(found)
-    assert len(data.points) == 60
-    assert not np.isin(data.points, found.data.examples.points[found.data.examples.new]).any()
-
-
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER])
 def test_all_labels_are_all_labels_wherever_others_are(
     client: Build, scenario: dict[str, Any]
@@ -95,14 +87,6 @@ def test_all_labels_are_all_labels_wherever_others_are(
     labels = np.asarray(load_source("digits").train.labels)
     assert sorted(data.points) == sorted(found.data.examples.points)
     np.testing.assert_array_equal(data.targets, labels[data.points])
-
-
-def test_labels_at_the_server_leave_a_client_none(client: Build) -> None:
-    found = client("uda", **AT_SERVER)
-    data = training_points(found)
-    assert found.register() == {"num-points": 80, "num-labeled": 0}
-    assert len(data.points) == 80
-    assert (data.targets == -1).all()
 
 
 def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
@@ -285,26 +269,10 @@ def test_annealing_goes_by_the_round_of_the_run(client: Build) -> None:
     assert seen == pytest.approx(expected, abs=1e-6)
 
 
-def test_views_are_drawn_as_the_settings_say(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def spy(inputs: Tensor, *options: Any) -> Tensor:
-        asked.append(options)
-        return inputs
-
-    monkeypatch.setattr(views, "randaugment", spy)
-    options = {"ssl.operations": 3}
-    found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
-    task_of(found, 1).objective(network(found), *batch(found))
-    views.strong_view(client("uda").settings)(torch.zeros(1, 1, 8, 8))
-    assert asked == [(3,), (6,)]
-
-
 @pytest.mark.parametrize("method", ["uda", "fixmatch"])
-def test_views_of_the_release_are_made_where_they_are_asked_for(
-    client: Build, monkeypatch: pytest.MonkeyPatch, method: str
+@pytest.mark.parametrize("maker", ["randaugment", "released_randaugment"])
+def test_views_are_drawn_as_the_settings_say(
+    client: Build, monkeypatch: pytest.MonkeyPatch, method: str, maker: str
 ) -> None:
     asked: list[tuple[Any, ...]] = []
 
@@ -312,24 +280,8 @@ def test_views_of_the_release_are_made_where_they_are_asked_for(
         asked.append(options)
         return inputs
 
-    monkeypatch.setattr(views, "released_randaugment", spy)
-    found = client(method, **{"ssl.recipe": "release", "ssl.operations": 4})
+    monkeypatch.setattr(views, maker, spy)
+    recipe = {"ssl.recipe": "release"} if maker == "released_randaugment" else {}
+    found = client(method, **recipe, **{"ssl.operations": 4})
     task_of(found, 1).objective(network(found), *batch(found))
     assert asked == [(4,)]
-
-
-def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
-    found = client("fixmatch", **AT_SERVER, **{"fixmatch.threshold": 0.0})
-    given = list(weights().values())
-    arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 1})
-    assert examples == 80
-    assert numbers["loss"] > 0
-    assert any((array != before).any() for array, before in zip(arrays, given, strict=True))
-
-
-def test_the_server_hears_no_label(client: Build) -> None:
-    told = client("uda").on_phase("setup", Content(values=client("uda").setup)).values
-    assert set(told) == {
-        *("partition-id", "num-partitions", "own-data"),
-        *("num-points", "num-labeled"),
-    }

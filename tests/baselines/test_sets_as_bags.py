@@ -16,7 +16,6 @@ from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
 from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
-from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
@@ -27,7 +26,6 @@ from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import bags_of
 from fedul_flwr.learning.task import LocalTask
 from tests.support.local_tasks import task_of
-from tests.support.runs import summary, train
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
 Build = Callable[..., Any]
@@ -154,12 +152,6 @@ def test_a_step_of_dc_is_the_proportions_and_the_assigned_classes(
     assert task.metrics()["confident-share"] == pytest.approx(float(used.float().mean()))
 
 
-def test_given_sets_of_one_class_then_assignment_is_the_class_of_the_set() -> None:
-    log_p = np.log(np.random.default_rng(0).dirichlet(np.ones(3), 9))
-    sets = np.repeat([0, 1, 2], 3)
-    assert (assign_sets(log_p, sets, np.eye(3)[[2, 0, 1]]) == np.array([2, 0, 1])[sets]).all()
-
-
 def test_given_weight_zero_then_assignment_is_fedul_and_dc_is_fedllp(client: Build) -> None:
     zero = {"method": "fedul-assign", "fedul-consistency.weight": 0.0}
     _, targets = first_batch(task_of(client(FedULAssignClient, **zero)))
@@ -173,25 +165,3 @@ def test_given_weight_zero_then_assignment_is_fedul_and_dc_is_fedllp(client: Bui
         strict=True,
     ):
         np.testing.assert_array_equal(one, other)
-
-
-def test_assignment_has_the_threshold_of_consistency(client: Build) -> None:
-    built = client(FedULAssignClient, method="fedul-assign")
-    other = client(FedULConsistencyClient, method="fedul-consistency")
-    assert task_of(built, 5).objective.threshold == task_of(other, 5).objective.threshold == 0.95
-
-
-@pytest.mark.parametrize(
-    ("method", "options"),
-    [
-        ("fedul-assign", {"fedul-consistency.ramp-up-rounds": 3}),
-        ("fedllp-dc", {"fedul.num-sets": 40, "fedllp.bag-size": 24, "batch_size": 48}),
-        ("fedllp-pvc", {"fedul.num-sets": 40, "fedllp.bag-size": 24, "batch_size": 48}),
-    ],
-)
-def test_it_learns_digits(
-    settings: Callable[..., RunConfig], method: str, options: dict[str, Any]
-) -> None:
-    common = {"model": "mlp", "num_rounds": 6, "evaluate_every": 6, "learning_rate": 3e-3}
-    directory = train(settings(method=method, **common, **options), 3)
-    assert summary(directory)["test_error"] < 25  # chance is 90

@@ -66,26 +66,6 @@ def test_given_any_command_then_its_help_ends_with_examples_of_it(command: tuple
         assert line.startswith("  " + " ".join(["fedul-flwr", *command]))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize(
-    ("command", "words"),
-    [
-        (("report",), "Directories of runs"),
-        (("deploy", "init"), "New folder to write"),
-        (("reproduce",), "Table, as fedul/table-1"),
-        (("settings",), "A setting, such as"),
-    ],
-)
-def test_given_a_positional_argument_then_help_explains_it(
-    command: tuple[str, ...], words: str, width: int
-) -> None:
-    assert words in " ".join(said(*command, "--help", width=width).replace("│", " ").split())
-
-
-def test_given_a_narrow_terminal_then_help_is_one_column() -> None:
-    assert "  --output FILE\n    HTML" in said("report", "--help", width=40)
-
-
 @pytest.mark.parametrize(
     ("typed", "right"), [("methds", "methods"), ("setings", "settings"), ("predct", "predict")]
 )

@@ -11,15 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.run_config import resolve
-from fedul_flwr.engine.simulate import RunProgress
-from fedul_flwr.errors import UserError
-from fedul_flwr.run.resolve_settings import with_model
 from tests.support.refusals import code_of
 from tests.support.runs import summary
 
 runner = CliRunner()
-METHOD = {"method": "xclp-predict"}
 IN_THE_CLEAR = ("-c", 'xclp.secure="plaintext"')
 
 
@@ -68,17 +63,8 @@ def test_left_out_labels_are_of_all_points(here: Path) -> None:
 
 def test_features_of_an_earlier_run(here: Path) -> None:
     first = 'method="labels-only" model="mlp" num-rounds=1 local-epochs=1'
-    trained = [
-        "run",
-        "--engine",
-        "in-process",
-        "--num-supernodes",
-        "3",
-        "-c",
-        first,
-        "--output",
-        "first",
-    ]
+    trained = ["run", "--engine", "in-process", "--num-supernodes", "3", "-c", first]
+    trained += ["--output", "first"]
     assert runner.invoke(app, trained).exit_code == 0
     done = label("--model", "first", "--output", "out", *IN_THE_CLEAR)
     assert done.exit_code == 0, done.output
@@ -92,13 +78,10 @@ def test_features_of_an_earlier_run(here: Path) -> None:
     ("arguments", "words"),
     [
         (["-c", 'method="fedul"'], "method = 'fedul' trains a model: use fedul-flwr run."),
-        (["-c", 'method="x"'], "method = 'x': must be one of fedul"),
-        (["-c", "num-round=1"], "num-round"),
         (["--model", "empty"], "is not the directory of a run: it holds no config.json."),
         (["--model", "none"], "the run holds no model.safetensors."),
         (["--model", "run", "-c", 'model="lenet"'], "'lenet' contradicts --model, which means"),
         (["--model", "run", "-c", 'start-from="empty"'], "start-from = 'empty' contradicts"),
-        (["--model", "run", "-c", 'xclp-predict.features="pixels"'], "'pixels' contradicts"),
         (["--model", "run", "-c", "image-size=32"], "image-size = 32 contradicts"),
     ],
 )
@@ -113,25 +96,6 @@ def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -
     assert not (here / "runs").exists()
 
 
-def test_what_a_model_implies(tmp_path: Path) -> None:
-    run = write_model(tmp_path / "run", **{"image-size": 16, "input-shape": "16x16x1"})
-    found = with_model(METHOD, run)
-    assert found == {
-        **METHOD,
-        "start-from": str(run),
-        "model": "mlp",
-        "image-size": 16,
-        "xclp-predict.features": "model",
-    }
-    without_data = with_model({**METHOD, "dataset": "none"}, run)
-    assert without_data["input-shape"] == "16x16x1"
-    assert "image-size" not in without_data
-    same = {**METHOD, "start-from": str(run), "model": "mlp", "image-size": 16}
-    assert with_model(same, run) == found
-    with pytest.raises(UserError, match="contradicts --model"):
-        with_model({**METHOD, "model": "lenet"}, run)
-
-
 def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
     assert label("--output", "out", *IN_THE_CLEAR).exit_code == 0
     before = (here / "out" / "summary.json").read_bytes()
@@ -140,17 +104,3 @@ def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
     assert code_of(done.stderr) == "run-exists"
     assert "points are labeled" not in done.output
     assert (here / "out" / "summary.json").read_bytes() == before
-
-
-def test_bar_without_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    config = resolve({**METHOD, "output": str(tmp_path)}, tmp_path)
-    with RunProgress(config) as progress:
-        assert progress._bar is not None
-        task = progress._bar.tasks[0]
-        progress.poll()
-        assert (task.total, task.fields["note"]) == (None, "asking clients")
-        (tmp_path / "summary.json").write_text("{}")
-        progress.poll()
-        assert (task.completed, task.total, task.finished) == (1, 1, True)
-        assert task.fields["note"] == "points are labeled"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from fedul_flwr.cli.help import choices, complete_assignment, complete_setting
+from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.methods import METHOD_NOTES, METHODS
 from fedul_flwr.config.run_config import default_flat
@@ -28,17 +28,6 @@ def refused(*arguments: str) -> str:
     result = runner.invoke(app, list(arguments))
     assert result.exit_code == 1
     return result.stderr
-
-
-def test_given_the_notes_then_every_method_has_one() -> None:
-    assert list(METHOD_NOTES) == list(METHODS)
-    assert all(all(note) for note in METHOD_NOTES.values())
-
-
-def test_given_methods_on_sets_then_their_needs_are_class_shares() -> None:
-    on_sets = {name for name, note in METHOD_NOTES.items() if "class shares" in note.needs}
-    trained = {name for name, method in METHODS.items() if method.data == "unlabeled-sets"}
-    assert on_sets == trained - {"server-only"}
 
 
 def test_when_methods_are_listed_then_each_has_line_needs_and_paper() -> None:
@@ -63,16 +52,6 @@ def test_given_any_setting_then_default_allowed_and_meaning_are_shown(key: str) 
     assert lines[at + 2].startswith("  Allowed: ")
 
 
-def test_given_a_number_then_its_bounds_and_methods_are_shown() -> None:
-    text = said("settings", "fedul-mix.mixing-weight")
-    assert "  Default: 0.5\n  Allowed: number ≥ 0, ≤ 1\n" in text
-    assert text.endswith("  Methods: fedul-mix\n")
-
-
-def test_given_a_name_without_its_table_then_it_is_found() -> None:
-    assert said("settings", "num-sets").startswith("fedul.num-sets\n")
-
-
 def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     text = said("settings", "dirichlet")
     assert text.startswith("Class proportions of every client drawn from Dirichlet(alpha).\n")
@@ -86,10 +65,6 @@ def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
 def test_without_a_name_then_every_setting_is_named() -> None:
     words = said("settings").replace(",", " ").split()
     assert {key.rpartition(".")[2] for key in default_flat()} <= set(words)
-
-
-def test_given_an_unknown_setting_then_the_nearest_one_is_suggested() -> None:
-    assert "'num-rounds'?" in refused("settings", "num-round")
 
 
 @pytest.mark.parametrize(
@@ -156,13 +131,6 @@ def test_given_the_beginning_of_a_setting_then_it_is_completed(
     typed: str, found: list[str]
 ) -> None:
     assert list(complete_assignment(typed)) == found
-
-
-def test_given_a_free_number_then_there_is_nothing_to_choose_from() -> None:
-    assert choices("num-rounds") == ()
-    assert list(complete_setting("dirichlet")) == [
-        *("dirichlet", "dirichlet.alpha", "dirichlet.min-points")
-    ]
 
 
 @pytest.mark.parametrize(

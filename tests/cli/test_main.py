@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -17,9 +16,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine import flower_simulation as launcher
-from fedul_flwr.engine import simulate as progress
 from fedul_flwr.engine.flower_simulation import RunOutcome
-from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 from tests.support.refusals import code_of
 
@@ -119,12 +116,7 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
         (["fedul.num-sets=20", "fedul.num-sets = 5"], {"fedul.num-sets": 5}),
         (["FILE", "num-rounds=7"], {"num-rounds": 7, "fedul.num-sets": 3}),
         (["num-rounds=7", "FILE"], {"num-rounds": 9, "fedul.num-sets": 3}),
-        (["a=fedul b=true c=1"], {"a": "fedul", "b": True, "c": 1}),
-        (["a=8x8x1 b=0.5,0.5"], {"a": "8x8x1", "b": "0.5,0.5"}),
-        (
-            ["a=ylecun/mnist b=~/x c=my_models:build"],
-            {"a": "ylecun/mnist", "b": "~/x", "c": "my_models:build"},
-        ),
+        (["a=8x8x1 b=0.5,0.5 c=~/x"], {"a": "8x8x1", "b": "0.5,0.5", "c": "~/x"}),
     ],
 )
 def test_overrides(values: list[str], expected: dict[str, Any], tmp_path: Path) -> None:
@@ -192,21 +184,6 @@ def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "metrics.jsonl").exists()
 
 
-def test_failure_before_a_round_leaves_the_log_only(stage: Stage, tmp_path: Path) -> None:
-    def write(output: Path) -> None:
-        rounds(output, 0)  # the untrained model was evaluated
-        (output / "plots").mkdir()
-        (output / "error.txt").write_text("No client can take part.\n")
-
-    stage.write = write
-    stage.outcome = RunOutcome("finished:failed", "UserError: another")
-    result = runner.invoke(app, ON_RAY)
-    assert result.exit_code == 1
-    assert "Error: No client can take part.\n" in result.stderr
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == [".lock", "error.txt", "flower.log"]
-
-
 def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Path) -> None:
     rounds(tmp_path / "out", 1)
     (tmp_path / "out" / "error.txt").write_text("Old.")
@@ -258,17 +235,6 @@ def test_given_ctrl_c_while_a_class_is_made_then_the_command_is_stopped(stage: S
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "Stopped.")
 
 
-def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    module = types.ModuleType("simulation")
-    module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.engine.in_process", module)
-    result = runner.invoke(app, ["run", "--engine", "in-process", "--num-supernodes", "2"])
-    assert result.exit_code == 0, result.output
-    assert "round 2/2" in result.output
-    assert stage.calls == []
-    assert stage.summaries == [tmp_path / "out"]
-
-
 @pytest.fixture
 def processes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the pool of processes was asked to run; it writes what the stage's runs write."""
@@ -297,15 +263,11 @@ def test_given_no_engine_then_a_pool_of_processes_runs_it(
 
 
 @pytest.mark.parametrize("engine", ["processes", "in-process"])
-def test_given_no_superlink_then_it_cannot_be_kept(stage: Stage, engine: str) -> None:
-    result = runner.invoke(app, ["run", "--engine", engine, "--keep-superlink"])
-    assert result.exit_code == 1
-    assert code_of(result.stderr) == "option-without-effect"
-
-
-@pytest.mark.parametrize("engine", ["processes", "in-process"])
-def test_given_no_ray_then_no_cluster_can_be_named(stage: Stage, engine: str) -> None:
-    result = runner.invoke(app, ["run", "--engine", engine, "--ray-address", "auto"])
+@pytest.mark.parametrize("option", [["--keep-superlink"], ["--ray-address", "auto"]])
+def test_given_no_superlink_then_its_options_are_refused(
+    stage: Stage, engine: str, option: list[str]
+) -> None:
+    result = runner.invoke(app, ["run", "--engine", engine, *option])
     assert result.exit_code == 1
     assert code_of(result.stderr) == "option-without-effect"
 
@@ -377,59 +339,3 @@ def test_demo_compares_with_the_ceiling(
     assert not stale.exists()
     demo = tmp_path / "runs" / "demo"
     assert stage.summaries == [{name: demo / name for name in ("fedul", "supervised")}]
-
-
-def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    predict = types.ModuleType("predict")
-    predict.write_predictions = lambda m, i, o, b, p, **_: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
-    report = types.ModuleType("report")
-    report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.report", report)
-    here = str(tmp_path)
-    one = runner.invoke(app, ["predict", "--model", here, "--input", here, "--batch-size", "8"])
-    assert (one.exit_code, one.stdout) == (0, f"Predictions: {tmp_path / '8.csv'}\n")
-    to = ["predict", "--model", here, "--input", here, "--priors", "estimate"]
-    assert runner.invoke(app, to).stdout == f"Predictions: {tmp_path / '256estimate.csv'}\n"
-    two = runner.invoke(app, ["report", here, here])
-    assert (two.exit_code, two.stdout) == (0, f"Report: {tmp_path / '2.html'}\n")
-
-
-def test_bar_starts_where_a_resumed_run_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    rounds(tmp_path, 1, 2, 3)
-    settings = {"method": "fedul", "dataset": "digits", "num_rounds": 5, "output": str(tmp_path)}
-    for resume, first in ((str(tmp_path), 3), ("", 0)):
-        with RunProgress(FakeConfig(**settings, resume=resume)) as progress:  # type: ignore[arg-type]
-            assert progress._bar is not None
-            task = progress._bar.tasks[0]
-            assert (task.completed, task.total) == (first, 5)
-            with (tmp_path / "metrics.jsonl").open("a") as file:
-                file.write('{"round": 4, "test_error": null, "surrogate_loss": 0.5}\n{"round": 5')
-            progress.poll()
-            assert task.completed == 4
-            assert task.fields["note"] == "surrogate loss 0.5000"
-            assert progress.rounds_seen == 1
-        (tmp_path / "metrics.jsonl").unlink()
-        rounds(tmp_path, 1, 2, 3)
-
-
-def test_metrics_written_anew_are_read_from_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    tail = progress._Tail(path)
-    assert tail.lines() == []
-    path.write_text("one\ntwo\n")
-    assert tail.lines() == ["one", "two"]
-    path.write_text("new\n")
-    assert tail.lines() == ["new"]
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import sys; import fedul_flwr.cli.main; "
-        "print([m for m in ('torch', 'flwr', 'ray', 'pydantic', 'pandas') if m in sys.modules])"
-    )
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout
-    assert output.strip() == b"[]"

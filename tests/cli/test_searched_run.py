@@ -11,15 +11,8 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.experiments.search_file import read_searches
 
-GIVEN = [
-    "run",
-    "--engine",
-    "in-process",
-    "--num-supernodes",
-    "2",
-    "-c",
-    "dataset=wine num-rounds=2",
-]
+GIVEN = ["run", "--engine", "in-process", "--num-supernodes", "2"]
+GIVEN += ["-c", "dataset=wine num-rounds=2"]
 
 
 def test_given_trials_then_the_run_has_the_best_ones_settings_and_a_split_that_none_saw(

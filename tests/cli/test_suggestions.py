@@ -60,9 +60,3 @@ def test_given_a_setting_as_an_option_then_the_message_says_how_it_is_given(
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert way_out in " ".join(result.stderr.replace("│", "").split())
-
-
-def test_given_an_option_that_is_no_setting_then_nothing_is_added() -> None:
-    result = CliRunner().invoke(app, ["run", "--nonsense"])
-    assert result.exit_code == 2
-    assert "Settings follow" not in result.stderr

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from torch import Tensor, nn
+from torch import nn
 
 import fedul_flwr.client_apps.fedmatch
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
@@ -23,7 +23,6 @@ from fedul_flwr.federated.client_training import streamed_batches
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.federated.sparse import decode, encode
-from fedul_flwr.learning import views
 from fedul_flwr.learning.disjoint import PSI, SIGMA, decompose, flatten, unflatten
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import dump_arrays
@@ -165,36 +164,6 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
 # Views
 
 
-@pytest.mark.parametrize(
-    ("options", "maker", "expected"),
-    [
-        ({}, "randaugment", (6,)),
-        (
-            {"ssl.recipe": "release", "ssl.operations": 4},
-            "released_randaugment",
-            (4,),
-        ),
-    ],
-    ids=["the paper's", "the release's"],
-)
-def test_strong_views_are_drawn_as_the_settings_say(
-    device: Build,
-    monkeypatch: pytest.MonkeyPatch,
-    options: dict[str, Any],
-    maker: str,
-    expected: tuple[Any, ...],
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def spy(inputs: Tensor, *drawn: Any) -> Tensor:
-        asked.append(drawn)
-        return inputs
-
-    monkeypatch.setattr(views, maker, spy)
-    device(**options, **{"fedmatch.threshold": 0.0}).fit(1, 0, parts())
-    assert set(asked) == {expected}
-
-
 # Helpers
 
 
@@ -208,20 +177,6 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[list[nn.Module]]:
         return InterClientConsistency(helpers, *options)
 
     monkeypatch.setattr(fedul_flwr.client_apps.fedmatch, "InterClientConsistency", consistency)
-    return found
-
-
-@pytest.fixture
-def given_ties(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What clients do with ties, by message."""
-    found: list[Any] = []
-    built = InterClientConsistency.__init__
-
-    def init(self: Any, helpers: Any, weight: float, threshold: float, *views: Any) -> None:
-        found.append(views[1])
-        built(self, helpers, weight, threshold, *views)
-
-    monkeypatch.setattr(InterClientConsistency, "__init__", init)
     return found
 
 
@@ -239,14 +194,6 @@ def assert_models(models: list[nn.Module], sigma: Arrays, found: list[Arrays]) -
     for model, psi in zip(models, found, strict=True):
         for name, array in dump_arrays(model).items():
             np.testing.assert_array_equal(array, sigma[name] + psi[name])
-
-
-def test_ties_between_votes_are_broken_as_the_settings_say(
-    device: Build, given_ties: list[Any]
-) -> None:
-    for options, ties in (({}, "own"), ({"ssl.recipe": "release"}, "lowest")):
-        device(**options).fit(1, 0, parts())
-        assert given_ties.pop() == ties
 
 
 def test_a_helper_is_the_clients_sigma_with_a_psi_of_its_own(

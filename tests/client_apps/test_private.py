@@ -13,13 +13,9 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import SETUP_BEFORE
-from fedul_flwr.propagation import privacy as client_noise
-from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
 from fedul_flwr.propagation.privacy import (
@@ -122,19 +118,6 @@ def test_given_a_run_that_begins_earlier_rounds_again_then_each_has_its_own_nois
     labels = noise.labels(client.labels, 5, 4)
     np.testing.assert_array_equal(noise.labels(client.labels, 5, 4), labels)
     np.testing.assert_array_equal(noise.labels(client.labels, 5, 5), labels)
-
-
-def test_noise_has_the_size_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    sigmas: list[float] = []
-
-    def draw(features: Any, sigma: float) -> Any:
-        sigmas.append(sigma)
-        return features
-
-    monkeypatch.setattr(client_noise, "noisy_directions", draw)
-    client = parties(**CODES_OF_200).client(0)
-    client.noise.features(POINTS, 1)
-    assert sigmas == [client.noise.plan.sigma]
 
 
 def test_points_without_a_direction_hide_among_others() -> None:
@@ -282,29 +265,6 @@ def test_labels_stay_in_a_resumed_run_and_codes_in_a_round(settings: Settings) -
         train(resolve({"resume": str(directory), "num-rounds": 4}, Path.cwd()), 3)
 
 
-def test_a_prediction_is_propagation_of_what_noise_left(settings: Settings) -> None:
-    options = {"labels.total": 60, "points_per_client": 80, "xclp.num-bits": 256}
-    noise = {"xclp.codes-epsilon": 2000.0, "xclp.labels-epsilon": 3.0}
-    directory = train(settings(method="xclp-predict", **options, **noise), 2)
-
-    def kept(name: str, key: str) -> np.ndarray[Any, Any]:
-        files = [directory / "clients" / str(c) / f"{name}-1.safetensors" for c in range(2)]
-        return np.concatenate([load_file(file)[key] for file in files])
-
-    labels = kept(RANDOMIZED_LABELS, LABELS)
-    expected = label_propagation(
-        kept(NOISY_FEATURES, FEATURES),
-        labels,
-        num_classes=10,
-        num_bits=256,
-        seed=stream(0, "codes", 0).bytes(32),
-    )
-    files = [directory / "clients" / str(c) / file_name(XCLP) for c in range(2)]
-    written = np.concatenate([read_labels(file)[1].labels for file in files])
-    np.testing.assert_array_equal(written, expected.labels[labels < 0])
-    assert len(written) == 100
-
-
 # Refusals
 
 
@@ -343,17 +303,3 @@ def test_other_rounds_than_noise_was_made_for() -> None:
             "Client 1: num-rounds has changed, and the noise of xclp.codes-epsilon is for 20 "
             f"propagations, not {releases}.",
         )
-
-
-def test_memory_lies_in_files_in_a_simulation(tmp_path: Path) -> None:
-    built = parties(**CODES_OF_200, **LABELS_OF_2)
-    client = built.client(0)
-    client.state = ClientState(built.states[0], tmp_path)
-    drawn = client.noise.features(POINTS[:90], 3), client.randomized(3)
-    assert len(built.states[0]) == 0
-    again = built.client(0)
-    again.state = ClientState(built.states[0], tmp_path)
-    for one, other in zip(
-        drawn, (again.noise.features(POINTS[:90], 3), again.randomized(5)), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)

@@ -71,28 +71,14 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     The server, too, trains.
     """
     finetuned = {"method": "fedul-finetune", "server-fraction": 0.2}
-    done = fedul(
-        "run",
-        "--engine",
-        "ray",
-        "-c",
-        f"{QUICK} {text(finetuned)}",
-        "--output",
-        "result",
-        cwd=tmp_path,
-    )
+    given = ("-c", f"{QUICK} {text(finetuned)}", "--output", "result")
+    done = fedul("run", "--engine", "ray", *given, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     directory = tmp_path / "result"
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     assert files >= {
-        "config.json",
-        "environment.json",
-        "metrics.jsonl",
-        "summary.json",
-        "federation.json",
-        "model.safetensors",
-        "last.safetensors",
-        "plots/error.png",
+        *("config.json", "environment.json", "metrics.jsonl", "summary.json", "federation.json"),
+        *("model.safetensors", "last.safetensors", "plots/error.png"),
     }
     found = summary(directory)
     assert found["status"] == "completed"

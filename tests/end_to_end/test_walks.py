@@ -101,7 +101,6 @@ def test_given_arrays_then_a_researcher_gets_table_figure_and_files(
 
 # A hospital: three owners, from CSV to a prediction
 
-FEATURES = ["age", "lactate", "sex"]
 SHARES = {"january": 0.85, "february": 0.15, "march": 0.5}
 """How many of a month's patients have a sepsis."""
 

@@ -38,18 +38,10 @@ reproduce --render
 deploy init consortium --address localhost:8000 --owners 3
 """
 LEFT = [
-    "runs/digits/model.safetensors",
-    "runs/digits/plots/error.png",
-    "runs/rows/summary.json",
-    "runs/rows/report.html",
-    "runs/labels/labels.json",
-    "images-predictions.csv",
-    "runs/digits/model.onnx",
-    "runs/two/comparison.md",
-    "results/recipes/tables.quick.json",
-    "results/recipes/tables.quick.search.json",
-    "results/recipes/tables.quick.tuned.json",
-    "docs/tables.md",
+    *("runs/digits/model.safetensors", "runs/digits/plots/error.png", "runs/digits/model.onnx"),
+    *("runs/rows/summary.json", "runs/rows/report.html", "runs/labels/labels.json"),
+    *("images-predictions.csv", "runs/two/comparison.md", "docs/tables.md"),
+    *(f"results/recipes/tables.quick{kind}.json" for kind in ("", ".search", ".tuned")),
     "consortium/server/start-superlink.sh",
 ]
 DRIVER = """

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from fedul_flwr.engine.fork_server import working_folder_last
 
 SHADOWS = (
     *("secrets", "random", "queue", "signal", "threading", "socket", "selectors", "pickle"),
@@ -19,11 +16,9 @@ SHADOWS = (
 
 def fedul(folder: Path, *arguments: str) -> str:
     program = Path(sys.executable).with_name("fedul-flwr")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "FEDUL_CACHE": str(folder / "cache")}
     done = subprocess.run(
         [str(program), *arguments],
         cwd=folder,
-        env=environment,
         capture_output=True,
         text=True,
         timeout=300,
@@ -67,21 +62,3 @@ def test_given_files_with_names_of_modules_then_no_command_runs_them(
 ) -> None:
     fedul(folder, *command)
     assert not (folder / "marker").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (["", "/a", "/b"], ["/a", "/b", ""]),
-        (["HERE", "/a", "/b"], ["/a", "/b", "HERE"]),
-        (["", "HERE", "/a"], ["/a", "HERE"]),
-        (["/a", "/b"], ["/a", "/b"]),
-    ],
-)
-def test_the_working_folder_comes_last_if_it_is_on_the_path(
-    path: list[str], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    here = {"HERE": str(Path.cwd())}
-    found = working_folder_last([here.get(part, part) for part in path])
-    assert found == [here.get(part, part) for part in expected]

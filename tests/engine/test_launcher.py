@@ -10,7 +10,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import textwrap
 import threading
 import tomllib
@@ -26,9 +25,8 @@ from fedul_flwr.config.overrides import flatten
 from fedul_flwr.engine import flower_run
 from fedul_flwr.engine import flower_run as app_bundle
 from fedul_flwr.engine.flower_run import FlowerProgram
-from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, app_directory, run_app
-from fedul_flwr.engine.superlink import _is_compiled, absolute, end_superlink, superlink_environment
-from fedul_flwr.errors import UserError
+from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, run_app
+from fedul_flwr.engine.superlink import _is_compiled, end_superlink, superlink_environment
 from tests.support.patience import quiet_seconds
 from tests.support.refusals import refuses
 
@@ -78,8 +76,6 @@ def answer(message, context):
 
 @server.main()
 def main(grid, context):
-    if context.run_config["fail"]:
-        raise ValueError("broken on purpose")
     while len(nodes := list(grid.get_node_ids())) < 2:
         time.sleep(0.05)
     with Path(context.run_config["output"], "metrics.jsonl").open("a") as file:
@@ -90,6 +86,8 @@ def main(grid, context):
             print(f"mini round {step} with {len(replies)} replies")
             file.write(json.dumps({"round": step, "test_error": 10.0 / step}) + "\\n")
             file.flush()
+    if context.run_config["fail"]:
+        raise ValueError("broken on purpose")
 """
 
 
@@ -159,7 +157,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.ray
-def test_success_then_failure_on_one_superlink(
+def test_a_failed_run_has_its_reason_lines_and_log_and_nothing_of_the_users_is_touched(
     mini_app: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
 ) -> None:
     home = tmp_path / "users-home"
@@ -181,10 +179,7 @@ def test_success_then_failure_on_one_superlink(
         own_home = superlink.home
         assert (own_home / "config.toml").is_file()
         assert superlink.pid in started()
-        outcome = start(superlink, mini_app, tmp_path, on_poll=on_poll)
-        assert outcome == RunOutcome("finished:completed", "")
-        assert outcome.succeeded
-        failed = start(superlink, mini_app, tmp_path, fail=True)
+        failed = start(superlink, mini_app, tmp_path, fail=True, on_poll=on_poll)
         assert failed == RunOutcome("finished:failed", "ValueError: broken on purpose")
         assert not failed.succeeded
     if foreign is not None:
@@ -340,13 +335,6 @@ def test_given_impossible_cpus_then_the_run_is_refused(
         )
 
 
-def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
-    nobody: LocalSuperLink,
-) -> None:
-    with refuses("flower-failed", match="juggle"):
-        nobody.flwr.ask("juggle")
-
-
 def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
 ) -> None:
@@ -366,22 +354,17 @@ def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_e
     [
         ("cache", "HERE/cache"),
         ("sqlite:///runs.db", "sqlite:///HERE/runs.db"),
-        ("/cache", "/cache"),
-        ("sqlite:////runs.db", "sqlite:////runs.db"),
-        ("~/cache", "~/cache"),
-        ("https://example.org/mlflow", "https://example.org/mlflow"),
-        ("databricks", "databricks"),
-        ("", ""),
+        *((same, same) for same in ("/cache", "sqlite:////runs.db", "~/cache", "https://a.b/c")),
+        *((same, same) for same in ("databricks", "")),
     ],
 )
 def test_given_a_path_in_a_variable_then_it_does_not_depend_on_the_superlinks_folder(
     place: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    expected = expected.replace("HERE", str(tmp_path))
-    assert absolute(place) == expected
     monkeypatch.setenv("FEDUL_CACHE", place)
-    assert superlink_environment(tmp_path, "")["FEDUL_CACHE"] == expected
+    found = superlink_environment(tmp_path, "")["FEDUL_CACHE"]
+    assert found == expected.replace("HERE", str(tmp_path))
 
 
 def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:
@@ -424,7 +407,9 @@ def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
     mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
 ) -> None:
     (tmp_path / "flower.log").write_text("earlier\n")
-    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
+    outcome = start(scripted, mini_app, tmp_path)
+    assert outcome == RunOutcome("finished:completed", "")
+    assert outcome.succeeded
     assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
 
 
@@ -450,17 +435,6 @@ def test_given_a_log_that_cannot_be_written_then_the_run_goes_on_to_its_end(
     assert told == []
 
 
-def test_given_a_run_that_was_stopped_then_it_is_a_failure(
-    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
-) -> None:
-    program: Any = scripted.flwr
-    program.end = "finished:stopped"
-    outcome = start(scripted, mini_app, tmp_path)
-    assert outcome == RunOutcome(
-        "finished:stopped", "Flower reports finished:stopped without a reason."
-    )
-
-
 def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(
     mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
 ) -> None:
@@ -481,52 +455,19 @@ def test_the_cause_of_a_chain_is_told() -> None:
     assert flower_run.explained(failed, "") == failed
 
 
-def test_app_files_leave_out_virtual_environments(tmp_path: Path) -> None:
-    for name in ("app/a.py", "env/pyvenv.cfg", "env/b.py", ".hidden/c.py", "pyproject.toml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert copied(tmp_path) == {"app/a.py", "pyproject.toml"}
+def test_given_an_app_then_what_it_names_or_all_but_environments_is_copied(tmp_path: Path) -> None:
+    app = tmp_path / "app"
+    for name in ("app/a.py", "app/c.txt", "runs/d.py", ".gitignore", ".h/e.py", "env/pyvenv.cfg"):
+        (app / name).parent.mkdir(parents=True, exist_ok=True)
+        (app / name).touch()
 
+    def copied(pyproject: str) -> set[str]:
+        (app / "pyproject.toml").write_text(pyproject)
+        copy = tmp_path / uuid.uuid4().hex
+        app_bundle.copy_app(app, copy)
+        return {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
 
-def copied(app: Path) -> set[str]:
-    """Files of the copy of an app."""
-    with tempfile.TemporaryDirectory() as place:
-        app_bundle.copy_app(app, Path(place))
-        return {
-            path.relative_to(place).as_posix() for path in Path(place).rglob("*") if path.is_file()
-        }
-
-
-def test_given_an_app_that_names_its_files_then_no_others_are_copied(tmp_path: Path) -> None:
-    names = ("app/a.py", "app/deep/b.py", "app/deep/c.txt", "runs/d.py", ".gitignore", "README.md")
-    for name in names:
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\nfab-include = ["app/**/*.py"]\n')
-    assert copied(tmp_path) == {"app/a.py", "app/deep/b.py", ".gitignore", "pyproject.toml"}
-
-
-def test_app_directory_of_a_checkout() -> None:
-    assert app_directory() == Path(__file__).resolve().parents[2]
-
-
-def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "fedul_flwr"
-    for name in (".", "engine", *app_bundle.METHODS):
-        (package / name / "__pycache__").mkdir(parents=True)
-        (package / name / "__init__.py").touch()
-    (package / "engine" / "flower_run.py").touch()
-    monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "flower_run.py"))
-    with pytest.raises(UserError, match="install"):
-        app_directory()
-    (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")
-    (package / "app_README.md").write_text("# App\n")
-    (package / "app_LICENSE.md").write_text("Free.\n")
-    app = app_directory()
-    names = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
-    assert names == {
-        *("pyproject.toml", "README.md", "LICENSE"),
-        *("fedul_flwr/__init__.py", "strategies/__init__.py"),
-        *("client_apps/__init__.py", "baselines/__init__.py"),
-        *("fedul_flwr/engine/__init__.py", "fedul_flwr/engine/flower_run.py"),
-    }
+    assert {"app/a.py", "runs/d.py"} < copied("")
+    assert not {".h/e.py", "env/pyvenv.cfg"} & copied("")
+    named = copied('[tool.flwr.app]\nfab-include = ["app/**/*.py"]\n')
+    assert named == {"app/a.py", ".gitignore", "pyproject.toml"}

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine import in_process as local_grid
-from fedul_flwr.engine import processes, worker
+from fedul_flwr.engine import processes
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.processes import (
     ProcessGrid,
@@ -34,7 +33,6 @@ from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
 from tests.support.patience import wait_until
 from tests.support.recorded_calls import recorded
-from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -62,54 +60,13 @@ def pool() -> list[psutil.Process]:
     return [psutil.Process(child.pid) for child in multiprocessing.active_children()]
 
 
-def test_given_more_messages_than_processes_then_replies_come_in_their_order(
-    grid: ProcessGrid,
-) -> None:
-    assert partitions(grid.answer(describe(2, 0, 1), None)) == [2, 0, 1]
-    assert len(pool()) == 2
-    assert list(grid.get_node_ids()) == [FIRST_NODE_ID + client for client in range(3)]
-
-
-def test_given_fewer_clients_than_cores_then_no_process_is_idle() -> None:
-    with task_identity(), ProcessGrid(1, {"method": "fedul"}, TWO) as grid:
-        assert partitions(grid.answer(describe(0), None)) == [0]
-        assert len(pool()) == 1
-
-
-def test_given_the_end_of_the_run_then_no_process_is_left() -> None:
-    with task_identity(), ProcessGrid(2, {"method": "fedul"}, TWO) as grid:
-        list(grid.send_and_receive(describe(0, 1)))
+def test_given_more_messages_than_processes_then_replies_come_in_order_and_both_end() -> None:
+    with task_identity(), ProcessGrid(3, {"method": "fedul"}, TWO) as grid:
+        assert partitions(grid.answer(describe(2, 0, 1), None)) == [2, 0, 1]
+        assert list(grid.get_node_ids()) == [FIRST_NODE_ID + client for client in range(3)]
         found = pool()
     assert len(found) == 2
     assert not any(process.is_running() for process in found)
-
-
-def test_given_messages_with_one_content_then_it_is_packed_once(
-    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed: list[object] = []
-    real = processes.pack
-    monkeypatch.setattr(processes, "pack", lambda thing: packed.append(thing) or real(thing))
-    first, *others = describe(0, 1, 2)
-    for other in others:
-        other.content = first.content
-    assert partitions(grid.answer([first, *others], None)) == [0, 1, 2]
-    assert packed == [first.content]
-
-
-def test_given_an_answer_then_its_process_gets_the_next_message_before_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    steps: list[str] = []
-
-    def noted(step: str, real: Any) -> Any:
-        return lambda *given: steps.append(step) or real(*given)
-
-    with task_identity(), ProcessGrid(3, {"method": "fedul"}, [{}]) as grid:
-        monkeypatch.setattr(processes._Worker, "order", noted("order", processes._Worker.order))
-        monkeypatch.setattr(processes.Packed, "open", noted("read", processes.Packed.open))
-        assert partitions(grid.answer(describe(0, 1, 2), None)) == [0, 1, 2]
-    assert steps == ["order", "order", "read", "order", "read", "read"]
 
 
 @pytest.mark.parametrize(
@@ -130,33 +87,13 @@ def test_given_fewer_clients_than_cores_in_a_turn_then_they_share_the_cores(
     assert shares_of_cores(messages, processes, cores) == threads
 
 
-@pytest.mark.parametrize(("client_threads", "threads"), [(1, {0}), (0, {1, 2})])
 def test_given_all_threads_then_a_client_that_is_alone_gets_both_cores(
-    settings: Settings,
-    monkeypatch: pytest.MonkeyPatch,
-    client_threads: int,
-    threads: set[int],
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = recorded(monkeypatch, processes._Worker, "order", -1)
     monkeypatch.setattr(processes, "usable_cpus", lambda: 2)
-    run_in_processes(settings(num_rounds=1, client_threads=client_threads), 3)
-    assert set(given) == threads
-
-
-def test_given_an_order_with_threads_then_torch_uses_as_many() -> None:
-    own, other = multiprocessing.Pipe()
-    before = torch.get_num_threads()
-    try:
-        with task_identity(), ProcessGrid(1, {"method": "fedul"}, TWO) as grid:
-            [message] = describe(0)
-            processes.pack(message.content).send(own)
-            own.send((message.metadata, grid._context(message), before + 2))
-            worker.answer_next(other)
-        assert torch.get_num_threads() == before + 2
-        (reply, trace), _ = processes.Packed.receive(own).open(None)
-        assert (partitions([reply]), trace) == ([0], "")
-    finally:
-        torch.set_num_threads(before)
+    run_in_processes(settings(num_rounds=1, model="linear", client_threads=0), 3)
+    assert set(given) == {1, 2}
 
 
 def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its_place(
@@ -186,7 +123,7 @@ def test_given_processes_that_do_not_answer_in_time_then_there_is_no_reply_and_t
     assert partitions(grid.answer(describe(0, 1, 2), 60.0)) == [0, 1, 2]
 
 
-def test_given_an_error_for_the_user_then_the_server_gets_its_text(
+def test_given_an_error_for_the_user_or_of_the_code_then_the_server_gets_it_and_one_is_logged(
     grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[str] = []
@@ -196,22 +133,10 @@ def test_given_an_error_for_the_user_then_the_server_gets_its_text(
     assert reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
     assert "'nonsense'" in reply.error.reason
     assert logged == []
-
-
-def test_given_an_error_that_nobody_foresaw_then_its_traceback_is_logged(
-    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[str] = []
-    monkeypatch.setattr(local_grid, "log", lambda _, form, *values: logged.append(form % values))
     broken = Message(RecordDict({"config": ConfigRecord({})}), FIRST_NODE_ID, "query.phase")
     [reply] = grid.answer([broken], None)
     assert reply.error.reason.startswith("KeyError: 'phase'")
     assert [text.splitlines()[-1] for text in logged] == ["KeyError: 'phase'"]
-
-
-def test_given_messages_that_are_pushed_then_they_can_be_pulled(grid: ProcessGrid) -> None:
-    first, second = grid.push_messages(describe(1, 0))
-    assert partitions(list(grid.pull_messages([second, first]))) == [0, 1]
 
 
 RUNS = {
@@ -222,17 +147,20 @@ RUNS = {
 QUICK = {"dataset": "digits", "model": "mlp", "num-rounds": 2, "local-epochs": 1}
 
 
-@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
-def test_given_any_method_then_the_numbers_are_those_of_one_process(
-    settings: Settings, options: dict[str, Any]
-) -> None:
-    alone = train(settings(**QUICK, **options), 4)
-    config = settings(**QUICK, **options)
+def assert_as_alone(settings: Settings, options: dict[str, Any]) -> None:
+    alone, config = train(settings(**options), 4), settings(**options)
     run_in_processes(config, 4)
     beside = Path(config.output)
     assert metrics(alone) == metrics(beside)
     for name, array in last_model(alone).items():
         np.testing.assert_array_equal(array, last_model(beside)[name])
+
+
+@pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
+def test_given_any_method_then_the_numbers_are_those_of_one_process(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    assert_as_alone(settings, {**QUICK, **options})
 
 
 def test_given_more_replies_than_memory_may_hold_then_the_numbers_are_the_same(
@@ -247,26 +175,11 @@ def test_given_more_replies_than_memory_may_hold_then_the_numbers_are_the_same(
         stored.append(disk is not None and not in_memory)
         return found, in_memory
 
-    options = {**QUICK, "method": "fedul", "model": "cnn-small", "num-rounds": 1}
-    alone = train(settings(**options), 4)
     monkeypatch.setattr(processes, "_MAX_IN_MEMORY", 300_000)  # the model has 330 kB
     monkeypatch.setattr(processes.Packed, "open", read)
-    config = settings(**options)
-    run_in_processes(config, 4)
+    options = {**QUICK, "method": "fedul", "model": "cnn-small", "num-rounds": 1}
+    assert_as_alone(settings, options)
     assert stored.count(True) == 3
-    assert metrics(alone) == metrics(Path(config.output))
-    for name, array in last_model(alone).items():
-        np.testing.assert_array_equal(array, last_model(Path(config.output))[name])
-
-
-def test_given_no_gpu_for_clients_then_they_see_none() -> None:
-    assert worker_environments(1, 0.0) == [{"CUDA_VISIBLE_DEVICES": ""}] * usable_cpus()
-    assert len(worker_environments(usable_cpus(), 0.0)) == 1
-
-
-def test_given_too_many_cpus_for_a_client_then_it_is_refused() -> None:
-    with refuses("machine-too-small", match="CPUs"):
-        worker_environments(usable_cpus() + 1, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -296,14 +209,6 @@ def test_given_gpus_for_clients_then_each_process_sees_its_own(
     assert found == expected
 
 
-def test_given_fewer_gpus_than_a_client_needs_then_it_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with refuses("machine-too-small", match="GPUs"):
-        worker_environments(1, 2.0)
-
-
 # What is started in the background of a shell ignores Ctrl-C, and so would its children.
 COMMAND = """
 import signal
@@ -316,7 +221,7 @@ program()
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A run of many rounds by the command, after its first one."""
-    arguments = ["run", "-c", "model='mlp' num-rounds=500", "--output", str(tmp_path / "run")]
+    arguments = ["run", "-c", "model='linear' num-rounds=500", "--output", str(tmp_path / "run")]
     (tmp_path / "temporary").mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", COMMAND, *arguments],
@@ -337,7 +242,8 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    "number",
+    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
 )
 def test_given_a_signal_then_nothing_is_left_and_the_run_goes_on_later(
     command: subprocess.Popen[str], tmp_path: Path, number: signal.Signals
@@ -349,21 +255,15 @@ def test_given_a_signal_then_nothing_is_left_and_the_run_goes_on_later(
     else:
         command.send_signal(number)
     said, _ = command.communicate(timeout=60)
-    assert command.returncode == 128 + number
-    assert said.endswith("Stopped.\n")
-    assert not list((tmp_path / "temporary").iterdir())
     wait_until(lambda: not any(map(alive, started)), 10, "the end of the pool")
+    if number != signal.SIGKILL:
+        assert command.returncode == 128 + number
+        assert said.endswith("Stopped.\n")
+        assert not list((tmp_path / "temporary").iterdir())
     done = len(metrics(tmp_path / "run"))
     config = resolve({"resume": str(tmp_path / "run")}, tmp_path)
     run_in_processes(config.model_copy(update={"num_rounds": done + 1}), 10)
     assert len(metrics(tmp_path / "run")) == done + 1
-
-
-def test_given_a_killed_command_then_its_processes_end(command: subprocess.Popen[str]) -> None:
-    started = psutil.Process(command.pid).children(recursive=True)
-    command.kill()
-    command.wait(60)
-    wait_until(lambda: not any(map(alive, started)), 10, "the end of the pool")
 
 
 def alive(process: psutil.Process) -> bool:

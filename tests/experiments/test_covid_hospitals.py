@@ -23,7 +23,6 @@ from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from tests.support.runs import metrics, train
 
 ROOT = Path(__file__).parents[2]
-EXPERIMENTS = ROOT / "experiments"
 NAMES = ["none", "covid", "other"]
 SHAPE = (8, 8, 1)
 
@@ -103,18 +102,6 @@ def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class(
         np.testing.assert_array_equal(np.bincount(labels[rows]), [3, 1, 2])
 
 
-def test_given_the_written_folders_then_no_two_places_share_an_image(hospitals: Path) -> None:
-    for many in ("10-hospitals-all", "5-hospitals-all"):
-        found = [
-            numbers(load_partly_labeled(folder, NAMES, SHAPE).inputs)
-            for folder in folders(hospitals, many)
-        ]
-        everything = [number for inside in found for number in inside]
-        server = pq.read_table(hospitals / "server" / "train.parquet").num_rows
-        assert len(everything) == len(set(everything)) == 900 - server
-        assert 150 < server < 210
-
-
 def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
     hospitals: Path,
 ) -> None:
@@ -167,11 +154,9 @@ def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path
     ("method", "place", "clients", "options"),
     [
         ("fedmatch", "10-hospitals-few", 10, {}),
-        ("given-labels", "10-hospitals-few", 10, {}),
         ("given-labels", "10-hospitals-few", 10,
          {"scenario.labels-at": "server", "server_fraction": 0.4}),
         ("fedul", "5-hospitals-sets-6", 5, {}),
-        ("supervised", "5-hospitals-all", 5, {}),
     ],
 )  # fmt: skip
 def test_given_a_method_then_it_runs_at_the_hospitals(

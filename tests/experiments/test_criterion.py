@@ -61,14 +61,11 @@ def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "selection"),
     [
-        ("validation", {}, "validation"),
         ("validation", {"selection": "last"}, "last"),
         ("validation", {"selection": "balanced"}, "balanced"),
         ("balanced", {}, "balanced"),
         ("balanced", {"selection": "validation"}, "balanced"),
         ("balanced", {"selection": "heldout"}, "heldout"),
-        ("balanced", {"selection": "last"}, "last"),
-        ("heldout", {}, "heldout"),
         ("heldout", {"selection": "validation"}, "heldout"),
         ("heldout", {"selection": "last"}, "last"),
     ],

@@ -10,7 +10,6 @@ import pytest
 from fedul_flwr.experiments.mean_ranks import (
     critical_difference,
     mean_ranks,
-    print_ranks,
     row_errors,
 )
 from fedul_flwr.experiments.table_file import read_table, tables_of
@@ -88,19 +87,6 @@ def test_given_a_row_that_learns_from_more_then_it_has_no_rank(digits_table: Pat
         read_table(EXPERIMENTS, "mini/table-1")
 
 
-def test_given_columns_then_the_best_row_is_printed_first_with_the_critical_difference(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_ranks("mini", {"a": {"x": 2.0, "y": 2.0}, "b": {"x": 1.0, "y": 1.0}})
-    shown = " ".join(capsys.readouterr().out.split())
-    assert shown.index("│ b │ 1.00 │") < shown.index("│ a │ 2.00 │")
-    # q = 1.960 for two rows, times the root of 2 * 3 / (6 * 2).
-    assert "columns: x, y." in shown
-    assert "differ by less than 1.39 are not told apart at the 5 % level" in shown
-    print_ranks("mini", {"a": {"x": 2.0}})
-    assert "No ranks: they need two rows" in " ".join(capsys.readouterr().out.split())
-
-
 def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table: Path) -> None:
     FILE.with_name("table-2.toml").write_text(TABLE.replace("Digits", "More digits"))
     assert tables_of(EXPERIMENTS, "mini") == ["mini/table-1", "mini/table-2"]
@@ -120,13 +106,3 @@ def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table
     FILE.unlink()
     folder = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=10")
     assert "mini/table-2: mean ranks" in output_of(folder)
-
-
-def test_given_a_folder_then_a_name_that_is_not_in_every_table_is_refused(
-    digits_table: Path,
-) -> None:
-    FILE.with_name("table-2.toml").write_text(TABLE.replace('"M=12"', '"M=14"', 1))
-    refused = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=14")
-    assert refused.exit_code == 1
-    assert "Unknown column 'M=14'; there are M=10, M=12" in output_of(refused)
-    assert not Path("runs").exists()

@@ -135,14 +135,6 @@ def test_given_equal_values_then_the_first_trial_is_chosen(
     assert best["trial"] == 0
 
 
-def test_trials_have_the_searchs_seed_and_measure_no_test_error(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    run_search(task(tmp_path), nothing)
-    assert {config.measure_test_error for config in runs.configs} == {False}
-    assert {config.seed for config in runs.configs} == {0}
-
-
 def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -195,25 +187,6 @@ def test_given_that_all_diverge_then_the_search_ends(
     assert best_of(records) is None
 
 
-def test_given_an_ended_search_then_nothing_runs_again(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    said: list[str] = []
-    first = run_search(task(tmp_path), said.append)
-    assert len(said) == len(runs.started) == 8
-    runs.started.clear()
-    assert run_search(task(tmp_path), said.append) == first
-    assert runs.started == []
-
-
-def test_given_the_same_seed_then_two_searches_have_the_same_records(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 50 * rate + step
-    first, second = (run_search(task(tmp_path / name), nothing) for name in "ab")
-    assert first == second
-
-
 def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_without_interruption(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -233,64 +206,21 @@ def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_wi
         assert len(runs.started) == len(whole) - position
 
 
-def test_given_an_interruption_after_the_last_round_then_the_trial_does_not_run_again(
-    runs: FakeSearchTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = run_search(task(tmp_path / "whole"), nothing)
-
-    def run_and_stop(*given: Any, **more: Any) -> None:
-        runs(*given, **more)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(simulation, "run_in_process", run_and_stop)
-    asked = task(tmp_path / "cut")
-    with pytest.raises(KeyboardInterrupt):
-        run_search(asked, nothing)
-    monkeypatch.setattr(simulation, "run_in_process", runs)
-    runs.started.clear()
-    assert run_search(asked, nothing) == whole
-    assert tried(asked)[0] not in [rate for rate, *_ in runs.started]
-
-
-def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: math.nan if rate > 0.5 else 5.0
-    said: list[str] = []
-    records = run_search(task(tmp_path), said.append)
-    states = {record["settings"].get("learning-rate", 0.0): record for record in records}
-    for rate in (0.6, 0.7):
-        assert (states[rate]["state"], states[rate]["value"]) == ("diverged", None)
-    assert {reached for rate, _, reached in runs.started if rate > 0.5} == {1}
-    assert sum("diverged" in line for line in said) == 2
-    best = best_of(records)
-    assert best is not None
-    assert best["value"] == 5.0
-
-
-@pytest.mark.parametrize("loss", ["validation_loss", "heldout_loss", "surrogate_loss", "loss"])
-def test_given_an_infinite_loss_then_the_trial_has_diverged_however_low_its_error_is(
-    runs: FakeSearchTraining, tmp_path: Path, loss: str
+@pytest.mark.parametrize("how", ["infinite", "broken"])
+def test_given_an_infinite_loss_or_weights_of_nan_then_the_trial_has_diverged_whatever_its_error(
+    runs: FakeSearchTraining, tmp_path: Path, how: str
 ) -> None:
     runs.error = lambda rate, step: 1.0 if rate == 0.4 else 5.0
-    runs.infinite = {0.4: loss}
-    records = run_search(task(tmp_path), nothing)
-    (diverged,) = [record for record in records if record["state"] == "diverged"]
-    assert diverged["settings"] == {"learning-rate": 0.4}
-    assert {reached for rate, _, reached in runs.started if rate == 0.4} == {2}
-    best = best_of(records)
-    assert best is not None
-    assert best["value"] == 5.0
-
-
-def test_given_an_error_after_weights_of_nan_then_the_trial_has_diverged(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 5.0
-    runs.broken = {0.4}
+    if how == "infinite":
+        runs.infinite = {0.4: "validation_loss"}
+    else:
+        runs.broken = {0.4}
     records = run_search(task(tmp_path), nothing)
     assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
     assert not [r for r in records if r["state"] == "failed"]
+    best = best_of(records)
+    assert best is not None
+    assert best["value"] == 5.0
 
 
 def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(

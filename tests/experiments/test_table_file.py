@@ -26,32 +26,16 @@ def test_given_table_1_of_fedul_then_it_has_the_papers_figures() -> None:
     ("old", "new", "words"),
     [
         ("clients = 3", "client = 3", "Unknown key 'client'; did you mean 'clients'?"),
-        ("clients = 3", "", "Key clients is missing, and column 'M=10' has none of its own."),
         ("clients = 3", "clients = -3", "Key clients = -3: must be at least 0."),
         ('["test-error"]', '["error"]', "Unknown measure 'error'; there are test-error,"),
         ("methods.toml", "rows.toml", f"{FILE.parent}/rows.toml cannot be read: No such file"),
-        ('rows = "methods.toml"', "", "The file needs one of the keys rows and benchmark."),
         ("rows", 'benchmark = "x"\nrows', "The file needs one of the keys rows and benchmark."),
-        (
-            'rows = "methods.toml"',
-            'benchmark = "x"',
-            "Key clients has no effect with benchmark: leave it out.",
-        ),
         ('"M=12"', '"M, 12"', "Column 'M, 12': a comma separates columns"),
         ('"M=12"', '"m 10"', "Columns 'M=10' and 'm 10' would share a directory."),
         ("{ FedUL", "{ FedLU", "Key paper.test-error.'M=10'.FedLU: there is no such row."),
-        (
-            '"M=10" = { FedUL',
-            '"M=11" = { FedUL',
-            "Key paper.test-error.'M=11': there is no such column.",
-        ),
-        ("paper.test-error", "paper.accuracy", "Key paper.accuracy: measures does not have it."),
+        ('"M=10" = { FedUL', '"M=11" = { FedUL', "Key paper.test-error.'M=11': there is no such"),
         ("[settings]", "[start]", "Key start has no effect: no column has a start-from"),
-        (
-            'dataset = "digits"',
-            'start-from = "runs/x-{model}"',
-            "Key start-from: {model} is not a setting with a number.",
-        ),
+        ('dataset = "digits"', 'start-from = "runs/x-{model}"', "Key start-from: {model} is not a"),
     ],
 )
 def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
@@ -70,11 +54,7 @@ def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
     [
         (
             'method = "supervised"\nmodel = "mlp"',
-            "Key start: the columns have the same model: leave it out.",
-        ),
-        (
-            'method = "supervised"\n[quick.start]\nmethod = "supervised"',
-            "Key quick.start: start has the same method: leave it out.",
+            "Key start: the columns have the same model",
         ),
         ("model = 3\n[quick]\nstart = 3", "Key quick.start = 3 must be a table."),
         ("", "Key start is missing: columns start from a run of this table."),

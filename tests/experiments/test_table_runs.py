@@ -102,34 +102,6 @@ def test_given_a_directory_of_other_settings_then_its_run_starts_again(
     assert stored_results() == [kept]
 
 
-def test_given_an_interrupted_run_then_it_resumes_on_another_device(
-    digits_table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = simulation.run_in_process
-
-    def half(config: RunConfig, clients: int, **options: Any) -> None:
-        real(config.model_copy(update={"num_rounds": 1}), clients, **options)
-        (Path(config.output) / "summary.json").unlink()
-        raise KeyboardInterrupt
-
-    resumed: list[str] = []
-
-    def rest(config: RunConfig, clients: int, **options: Any) -> None:
-        resumed.append(config.resume)
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", half)
-    chosen = ("mini/table-1", "--columns", "M=10", "--rows", "all labels")
-    assert invoke("reproduce", *chosen).exit_code != 0
-    monkeypatch.setattr(simulation, "run_in_process", rest)
-    done = invoke("reproduce", *chosen, "--device", "cpu")
-    assert done.exit_code == 0, done.output
-    (directory,) = Path("runs").rglob("seed-0")
-    assert resumed == [str(directory.resolve())]
-    assert json.loads((directory / "config.json").read_text())["settings"]["device"] == "cpu"
-    assert stored_results()[0]["curve"]["rounds"] == [1, 2]
-
-
 def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
     ran: list[RunConfig],
 ) -> None:
@@ -162,8 +134,3 @@ def test_given_a_result_without_a_key_then_it_is_refused(ran: list[RunConfig]) -
         assert refused.exit_code == 1
         assert code_of(refused.output) == "result-file-wrong"
         assert "'curve'" in output_of(refused)
-
-
-def test_given_nothing_to_run_then_there_is_no_warning_of_days(ran: list[RunConfig]) -> None:
-    assert "days" in output_of(invoke("reproduce", *ONE))
-    assert "days" not in output_of(invoke("reproduce", *ONE))

@@ -18,7 +18,7 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.run.resolve_settings import with_model
 from tests.support.owner_files import NO_DATA, images, write_sets
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.runs import last_model, own_data_app, train
 
 Settings = Callable[..., RunConfig]
 
@@ -63,18 +63,7 @@ def test_given_features_then_a_method_trains_on_vectors(
     assert json.loads((directory / "config.json").read_text())["data"]["input_shape"] == [8, 8, 1]
 
 
-def test_given_a_run_on_features_then_its_model_labels_images(settings: Settings) -> None:
-    directory = train(settings(method="supervised", **FEATURES, **{"num-rounds": 3}), 3)
-    from fedul_flwr.data.sources import load_source
-
-    test = load_source("digits").test
-    found = load_model(directory).predict(np.asarray(test.inputs))
-    error = (found != test.labels).mean()
-    assert 100 * error == pytest.approx(summary(directory)["test_error"])
-    assert error < 0.5
-
-
-@pytest.mark.parametrize("standardize", ["none", "owner", "federation"])
+@pytest.mark.parametrize("standardize", ["none", "federation"])
 def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_features(
     settings: Settings, standardize: str
 ) -> None:
@@ -96,17 +85,6 @@ def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_featur
     assert found["sources"]["xclp"]["error"] < 50  # chance is 90 %
     with refuses("settings-contradict", setting="features"):
         with_model({**overrides, "features": ""}, directory)
-
-
-def test_given_features_then_the_resumed_run_has_the_same_bits(
-    settings: Settings, tmp_path: Path
-) -> None:
-    whole = train(settings(**FEATURES, **{"num-rounds": 3}), 3)
-    begun = train(settings(**FEATURES, output=str(tmp_path / "begun"), **{"num-rounds": 1}), 3)
-    train(settings(resume=str(begun), output=str(begun), **{"num-rounds": 3}), 3)
-    assert metrics(begun) == metrics(whole)
-    for name, array in last_model(whole).items():
-        assert np.array_equal(array, last_model(begun)[name])
 
 
 def test_given_owners_with_own_data_then_each_computes_its_features(
@@ -167,11 +145,3 @@ def test_given_frozen_rounds_that_cannot_be_then_they_are_refused(
 ) -> None:
     with refuses(code):
         settings(**more)
-
-
-def test_given_features_and_a_model_for_images_then_the_refusal_names_models_for_vectors(
-    settings: Settings,
-) -> None:
-    chosen = settings(features="somebodys:halves", model="cnn-small")
-    with refuses("model-unfit", setting="model"):
-        train(chosen, 3)

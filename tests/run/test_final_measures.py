@@ -16,7 +16,6 @@ from scipy.special import softmax
 from sklearn import metrics as sk
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.label_files import read_labels
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -36,7 +35,6 @@ QUICK: dict[str, Any] = {
     **{"model": "mlp", "method": "supervised", "num_rounds": 2, "local_epochs": 1},
     "precision": "float32",
 }
-LESIONS = ("akiec", "bcc", "bkl", "df", "mel", "nv", "vasc")
 SHARES = (0.03, 0.05, 0.11, 0.02, 0.11, 0.67, 0.01)
 
 
@@ -152,29 +150,6 @@ def test_given_calibration_then_the_temperature_is_that_of_the_validation_points
     assert "unscaled" not in summary(plain)["measures"]
 
 
-def test_given_a_model_that_is_too_sure_then_its_temperature_lowers_ece(
-    settings: Settings, tmp_path: Path
-) -> None:
-    """200 points with a quarter of wrong labels, learned by heart, and tested on such points."""
-    rng = np.random.default_rng(0)
-    source = load_source("digits")
-    (tmp_path / "noisy").mkdir()
-    for split, data, count in (("train", source.train, 400), ("test", source.test, 300)):
-        labels = np.array(data.labels)[:count]
-        wrong = rng.random(count) < 0.25
-        labels[wrong] = (labels[wrong] + 1) % 10
-        images = np.asarray(data.inputs)[:count]
-        np.savez(tmp_path / "noisy" / f"{split}.npz", images=images, labels=labels)
-    config = settings(
-        **{**QUICK, "num_rounds": 4, "local_epochs": 20, "selection": "last"},
-        dataset=str(tmp_path / "noisy"),
-        calibration="temperature",
-    )
-    found = summary(train(config, 2))
-    assert found["temperature"] > 1.5
-    assert found["ece"] < 0.6 * found["measures"]["unscaled"]["ece"]
-
-
 def test_given_no_measuring_of_test_errors_then_there_are_no_measures(settings: Settings) -> None:
     config = settings(**QUICK, measure_test_error=False, calibration="temperature")
     directory = train(config, 2)
@@ -216,23 +191,6 @@ def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
     assert every["reweighed"]["nll"] < every["best"]["nll"]  # which assumes uniform priors
     row = summary_rows(directory)["re-weighed"]
     assert f"; balanced accuracy {every['reweighed']['balanced_accuracy']:.2f} %, AUC " in row
-
-
-def test_given_a_class_without_test_points_then_its_recall_is_undefined_and_it_is_said(
-    settings: Settings, tmp_path: Path
-) -> None:
-    source = load_source("digits")
-    (tmp_path / "part").mkdir()
-    for split, data in (("train", source.train), ("test", source.test)):
-        kept = np.asarray(data.labels) != 4 if split == "test" else slice(None)
-        images, labels = np.asarray(data.inputs)[kept], np.asarray(data.labels)[kept]
-        np.savez(tmp_path / "part" / f"{split}.npz", images=images, labels=labels)
-    found = train(settings(**QUICK, dataset=str(tmp_path / "part")), 2)
-    best = summary(found)["measures"]["best"]
-    assert best["recall"][4] is None
-    known = [recall for recall in best["recall"] if recall is not None]
-    assert best["balanced_accuracy"] == pytest.approx(np.mean(known))
-    assert summary_rows(found)["measures"].endswith("; without 1 class that has no test points")
 
 
 # Selection by balanced error
@@ -296,21 +254,8 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
         ({"selection": "balanced", "validation_fraction": 0.0}, "setting-needs-labels"),
         ({"calibration": "temperature", "validation_fraction": 0.0}, "setting-needs-labels"),
         ({"calibration": "temperature", "evaluate": "local"}, "setting-without-effect"),
-        (
-            {"selection": "balanced", "fraction_evaluate": 0.5},
-            "setting-without-effect",
-        ),
-        (
-            {
-                **{"calibration": "temperature", "dataset": "none"},
-                **{"class_names": "a,b", "input_shape": "8x8x1"},
-            },
-            "setting-without-effect",
-        ),
-        (
-            {"calibration": "temperature", "method": "xclp-predict"},
-            "setting-without-effect",
-        ),
+        ({"selection": "balanced", "fraction_evaluate": 0.5}, "setting-without-effect"),
+        ({"calibration": "temperature", "method": "xclp-predict"}, "setting-without-effect"),
     ],
 )
 def test_given_no_labels_or_no_model_for_it_then_a_setting_is_refused(
@@ -342,10 +287,6 @@ def test_given_lesions_and_a_uniform_prior_then_shares_are_warned_of_once_and_in
     assert not any("Class shares differ" in warning for warning in found)
 
 
-def test_given_a_uniform_data_set_then_there_is_no_warning(settings: Settings) -> None:
-    assert summary(train(settings(**{**QUICK, "method": "fedul"}), 2))["warnings"] == []
-
-
 def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
     settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -374,20 +315,3 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
 
 
 # Labels of clients' points
-
-
-def test_given_labels_of_clients_then_recalls_are_those_of_scikit_learn(settings: Settings) -> None:
-    directory = train(settings(method="xclp-predict", **{"labels.total": 200}), 3)
-    found = json.loads((directory / "labels.json").read_text())["sources"]["xclp"]
-    true = np.asarray(load_source("digits").train.labels)
-    guess, truth = [], []
-    for file in sorted(directory.glob("clients/*/labels.csv")):
-        names, labels = read_labels(file)
-        guess += labels.labels.tolist()
-        truth += true[np.array(names, dtype=int)].tolist()
-    recall = sk.recall_score(truth, guess, average=None, labels=np.arange(10))
-    np.testing.assert_allclose(found["recall"], 100 * recall)
-    every = [*range(10), -1] if -1 in guess else list(range(10))
-    expected = sk.confusion_matrix(truth, guess, labels=every)[:10]
-    np.testing.assert_array_equal(found["confusion"], expected)
-    assert summary(directory)["warnings"] == []

@@ -62,11 +62,6 @@ def test_of_labels_at_the_server(settings: Settings, method: str) -> None:
     assert metrics(directory)[-1]["labeled_error"] == pytest.approx(percent_wrong(directory, rows))
 
 
-def test_nobody_asked(settings: Settings) -> None:
-    directory = train(settings(**{**QUICK, "measure_forgetting": False}), 2)
-    assert not any("labeled_error" in line for line in metrics(directory))
-
-
 @pytest.mark.parametrize("method", ["fedul", "supervised"])
 def test_nobody_knows(settings: Settings, method: str) -> None:
     with refuses("setting-needs-labels", setting="measure-forgetting"):

@@ -25,13 +25,6 @@ def fresh(settings: Settings, **options: Any) -> nn.Module:
     return fresh_model(config, open_server_data(config))
 
 
-def test_by_default_first_weights_are_as_the_model_draws_them(settings: Settings) -> None:
-    assert settings().init_scale == 1.0
-    drawn = dump_arrays(build_model("mlp", (8, 8, 1), 10, seed=5))
-    for name, array in dump_arrays(fresh(settings, model="mlp", seed=5)).items():
-        np.testing.assert_array_equal(array, drawn[name])
-
-
 def test_every_parameter_is_multiplied_and_no_buffer(settings: Settings) -> None:
     wide: dict[str, Any] = {"model": "cnn13-quarter", "image_size": 12}
     plain = fresh(settings, **wide)

@@ -29,18 +29,6 @@ def test_a_score_by_hand() -> None:
     assert found.unreached == pytest.approx(100 / 6)
 
 
-def test_a_balanced_score_is_another() -> None:
-    # Nine of ten right, and neither of class 1: (1 + 0) / 2.
-    found = score(np.zeros(10, np.int64), ints(*[0] * 9, 1))
-    assert found is not None
-    assert (found.error, found.balanced_accuracy, found.unreached) == pytest.approx((10, 50, 0))
-
-
-def test_no_truth_no_score() -> None:
-    assert score(ints(0, 1), ints(-1, -1)) is None
-    assert score(ints(), ints()) is None
-
-
 def test_risk_and_coverage_by_hand() -> None:
     # By confidence: right, wrong, right, wrong. Errors 0/1, 1/2, 1/3, 2/4.
     confidence, right = np.array([0.2, 0.9, 0.5, 0.7]), np.array([0.0, 1, 1, 0])
@@ -69,14 +57,6 @@ def test_shares_are_all_there() -> None:
     ]
     shares = risk_coverage(np.arange(7.0), np.ones(7))[0]
     np.testing.assert_allclose(shares, np.arange(1, 8) / 7)
-
-
-def test_the_end_is_the_error_of_all() -> None:
-    rng = np.random.default_rng(0)
-    confidence, right = rng.integers(0, 5, 333) / 5.0, (rng.random(333) < 0.7).astype(float)
-    shares, errors = risk_coverage(confidence, right)
-    assert shares[-1] == 1
-    assert errors[-1] == pytest.approx(100 * (1 - right.mean()))
 
 
 # Files of clients
@@ -135,13 +115,3 @@ def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
     assert found["sources"][XCLP]["points"] == 2  # 2 and 3
     assert found["sources"][XCLP]["error"] == 0
     assert found["sources"][LEFT_OUT]["points"] == 1
-
-
-def test_nothing_to_score(folder: Path, tmp_path: Path) -> None:
-    assert score_labels(folder, [], 3) == {}
-    assert score_labels(tmp_path / "none", truths(new=False), 3) == {}
-    unknown = [
-        LabelTruth(truth.points, np.full_like(truth.labels, -1), truth.observed, truth.new)
-        for truth in truths(new=False)
-    ]
-    assert score_labels(folder, unknown, 3)["sources"][XCLP] == {"clients": []}

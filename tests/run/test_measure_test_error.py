@@ -5,38 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-import pytest
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.data.types import PointArrays, Source
-from fedul_flwr.models import build_model
-from fedul_flwr.run.evaluation import Evaluator
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, summary, train
-
-
-class Unreadable:
-    """Labels that nobody may look at."""
-
-    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
-        raise AssertionError("the labels of the test set were read")
-
-
-def test_without_test_errors_the_labels_of_the_test_set_are_not_read() -> None:
-    images = np.zeros((4, 8, 8, 1), dtype=np.uint8)
-    train_set = PointArrays(images, np.array([0, 1, 0, 1]))
-    source = Source(train_set, PointArrays(images, Unreadable()), ("a", "b"))  # type: ignore[arg-type]
-    rows = np.arange(2)
-    with pytest.raises(AssertionError, match="read"):
-        Evaluator(parse_flat({"model": "mlp", "learning-rate": 0.1}), source, rows)
-    given = {"model": "mlp", "learning-rate": 0.1, "measure-test-error": False}
-    settings = parse_flat(given)
-    arrays = {
-        name: value.numpy() for name, value in build_model("mlp", (8, 8, 1), 2).state_dict().items()
-    }
-    errors = Evaluator(settings, source, rows).errors([arrays])
-    assert errors.test is None
-    assert errors.validation is not None
 
 
 def test_a_run_without_test_errors_trains_the_same_model(

@@ -102,21 +102,11 @@ def test_given_confidences_at_the_edges_then_the_lower_bin_has_them_and_none_is_
     assert (points[0], points[1], points[14], points.sum()) == (2, 1, 1, 4)
 
 
-def test_given_accuracies_equal_to_confidences_then_ece_is_zero() -> None:
-    confidence = np.array([0.75, 0.75, 0.75, 0.75, 1.0])
-    bins = m.reliability(confidence, np.array([True, True, True, False, True]))
-    assert m.calibration_error(bins) == pytest.approx(0)
-
-
 def test_given_two_points_then_nll_and_brier_are_those_by_hand() -> None:
     probabilities, labels = np.array([[0.5, 0.25, 0.25], [0.2, 0.7, 0.1]]), ints(0, 2)
     assert m.nll(probabilities, labels) == pytest.approx(-(np.log(0.5) + np.log(0.1)) / 2)
     # (0.5² + 0.25² + 0.25²) = 0.375 and (0.2² + 0.7² + 0.9²) = 1.34.
     assert m.brier(probabilities, labels) == pytest.approx((0.375 + 1.34) / 2)
-
-
-def test_given_a_probability_of_zero_for_the_truth_then_nll_is_finite() -> None:
-    assert m.nll(np.array([[1.0, 0.0]]), ints(1)) == pytest.approx(708.4, abs=0.1)
 
 
 def test_given_probabilities_that_are_not_finite_then_only_their_measures_are_undefined() -> None:

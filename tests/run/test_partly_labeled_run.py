@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.records import read_run
-from fedul_flwr.results.report import report
 from tests.support.given_labels_method import GIVEN_METHOD, SEEN
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
@@ -57,33 +54,6 @@ def test_a_later_run_uses_the_same_split(settings: Settings) -> None:
     train(settings(**options, **{"labels.without-client": 1}), 3)
     before[1][1][:] = -1
     assert_same(seen(), before)
-
-
-def test_a_split_that_is_missing_ends_the_run_in_one_sentence(
-    settings: Settings, tmp_path: Path
-) -> None:
-    with refuses("split-file-unfit", setting="labels.split"):
-        train(settings(**QUICK, **{"labels.split": str(tmp_path / "none.npz")}), 3)
-
-
-def test_other_methods_write_no_split(settings: Settings) -> None:
-    quick = {**QUICK, "method": "supervised"}
-    assert not (train(settings(**quick), 2) / "split.npz").exists()
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_reports_count_labels_and_need_no_sets(settings: Settings) -> None:
-    directory = train(settings(**QUICK, **LABELS), 2)
-    clients = json.loads((directory / "federation.json").read_text())["clients"]
-    assert [client["labeled_counts"] for client in clients] == [[3] * 10] * 2
-    assert all(sum(client["class_counts"]) == client["num_points"] for client in clients)
-    assert all(client["set_sizes"] is None and client["priors"] is None for client in clients)
-    run = read_run(directory)
-    assert run.federation is not None
-    assert run.federation.clients[0].labeled_counts == (3,) * 10
-    page = report([directory]).read_text()
-    row = rf"<th>0</th>\s*<td>{clients[0]['num_points']}</td>\s*<td>30</td>"  # no column of sets
-    assert re.search(row, re.sub(r"<(t[hd])\b[^>]*>", r"<\1>", page))
 
 
 # Clients with their own data

@@ -17,7 +17,6 @@ from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning import personal
 from fedul_flwr.results.predict import load_model, write_predictions
 from fedul_flwr.results.printed_summary import summary_rows
 from fedul_flwr.results.report import report
@@ -65,16 +64,6 @@ def test_a_run_with_labels(settings: Settings, tmp_path: Path) -> None:
     assert all(not message.arrays and not any(message.values.values()) for message in sent)
 
 
-def test_without_a_step_both_models_err_alike(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(personal, "MOST_STEPS", 0)
-    for row in rows(train(settings(**HEAD), 3)):
-        assert not row["differs"]
-        assert row["test_error"] == row["global_test_error"]
-        assert row["error"] == row["global_error"]
-
-
 def test_points_set_aside_are_trained_on_in_no_way(settings: Settings) -> None:
     chosen = {"method": "pseudo-label", "semi.labels-only-rounds": 1, "labels.total": 120}
     out = train(settings(**{**QUICK, **chosen, "personal": "head"}), 3)
@@ -118,24 +107,14 @@ def test_sets_and_statistics(settings: Settings) -> None:
         assert {name.rpartition(".")[2] for name in own} == {"running_mean", "running_var"}
 
 
-@pytest.mark.parametrize(
-    ("chosen", "said"),
-    [
+def test_refused_before_the_first_round(settings: Settings) -> None:
+    at_server = {"method": "fixmatch", "scenario.labels-at": "server", "server_fraction": 0.05}
+    for chosen, said in (
         ({"method": "labels-only", "personal": "norm"}, "'norm' needs batch norm, and model"),
-        (
-            {
-                **{"method": "fixmatch", "scenario.labels-at": "server"},
-                **{"server_fraction": 0.05, "personal": "head"},
-            },
-            "only the server has labels",
-        ),
-    ],
-)
-def test_refused_before_the_first_round(
-    settings: Settings, chosen: dict[str, Any], said: str
-) -> None:
-    with pytest.raises(UserError, match=said):
-        train(settings(**{**QUICK, **chosen}), 2)
+        ({**at_server, "personal": "head"}, "only the server has labels"),
+    ):
+        with pytest.raises(UserError, match=said):
+            train(settings(**{**QUICK, **chosen}), 2)
 
 
 def test_settings_without_effect_are_refused() -> None:

@@ -43,14 +43,3 @@ def test_distances_are_means_over_the_sets_of_the_clients_that_checked(tmp_path:
 def test_without_truth_only_the_counts_are_known(tmp_path: Path) -> None:
     write_check(tmp_path, 0, 3, [True, True])
     assert score_priors(tmp_path, 3, []) == {"prior_fit": {"sets": 2, "misfits": 2}}
-
-
-def test_without_misfits_they_have_no_distance(tmp_path: Path) -> None:
-    write_check(tmp_path, 0, 3, [False, False])
-    found = score_priors(tmp_path, 3, [truth([[0.5, 0.5], [0.8, 0.2]])])["prior_fit"]
-    assert found["misfit_distance"] is None
-    assert found["told_distance"] == 0
-
-
-def test_without_checks_there_is_nothing(tmp_path: Path) -> None:
-    assert score_priors(tmp_path, 3, []) == {}

@@ -12,9 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
-from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.sources import read_source, source_directory
-from fedul_flwr.results.report import report
 from fedul_flwr.run.scores import score_pseudo_labels
 from tests.support.runs import metrics, train
 
@@ -47,25 +45,6 @@ def test_figures_follow_from_the_files(settings: Settings) -> None:
     assert 0 < wrong < got < asked
     assert second["pseudo_label_error"] == pytest.approx(100 * wrong / got)
     assert second["pseudo_labeled"] == pytest.approx(100 * got / asked)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_given_pseudo_labels_then_the_report_has_a_picture_of_them(settings: Settings) -> None:
-    directory = train(settings(**QUICK, method="pseudo-label"), 2)
-    run = read_run(directory)
-    assert run.series("pseudo_labeled") == ([2], [100.0])
-    assert "Pseudo labels over rounds" in report([directory]).read_text()
-
-
-def test_methods_without_pseudo_labels_have_no_figures(settings: Settings) -> None:
-    for method, rounds in (("supervised", {}), ("fedsiam", {"semi.labels-only-rounds": 1})):
-        options = {**QUICK, "method": method, **rounds}
-        if not rounds:
-            del options["semi.labels-only-rounds"]
-        directory = train(settings(**options), 2)
-        assert not any(KEYS & line.keys() for line in metrics(directory))
-    nothing = metrics(train(settings(**QUICK, method="labels-only"), 2))[-1]
-    assert (nothing["pseudo_label_error"], nothing["pseudo_labeled"]) == (None, 0.0)
 
 
 def test_points_in_any_order_and_truth_that_is_not_known(tmp_path: Path) -> None:

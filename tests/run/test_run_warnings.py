@@ -95,19 +95,8 @@ def test_given_a_frequent_class_and_a_model_that_knows_the_others_then_there_is_
     assert one_class_warning(np.array([[94, 6], [50, 50]]), LESIONS, "", "") is None
 
 
-def test_given_points_of_one_class_alone_then_nobody_can_tell() -> None:
-    assert one_class_warning(np.array([[9, 0], [0, 0]]), LESIONS, "", "") is None
-
-
 def rounds(key: str, values: list[float | None]) -> list[dict[str, float | None]]:
     return [{"round": number, key: value} for number, value in enumerate(values, start=1)]
-
-
-def test_given_rounds_that_learned_something_then_there_is_no_warning() -> None:
-    assert training_warnings([]) == {}
-    line = {"round": 1, "loss": 0.5, "confident_share": 0.01, "update_norm": 1e-9}
-    assert training_warnings([line]) == {}
-    assert training_warnings(rounds("heldout_loss", [0.0])) == {}
 
 
 @pytest.mark.parametrize("key", ["loss", "update_norm"])

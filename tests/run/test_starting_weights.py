@@ -80,36 +80,25 @@ def test_a_second_head_is_added_to_a_model_with_one(saved: Saved) -> None:
         assert array.equal(before[key] if key in fresh else source[plain]), key
 
 
-def test_other_precision_is_converted(saved: Saved) -> None:
-    source = {name: array.double() for name, array in copy_of(model(seed=1)).items()}
-    target = model(seed=2)
-    load_starting_weights(target, saved(source))
-    assert target.state_dict()["1.weight"].dtype == torch.float32
-    assert target.state_dict()["1.weight"].equal(source["1.weight"].float())
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "array"),
     [
-        ({"1.bias": None}, "array '1.bias' of the model is not there."),
-        ({"7.bias": torch.zeros(3)}, "array '7.bias' is not in the model."),
-        ({"1.bias": torch.zeros(3)}, "array '1.bias' has shape (3,), the model's has (128,)."),
+        ({"1.bias": None}, "1.bias"),
+        ({"7.bias": torch.zeros(3)}, "7.bias"),
+        ({"1.bias": torch.zeros(3)}, "1.bias"),
         # Other classes, but also other features: not the head of this model.
-        ({"5.weight": torch.zeros(7, 3)}, "array '5.weight' has shape (7, 3), the model's has "
-                                          "(10, 128)."),
-        ({"5.bias": None}, "array '5.bias' of the model is not there."),
+        ({"5.weight": torch.zeros(7, 3)}, "5.weight"),
     ],
-)  # fmt: skip
+)
 def test_weights_of_another_model_are_refused_by_array(
-    saved: Saved, change: dict[str, Tensor | None], message: str
+    saved: Saved, change: dict[str, Tensor | None], array: str
 ) -> None:
     changed: dict[str, Any] = copy_of(model(seed=1)) | change
     path = saved({name: array for name, array in changed.items() if array is not None})
     target = model(seed=2)
     before = copy_of(target)
-    with pytest.raises(UserError) as error:
+    with pytest.raises(UserError, match=f"array '{array}'"):
         load_starting_weights(target, path)
-    assert str(error.value) == f"Setting start-from = {path!r}: {message}"
     assert all(array.equal(before[key]) for key, array in target.state_dict().items())
 
 
@@ -176,17 +165,6 @@ def test_given_feduls_resnet_then_it_starts_from_torchvisions_weights_and_has_no
         torch.testing.assert_close(target(2 * images - 1), own(normalized))
 
 
-def test_a_download_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from torchvision.models import _api
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError("no route to host")
-
-    monkeypatch.setattr(_api, "load_state_dict_from_url", fail)
-    with refuses("model-file-wrong", match="mobilenet_v3_small"):
-        load_starting_weights(model(f"torchvision:{SMALL}"), "torchvision")
-
-
 # Through a run
 
 
@@ -230,12 +208,3 @@ def test_a_run_from_nowhere_says_why_it_ended(run: Callable[..., Path], tmp_path
     with refuses("model-missing", setting="start-from"):
         run(start_from="nowhere", output=str(tmp_path / "out"))
     assert "start-from" in (tmp_path / "out" / "error.txt").read_text()
-
-
-def test_a_run_of_a_torchvision_model_starts_pretrained(
-    run: Callable[..., Path], pretrained: dict[str, Tensor]
-) -> None:
-    found = last_model(run(model=f"torchvision:{SMALL}", start_from="torchvision", **STILL))
-    name = "features.0.0.weight"
-    np.testing.assert_array_equal(found[f"net.{name}"], pretrained[name])
-    assert found["net.classifier.3.weight"].shape == (10, 1024)

@@ -12,8 +12,6 @@ from typing import Any
 
 import datasets
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer
@@ -23,7 +21,6 @@ from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import MAX_BYTES, TableOptions
 from fedul_flwr.results.predict import load_model, write_predictions
-from fedul_flwr.run.resolve_settings import with_model
 from tests.support.deploy_checks import WHERE, ready
 from tests.support.points import load_points
 from tests.support.refusals import refuses
@@ -139,17 +136,6 @@ def test_given_a_run_on_texts_then_its_model_labels_texts(
         load_model(directory).predict(np.zeros((2, 3), dtype=np.float32))
 
 
-def test_given_a_run_on_texts_then_its_model_propagates_labels(
-    settings: Settings, data: Path
-) -> None:
-    directory = train(settings(dataset=str(data), method="supervised", **TEXTS), 3)
-    overrides = {"method": "xclp-predict", "dataset": str(data), "labels.total": 30}
-    implied = with_model({**overrides, "xclp.secure": "plaintext"}, directory)
-    assert implied["text-column"] == "review"
-    found = json.loads((train(settings(**implied), 3) / "labels.json").read_text())
-    assert found["sources"]["xclp"]["error"] < 20
-
-
 def test_owners_with_texts_of_their_own_train_without_data_at_the_server(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -192,25 +178,12 @@ def test_an_owner_of_sets_of_texts_can_check_them(
     assert "30 points in 2 sets, 2 classes" in told
 
 
-def test_texts_of_any_length_are_read_as_they_are(tmp_path: Path) -> None:
-    texts = ["", "ä", 'a,b\n"c"', "x" * 1000]
-    write(tmp_path / "texts.csv", [(text or "-",) for text in texts], ["review"])
-    names, found = load_points(tmp_path / "texts.csv", (), TableOptions(text="review"))
-    assert names == ["0", "1", "2", "3"]
-    assert [cell.decode() for cell in found] == ["-", *texts[1:]]
-
-
 @pytest.mark.parametrize(
     ("rows", "options", "code"),
     [
         ([("1", "a")], TableOptions(text="none"), "column-missing"),
         ([("1", ""), ("2", "NA")], TableOptions(text="review"), "text-wrong"),
-        ([("1", ""), ("2", "a")], TableOptions(text="review"), "text-wrong"),
-        (
-            [("1", "a" * (MAX_BYTES + 1))],
-            TableOptions(text="review"),
-            "text-wrong",
-        ),
+        ([("1", "a" * (MAX_BYTES + 1))], TableOptions(text="review"), "text-wrong"),
     ],
 )
 def test_columns_that_are_refused(
@@ -221,29 +194,8 @@ def test_columns_that_are_refused(
         load_points(tmp_path / "texts.csv", (), options)
 
 
-def test_a_column_of_numbers_is_refused_where_a_file_has_types(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "texts.parquet")
-    with refuses("column-type"):
-        load_points(tmp_path / "texts.parquet", (), TableOptions(text="id"))
-    (tmp_path / "texts.csv").write_text("id\n007\n7\n")  # which has none
-    _, found = load_points(tmp_path / "texts.csv", (), TableOptions(text="id"))
-    assert found.tolist() == [b"007", b"7"]
-
-
-def test_an_npz_file_has_no_column_of_texts(tmp_path: Path) -> None:
-    for split in ("train", "test"):
-        np.savez(tmp_path / f"{split}.npz", vectors=np.ones((2, 3)), labels=np.array([0, 1]))
-    with refuses("setting-without-effect", setting="text-column"):
-        load_source(str(tmp_path), table=TableOptions(text="review"))
-
-
 @pytest.mark.parametrize("features", ["", "efficientnet-lite0", "torchvision:resnet18", "run:a"])
 def test_texts_need_an_extractor_of_ones_own(features: str) -> None:
     assert parse_flat({}).text_column == ""
     with refuses("settings-contradict", match="text-column.*package"):
         parse_flat({"text-column": "review", "features": features})
-
-
-def test_images_and_tables_without_texts_refuse_a_column_of_texts(settings: Settings) -> None:
-    with refuses("setting-without-effect", setting="text-column"):
-        train(settings(**TEXTS), 2)
