@@ -13,9 +13,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.federated.client_text import (
     MAX_CHARS,
-    client_label,
     failure_reason,
-    prefix_sender,
     printable,
     quote_client_text,
 )
@@ -35,12 +33,6 @@ def test_given_control_characters_then_they_are_shown_as_codes() -> None:
     assert printable("a\nb\x1b[31m\u202e\ud800ü") == r"a\nb\x1b[31m\u202e\ud800ü"
 
 
-def test_given_a_long_text_then_it_is_cut_at_the_stated_length() -> None:
-    assert printable("x" * MAX_CHARS) == "x" * MAX_CHARS
-    assert printable("x" * 10**6) == "x" * (MAX_CHARS - 1) + "…"
-    assert len(printable("\n" * 10**6)) == MAX_CHARS  # escapes count
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -54,18 +46,6 @@ def test_given_a_clients_words_then_they_are_a_quote_without_a_sender(
     text: str, shown: str
 ) -> None:
     assert quote_client_text(text) == f'it says "{shown}"'
-
-
-def test_given_an_owners_name_then_it_stands_behind_the_number() -> None:
-    assert client_label("Client", 3, "st-mary") == "Client 3 (st-mary)"
-    assert client_label("Client", 3) == "Client 3"
-    assert client_label("Node", 3, "a\nb") == r"Node 3 (a\nb)"
-    assert prefix_sender("Client 3 (st-mary)", "no reply") == "Client 3 (st-mary): no reply"
-    assert (
-        prefix_sender("Client 3 (st-mary)", "Client 3 sent nothing")
-        == "Client 3 (st-mary) sent nothing"
-    )
-    assert prefix_sender("Client 3", "Client 31 sent nothing") == "Client 3: Client 31 sent nothing"
 
 
 def messages(*ids: str) -> list[Message]:
@@ -121,14 +101,6 @@ def test_given_an_error_that_names_another_client_then_its_sender_is_named(
     ]
     with refuses("client-failed", match=r"Client 1: .*finite"):
         train(settings(**QUICK), 3, **hostile)
-
-
-def test_given_a_client_that_raises_in_its_setup_then_it_is_named(settings: Settings) -> None:
-    def in_setup(replies: list[Message]) -> bool:
-        return "num-points" in replies[0].content.config_records.get("config", {})
-
-    with refuses("client-failed", match=r"Client 1: .*full"):
-        train(settings(**QUICK), 3, **raising(in_setup, "disk full"))
 
 
 def test_given_names_of_values_with_terminal_codes_then_neither_log_nor_file_has_them(

@@ -13,8 +13,6 @@ from flwr.app import RecordDict
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import (
@@ -23,9 +21,7 @@ from fedul_flwr.federated.messages import (
     VALIDATION_LOSS,
 )
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, proposal
-from fedul_flwr.models import build_model
 from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
@@ -70,12 +66,6 @@ def test_given_variates_of_an_earlier_run_then_a_client_says_which(
     assert (answer["partition-id"], answer["num-partitions"]) == (3, 5)
 
 
-def test_given_a_proximal_term_then_the_plan_has_its_weight(settings: Settings) -> None:
-    client = plain(settings(base="fedprox"))
-    assert client.round({"server-round": 1, "proximal-mu": 0.25}).plan.proximal_mu == 0.25
-    assert client.round({"server-round": 1}).plan.proximal_mu == 0.0
-
-
 def test_given_patience_of_clients_then_the_second_stage_counts_its_own_losses(
     settings: Settings,
 ) -> None:
@@ -93,24 +83,6 @@ def test_given_patience_of_clients_then_the_second_stage_counts_its_own_losses(
     # In each stage the first loss is the best so far, and each later one divides the step by 3.
     # Rounds of the second stage are 4 to 7; the loss of round 3, told in round 4, is the first's.
     assert rates == pytest.approx([0.9, 0.9, 0.3, 0.9, 0.9, 0.3, 0.1])
-
-
-def test_given_a_round_then_a_client_has_its_own_random_numbers(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = settings(method="fedul", model="mlp", seed=7)
-    client = simulated_client(FedULClient, config, 2)
-    given: list[np.random.Generator] = []
-
-    def train(*arguments: Any) -> Any:
-        given.append(arguments[-1])
-        return {"loss": 0.0}, {}
-
-    monkeypatch.setattr(local_training, "train_task", train)
-    client.train(dump_arrays(build_model("mlp", (8, 8, 1), 10)), {"server-round": 4})
-    (rng,) = given
-    expected = stream(7, "local", 4, 2)
-    np.testing.assert_array_equal(rng.random(4), expected.random(4))
 
 
 def test_given_sets_of_a_simulation_then_the_server_alone_says_why_they_are_refused(

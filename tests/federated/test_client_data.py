@@ -14,7 +14,7 @@ from PIL import Image
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
-from tests.support.runs import metrics, own_data_app, summary, train
+from tests.support.runs import own_data_app, summary, train
 
 Settings = Callable[..., RunConfig]
 CLASSES = (
@@ -102,23 +102,6 @@ def test_five_systems_of_twelve_hospitals_learn_six_classes(
         config.client_data
         in json.loads((directory / "config.json").read_text())["settings"].values()
     )
-
-
-@pytest.mark.parametrize("hospitals", [24])
-def test_systems_of_more_hospitals(settings: Settings, tmp_path: Path, hospitals: int) -> None:
-    """Without data at the server: held-out loss chooses, no error is measured."""
-    place = write_systems(tmp_path / "systems", hospitals, 10)
-    config = settings(**QUICK, **NO_DATA, client_data=str(place), **{"fedul.share-priors": True})
-    directory = train(config, 5)
-    assert [client["set_sizes"] for client in told(directory)] == [[10] * hospitals] * 5
-    assert summary(directory)["selection"] == "heldout"
-    assert metrics(directory)[0]["test_error"] is None
-
-
-def test_images_are_brought_to_the_models_shape(settings: Settings, tmp_path: Path) -> None:
-    place = write_systems(tmp_path / "systems", 6, 12, systems=2)
-    data = {**NO_DATA, "input_shape": "12x12x3", "client_data": str(place)}
-    assert len(metrics(train(settings(**{**QUICK, "model": "lenet"}, **data), 2))) == 1
 
 
 # Refusals

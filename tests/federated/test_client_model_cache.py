@@ -7,11 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
-from flwr.app import Message, MessageType, MetricRecord, RecordDict
 
-from fedul_flwr.federated.codec import ROUNDS, ClientModelCache, PartsCodec, is_stale
-from fedul_flwr.federated.messages import ARRAYS, STALE, to_record
+from fedul_flwr.federated.codec import ROUNDS, ClientModelCache, PartsCodec
+from fedul_flwr.federated.messages import ARRAYS, to_record
 from fedul_flwr.learning.disjoint import compose, flatten
 
 Parts = dict[str, dict[str, Any]]
@@ -29,18 +27,6 @@ def assert_same(one: Parts, other: Parts) -> None:
     for name, array in flatten(one).items():
         assert array.dtype == flatten(other)[name].dtype
         np.testing.assert_array_equal(array, flatten(other)[name])
-
-
-def test_what_was_kept_is_held(tmp_path: Path) -> None:
-    held = ClientModelCache(tmp_path / "held")
-    held.save(3, 1, parts(0.1))
-    held.save(11, 1, parts(np.nan, "f8"))
-    assert_same(held.of(3), parts(0.1))
-    assert_same(held.of(11), parts(np.nan, "f8"))
-    held.save(3, 7, parts(0.2))
-    assert_same(held.of(3), parts(0.2))
-    assert held.rounds == {3: 7, 11: 1}
-    assert held.of(1) == {}
 
 
 def test_a_server_that_was_cut_off_inside_a_round_goes_on_from_the_one_before(
@@ -83,14 +69,3 @@ def test_a_clients_model_has_its_own_parts_and_the_servers_where_it_returns_none
     codec.parts = {"sigma": {"w": np.array([1.0])}, "psi": {"w": np.array([2.0])}}
     reply: Any = SimpleNamespace(content={ARRAYS: to_record({"psi/w": np.array([5.0])})})
     assert codec.model(reply)["w"].tolist() == [6.0]  # not 3, of the server's parts alone
-
-
-@pytest.mark.usefixtures("identity")
-def test_a_reply_says_itself_that_its_client_held_other_parts() -> None:
-    def reply(metrics: dict[str, int] | None) -> Message:
-        records = {} if metrics is None else {"metrics": MetricRecord(dict(metrics))}
-        return Message(RecordDict(dict(records)), 1, MessageType.TRAIN)
-
-    assert is_stale(reply({STALE: 1}))
-    for metrics in ({STALE: 0}, {"steps": 3}, None):
-        assert not is_stale(reply(metrics))

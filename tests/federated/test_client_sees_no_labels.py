@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import inspect
 from functools import partial
 from pathlib import Path
@@ -62,16 +61,6 @@ from tests.support.local_tasks import points_of, training_points
 def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
     monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "federation" / "cache"))
     return partial(build_federation, tmp_path / "federation")
-
-
-def test_unlabeled_sets_have_no_place_for_a_label() -> None:
-    fields = {field.name for field in dataclasses.fields(UnlabeledSets)}
-    # Priors, told and drawn, with their uncertainty, have a row for a set, none for a point.
-    of_sets = {"priors", "drawn_priors", "names", "posterior", "tolerances", "notes"}
-    assert fields == {"inputs", "points", "sets"} | of_sets
-    none: Any = 0
-    with pytest.raises(TypeError, match="'labels'"):
-        UnlabeledSets(*[none] * 4, labels=none)  # type: ignore[call-arg]
 
 
 FORBIDDEN = {
@@ -223,47 +212,6 @@ def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:
     assert not equal(before, run.rounds(SupervisedClient))
 
 
-def test_training_works_where_there_are_no_labels_at_all(federation: Build) -> None:
-    run = federation()
-    for file in [*run.source.iterdir(), *run.split.iterdir()]:
-        if file.name not in ("train_inputs.npy", "sets.npz"):
-            file.unlink()
-    run.prepare()
-    _, examples, metrics = run.fit()
-    assert examples > 100
-    assert 0 < metrics["loss"] < 10
-
-
-def test_targets_are_indices_of_sets(federation: Build) -> None:
-    run = federation(**{"fedul.num-sets": 9})
-    run.prepare()
-    client = run.client()
-    assert isinstance(client, FedULClient)
-    data = training_points(client)
-    np.testing.assert_array_equal(data.targets, client.data.sets.sets)
-    np.testing.assert_array_equal(data.points, client.data.sets.points)
-    assert set(data.targets) == set(range(9))  # more than there are classes
-
-
-def test_the_server_gets_the_result_of_a_check_and_no_priors(federation: Build) -> None:
-    values = federation().prepare().values
-    assert set(values) == {
-        *("partition-id", "num-partitions", "own-data"),
-        *("reason", "num-sets", "num-points", "condition-number"),
-    }
-    assert values["num-sets"] == 5
-    assert values["reason"] == ""
-
-
-def test_priors_are_sent_where_that_is_asked_for(federation: Build) -> None:
-    run = federation(**{"fedul.share-priors": True})
-    values = run.prepare().values
-    client = run.client()
-    assert isinstance(client, FedULClient)
-    np.testing.assert_array_equal(np.reshape(values["priors"], (5, 4)), client.data.sets.priors)
-    assert values["set-sizes"] == client.data.sets.set_sizes.tolist()
-
-
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
 def test_held_out_points_are_trained_on_in_no_set(federation: Build, overlap: str) -> None:
     options = {"fedul.overlap": overlap, "fedul.heldout-fraction": 0.5, "fedul.num-sets": 12}
@@ -301,16 +249,6 @@ def test_holding_out_keeps_the_class_priors_of_shared_sets(federation: Build) ->
         left = np.bincount(labels[data.points[data.targets == m]], minlength=10)
         # Sets of 250 points and more: leaving out a tenth moves a share by 0.01 (one deviation).
         np.testing.assert_allclose(left / left.sum(), made.priors[m], atol=0.05)
-
-
-def test_nothing_held_out_is_an_answer_without_weight(federation: Build) -> None:
-    run = federation(selection="heldout", **{"fedul.heldout-fraction": 0.001})
-    run.prepare()
-    client = run.client()
-    assert isinstance(client, FedULClient)
-    assert len(client.data.sets.points) < 1000  # int(0.001 · n) = 0
-    loss, examples, metrics = client.evaluate(run.parameters(), {"server-round": 1})
-    assert (loss, examples, metrics) == (0.0, 0, {})
 
 
 def test_no_set_is_held_out_whole(federation: Build) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -44,13 +43,6 @@ def test_a_round_begins_from_what_was_kept_before_it(tmp_path: Path) -> None:
     assert state.load("control", 7)["b"] == 60
 
 
-def test_files_of_a_round_do_not_wait_for_the_disk(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("hundreds of clients would wait"))
-    ClientState(RecordDict(), tmp_path).save("memory", 1, ones(1.0))
-
-
 def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
     state = ClientState(RecordDict(), tmp_path)
     kept = {
@@ -69,19 +61,6 @@ def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
     for name, array in kept.items():
         np.testing.assert_array_equal(found[name], array)
         assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-
-
-def test_what_was_recalled_may_be_changed_and_replaced(tmp_path: Path) -> None:
-    state = ClientState(RecordDict(), tmp_path)
-    state.save("control", 1, ones(1.0))
-    found = state.load("control", 2)
-    found["a.weight"] += 4
-    assert (state.load("control", 2)["a.weight"] == 1).all()  # not in the file
-    state.save("control", 1, found)  # over the file that it came from
-    assert (state.load("control", 2)["a.weight"] == 5).all()
-    (tmp_path / "control-1.safetensors").unlink()
-    assert (found["a.weight"] == 5).all()
-    assert found["b"] == 1  # never looked at before
 
 
 # Secrets
@@ -127,27 +106,6 @@ def test_secrets_are_replaced_as_a_whole_and_forgotten(tmp_path: Path, simulated
     assert list(records) == ["xclp-values"]
 
 
-def test_secrets_are_not_among_what_is_kept_in_files(tmp_path: Path) -> None:
-    state = ClientState(RecordDict(), tmp_path)
-    state.set_ephemeral("memory", hidden())
-    state.save("memory", 1, ones(1.0))
-    assert state.load("memory", 2).keys() == ones(1.0).keys()
-    assert state.ephemeral("memory").keys() == hidden().keys()
-    state.set_ephemeral("memory", {})
-    assert state.load("memory", 2).keys() == ones(1.0).keys()
-
-
-def test_what_is_written_for_reports_is_in_a_simulations_folder_alone(tmp_path: Path) -> None:
-    records = RecordDict()
-    ClientState(records).publish("report", 3, ones(1.0))
-    assert not [*tmp_path.rglob("*")]
-    state = ClientState(records, tmp_path)
-    state.publish("report", 3, ones(1.0))
-    assert [file.name for file in tmp_path.iterdir()] == ["report-3.safetensors"]
-    assert state.load("report", 4).keys() == ones(1.0).keys()
-    assert not list(records)
-
-
 def test_a_simulated_client_keeps_its_state_in_a_folder_of_its_own_and_an_owner_in_memory(
     tmp_path: Path,
 ) -> None:
@@ -158,8 +116,3 @@ def test_a_simulated_client_keeps_its_state_in_a_folder_of_its_own_and_an_owner_
     assert state_directory({}, node) is None
     owner = NodeConfig(partition_id=3, num_partitions=5, data=str(tmp_path / "ward"))
     assert state_directory({"memory": str(tmp_path)}, owner) is None
-
-
-def test_in_a_directory_it_is_of_the_same_run(tmp_path: Path) -> None:
-    found = ClientState(RecordDict(), run=7).within(tmp_path)
-    assert (found.run, found.directory) == (7, tmp_path)

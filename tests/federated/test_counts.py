@@ -18,7 +18,6 @@ from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS
 from fedul_flwr.federated.replies import (
     check_clipped,
     check_normalizer,
-    check_points,
     normalizer_of,
 )
 from fedul_flwr.learning.local import local_normalizer
@@ -40,11 +39,6 @@ def test_given_steps_then_their_normalizer_is_the_one_that_clients_add_up(
 ) -> None:
     added = local_normalizer(steps, LocalPlan(momentum=momentum))
     assert normalizer_of(steps, momentum) == pytest.approx(added, rel=1e-9)
-
-
-def test_given_two_steps_then_the_normalizer_by_hand() -> None:
-    # Velocities 1 and 1 + 0.5, in sum 2.5.
-    assert normalizer_of(2, 0.5) == pytest.approx(2.5)
 
 
 def figures(**told: Any) -> MetricRecord:
@@ -101,23 +95,6 @@ def test_given_more_points_than_announced_then_the_client_is_refused_and_no_mode
     assert f"1 client(s) failed in round 1: Client 1: {message}" in caplog.text
     assert all(np.isfinite(array).all() for array in last_model(directory).values())
     assert any(np.abs(array).max() > 0 for array in last_model(directory).values())
-
-
-def test_given_as_many_points_as_announced_then_the_count_is_sound() -> None:
-    check_points(figures(), 5)
-    with refuses("message-contradicts", BadMessageError, match="above"):
-        check_points(figures(), 4)
-
-
-@pytest.mark.parametrize("value", [2**62, True, -1])
-def test_given_an_announced_number_beyond_sense_then_the_client_takes_no_part(
-    settings: Settings, value: Any
-) -> None:
-    def change(reply: Message) -> None:
-        reply.content[CONFIG]["num-points"] = value
-
-    directory = train(settings(**LENIENT), 3, **changing(change, at=1))
-    assert [line["clients"] for line in metrics(directory)] == [2, 2]
 
 
 @pytest.mark.parametrize("phase", ["xclp", "xclp-predict"])
@@ -210,11 +187,6 @@ def test_given_a_first_node_that_lies_about_the_run_then_it_is_named_and_decides
     assert f"1 client(s) failed in round 1: Client 0: it says {said}" in caplog.text
     with refuses("client-failed", match=f"Client 0: .*{said}"):
         train(settings(**QUICK), 3, **lie)
-
-
-def test_given_a_node_that_leaves_the_number_open_then_it_takes_part(settings: Settings) -> None:
-    directory = train(settings(**QUICK), 3, **claiming("num-partitions", 0))
-    assert [line["clients"] for line in metrics(directory)] == [3, 3]
 
 
 # Held-out losses

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from flwr.app import RecordDict
 
-from fedul_flwr.client_apps.fedmatch import DISCLOSURES, _of_part
-from fedul_flwr.client_apps.xclp import propagation_disclosures
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
@@ -19,10 +17,8 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.deploy.check import largest_update
 from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_message_log
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.disclosure import REGISTRATION, Sent, disclosures, only_when
-from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.disclosure import Sent, disclosures
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.secure.backends import BACKENDS
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import train
 
@@ -158,77 +154,3 @@ def test_an_update_is_as_large_as_it_says(settings: Settings, tmp_path: Path, ru
             assert {n: a.shape for n, a in arrays.items()} == {
                 n: a.shape for n, a in found[record].items()
             }
-
-
-@pytest.mark.parametrize("helpers", [0, 1, 2])
-@pytest.mark.parametrize("part", ["sigma", "psi", "theta"])
-def test_what_is_declared_of_the_parts_of_fedmatchs_weights(
-    settings: Settings, part: str, helpers: int
-) -> None:
-    whole = {"fedmatch.decomposition": part != "theta", "fedmatch.helpers": helpers}
-    config = settings(method="fedmatch", **whole)
-    (entry,) = (entry for entry in _of_part(part, "weights") if entry.when(config))
-    assert (entry.phase, entry.record, entry.size) == ("train", part, "weights")
-    assert entry.what == f"what has changed of the weights' part {part}"
-    assert entry.often == "every round that it trains in"
-    others = ", and some this one as a helper's" if helpers and part != "sigma" else ""
-    assert entry.reader == f"the server; all clients get the mean{others}"
-    assert entry.covers("train", part, "any.name")
-    elsewhere = settings(method="fedmatch", **{"fedmatch.decomposition": part == "theta"})
-    assert not any(entry.when(elsewhere) for entry in _of_part(part, "weights"))
-
-
-def test_what_is_declared_of_the_parts_is_what_is_sent_of_them(settings: Settings) -> None:
-    def parts(**options: Any) -> set[str]:
-        config = settings(method="fedmatch", **options)
-        return {entry.record for entry in DISCLOSURES if entry.when(config)} & {
-            *("sigma", "psi", "theta")
-        }
-
-    assert parts() == {"sigma", "psi"}
-    assert parts(**{"scenario.labels-at": "server"}) == {"psi"}
-    assert parts(**{"fedmatch.decomposition": False}) == {"theta"}
-
-
-@pytest.mark.parametrize("secure", BACKENDS)
-def test_what_is_declared_of_a_propagation(settings: Settings, secure: str) -> None:
-    config = settings(method="xclp", **{"xclp.secure": secure})
-    declared = [entry for entry in propagation_disclosures("at times") if entry.when(config)]
-    wrong = {entry.names for entry in declared if not entry.undisturbed}
-    assert wrong == {("checks",)} | (set() if secure == "plaintext" else {("complaint",)})
-    entries = [entry for entry in declared if entry.undisturbed]
-    assert {(entry.record, entry.often) for entry in entries} == {(ARRAYS, "at times")}
-    first, *compared, summed = entries
-    assert (first.phase, first.names, first.reader) == ("xclp-compare", ("labeled",), "the server")
-    assert first.what == "which of its points have a label, not which label"
-    found = {entry.names: (entry.what, entry.reader) for entry in compared}
-    assert found == {(name,): told for name, told in BACKENDS[secure].sends.items()}
-    assert {entry.phase for entry in compared} == {"xclp-compare"}
-    # In the clear the server reads each client's part; else a mask hides it.
-    assert (summed.phase, summed.names) == ("xclp-sum", ("sent",))
-    part = "its labels' part of the scores of others' points"
-    assert (summed.what, summed.reader) == (
-        (part, "the server")
-        if secure == "plaintext"
-        else (f"{part}, masked", "the other clients, as a sum of all parts at their own points")
-    )
-
-
-def test_entries_by_hand(settings: Settings) -> None:
-    entry = Sent("train", ("tell/*", "x"), "", ARRAYS)
-    assert entry.covers("train", ARRAYS, "tell/3/masks")
-    assert not entry.covers("train", ARRAYS, "telling")
-    assert not entry.covers("train", "config", "x")
-    assert not entry.covers("setup", ARRAYS, "x")
-
-
-def test_an_entry_is_sent_only_where_both_conditions_hold(settings: Settings) -> None:
-    def of_fedpl(config: RunConfig) -> bool:
-        return config.method == "fedpl"
-
-    with_scaffold = [entry for entry in REGISTRATION if "variate-rounds" in entry.names]
-    (entry,) = only_when(of_fedpl, with_scaffold)
-    scaffold = {"base": "scaffold", "optimizer": "sgd"}
-    assert entry.when(settings(method="fedpl", **scaffold))
-    assert not entry.when(settings(method="fedul", **scaffold))
-    assert not entry.when(settings(method="fedpl"))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.app import Message
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import UserError
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, metrics, train
 
@@ -63,22 +61,3 @@ def test_no_node_says_who_it_is(settings: Settings) -> None:
     config = settings(**QUICK, on_client_failure="continue")
     with refuses("client-silent", match="connect-timeout"):
         train(config, 1, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
-
-
-def test_numbers_that_come_with_a_message() -> None:
-    content = Content(values={"n": 0, "below": -1, "x": 1.5, "all": [1, 2.5], "none": []})
-    assert (number(content, "below"), count(content, "n")) == (-1, 0)
-    np.testing.assert_array_equal(numbers(content, "all"), [1.0, 2.5])
-    assert numbers(content, "none").shape == (0,)
-    with refuses("message-out-of-range", BadMessageError, match="below"):
-        count(content, "below")
-    for read in (number, count):
-        for key in ("x", "all", "gone"):
-            with refuses("message-form", BadMessageError, match=f"{key}.$"):
-                read(content, key)
-
-
-@pytest.mark.parametrize("value", [3.0, "x", [1.0, float("nan")], ["1"], None])
-def test_what_is_no_list_of_numbers(value: Any) -> None:
-    with refuses("message-form", BadMessageError, match="priors"):
-        numbers(Content(values={"priors": value}), "priors")

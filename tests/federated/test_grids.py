@@ -18,7 +18,7 @@ from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, for_devices, owner_names
+from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, owner_names
 from fedul_flwr.federated.messages import from_records, phase_messages
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.wire import PACKED
@@ -102,21 +102,6 @@ def test_what_has_not_come_in_time_is_left_out(clock: Clock) -> None:
     assert grid.looks[-1] == pytest.approx(110.0)
 
 
-def test_a_reply_at_the_last_moment_counts(clock: Clock) -> None:
-    assert asked(SlowGrid([100.0, 110.0], clock), 10.0) == ["0", "1"]
-
-
-def test_nothing_sent_is_nothing_waited_for(clock: Clock) -> None:
-    grid = SlowGrid([], clock)
-    assert list(PromptGrid(grid).send_and_receive([], timeout=5.0)) == []
-    assert clock.now == 100.0
-
-
-def test_other_grids_are_left_as_they_are(clock: Clock) -> None:
-    grid = SlowGrid([], clock)
-    assert for_devices(grid) is grid
-
-
 # Packing
 
 
@@ -171,12 +156,6 @@ def test_messages_travel_packed_and_are_seen_as_they_were(wire: WireGrid) -> Non
     assert {reply.metadata.reply_to_message_id for reply in replies} == set(ids) - {""}
 
 
-def test_pushing_and_pulling_is_sending_and_receiving(wire: WireGrid) -> None:
-    grid = PackingGrid(wire)
-    ids = grid.push_messages(questions(1.0, 2.0))
-    assert answered(grid.pull_messages(ids)) == answered(grid.send_and_receive(questions(1.0, 2.0)))
-
-
 def test_messages_with_one_content_are_packed_once_and_pushed_together(wire: WireGrid) -> None:
     one, two = questions(1.0, 2.0)
     alike = [Message(one.content, FIRST_NODE_ID + node, "query.phase") for node in range(3)]
@@ -198,11 +177,6 @@ def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) ->
     assert "packed" in reply.error.reason
     assert reply.metadata.src_node_id == FIRST_NODE_ID
     assert [reply.metadata.reply_to_message_id] == ids
-
-
-def test_grids_of_devices_pack(wire: WireGrid, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grids, "is_http_grid", lambda grid: isinstance(grid, WireGrid))
-    assert isinstance(for_devices(wire), PackingGrid)
 
 
 def test_nodes_with_a_name_are_registered(clock: Clock) -> None:

@@ -27,17 +27,6 @@ Settings = Callable[..., RunConfig]
 # Labels
 
 
-@pytest.mark.parametrize(("points", "labels"), [(5, 5), (5, 0), (None, 7)])
-def test_given_as_many_labels_as_points_then_they_are_taken(
-    settings: Settings, points: int | None, labels: int
-) -> None:
-    config = settings(method="labels-only")
-    report = ClientReport(0, num_points=points)
-    answer = Content(values={"num-labeled": labels})
-    LabeledClients(config, registry_of(config, 1), 10).accept(report, answer)
-    assert report.num_labeled == labels
-
-
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
@@ -97,13 +86,6 @@ def test_given_labels_at_some_then_only_these_are_sampled(settings: Settings) ->
 def stages(settings: Settings, labels_only_rounds: int = 2, **more: Any) -> RunConfig:
     options = {"semi.labels-only-rounds": labels_only_rounds}
     return settings(method="pseudo-label", **options, **more)
-
-
-def test_given_two_stages_then_the_second_starts_after_the_first(settings: Settings) -> None:
-    policy = policy_of(LabelStages, stages(settings), 3, 3)
-    assert [policy.stage_start(number) for number in (1, 2, 3, 4)] == [1, 1, 3, 3]
-    none = policy_of(LabelStages, stages(settings, labels_only_rounds=0), 3, 3)
-    assert none.stage_start(1) == 1
 
 
 def test_given_the_second_stage_then_each_kind_is_drawn_by_its_own_stream(

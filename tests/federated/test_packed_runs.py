@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
@@ -18,7 +18,6 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
@@ -28,7 +27,7 @@ from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.wire import PACKED, pack, packing_mod, unpack
 from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
 from tests.support.watched_app import recorded
-from tests.support.watched_app.watched_client import record, spoil
+from tests.support.watched_app.watched_client import record
 from tests.support.wire_grid import WireGrid
 
 Settings = Callable[..., RunConfig]
@@ -77,15 +76,6 @@ def test_a_client_answers_in_the_form_it_was_asked_in() -> None:
     np.testing.assert_array_equal(to_arrays(plain.array_records[ARRAYS])["w"], [0.0, 2.0, 4.0])
 
 
-def test_an_answer_without_arrays_has_nothing_to_pack() -> None:
-    assert answer(pack(question("none"))) == answer(question("none"))
-
-
-def test_a_client_that_fails_does_so_as_ever() -> None:
-    with pytest.raises(ValueError, match="battery"):
-        answer(pack(question("fail")))
-
-
 def test_an_error_of_another_modifier_passes() -> None:
     def refuse(message: Message, context: Context) -> Message:
         assert message.content == question("double")
@@ -106,15 +96,6 @@ def test_what_is_packed_is_found_by_a_search_of_what_was_sent(tmp_path: Path) ->
     assert model.tobytes() in recorded(tmp_path)
     kinds = [file.read_bytes().partition(b" ")[0] for file in tmp_path.iterdir()]
     assert kinds.count(b"Array") == 1  # the form it travels in, and no other
-
-
-@pytest.mark.parametrize("form", [pack, RecordDict.copy], ids=["packed", "plain"])
-def test_a_spoiled_answer_keeps_its_form(form: Any) -> None:
-    content = form(RecordDict({ARRAYS: to_record({"w": np.ones(2)})}))
-    spoiled = spoil(content)
-    assert (PACKED in spoiled) == (PACKED in content)
-    arrays = cast(ArrayRecord, unpack(spoiled)[ARRAYS])
-    assert np.isnan(arrays["w"].numpy()).all()
 
 
 # Whole runs
@@ -221,9 +202,3 @@ def test_who_sends_garbage_has_failed(
     assert metrics(garbled)[0]["failures"] == 1
     for name, array in last_model(garbled).items():
         np.testing.assert_array_equal(array, last_model(lost)[name])
-
-
-def test_garbage_stops_a_run_that_no_client_may_fail(settings: Settings, devices: Devices) -> None:
-    with pytest.raises(UserError) as error:
-        train(settings(**QUICK), 3, wrap_grid=devices, client_app=Garbling("query.phase"))
-    assert str(error.value) == GARBAGE.replace("Client 1", f"Node {FIRST_NODE_ID + 1}")

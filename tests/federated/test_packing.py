@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.app.message import array as flower_array
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedul_flwr.engine.in_process import task_identity
@@ -83,27 +82,6 @@ def test_what_is_packed_comes_out_as_it_was() -> None:
         np.testing.assert_array_equal(array, many()[name])
         assert array.dtype == many()[name].dtype
     assert payload_parts(after) == payload_parts(before)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        RecordDict(),
-        RecordDict({CONFIG: ConfigRecord({"phase": "describe"})}),
-        RecordDict({ARRAYS: ArrayRecord(), METRICS: MetricRecord({"loss": 1.0})}),
-    ],
-    ids=["nothing", "no arrays", "an empty record"],
-)
-def test_messages_without_arrays_are_marked_as_well(content: RecordDict) -> None:
-    packed = pack(content)
-    assert PACKED in packed
-    assert unpack(packed) == content
-    assert list(unpack(packed)) == list(content)
-
-
-def test_what_is_not_packed_is_left_alone() -> None:
-    content = records()
-    assert unpack(content) is content
 
 
 def packed_by_hand(table: Any, data: bytes) -> bytes:
@@ -226,15 +204,3 @@ def test_a_message_is_few_objects_however_many_arrays_it_has(layers: int) -> Non
     # Message, its content, two records, the array and its one chunk; else two for each layer.
     assert len(objects(pack(content))) == 6
     assert len(objects(content)) == 4 + 2 * layers
-
-
-def test_messages_that_begin_with_the_same_model_share_its_chunks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(flower_array, "FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE", 1000)
-    model = to_record({"w": np.arange(500.0)})  # 4000 bytes behind a header: four chunks and more
-    one, other = (
-        objects(pack(RecordDict({ARRAYS: model, "rows": to_record({"own": np.full(rows, 1.0)})})))
-        for rows in (3, 30)
-    )
-    assert len(one.keys() & other.keys()) == 4

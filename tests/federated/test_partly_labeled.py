@@ -8,18 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.base_strategies import build_base
-from fedul_flwr.federated.client_policy import LabeledClientStages, LabelStages
+from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from tests.support.refusals import refuses
 from tests.support.runs import (
-    MeddlingGrid,
     assert_same_run,
     cut_off,
     last_model,
@@ -39,10 +35,6 @@ SECOND = 11
 class Stages(MethodStrategy):
     policy_class = LabelStages
     policy: LabelStages
-
-
-class LabeledOnly(Stages):
-    policy_class = LabeledClientStages
 
 
 @pytest.fixture
@@ -105,11 +97,6 @@ def test_how_many_of_each_kind(
     built = strategy(labeled, clients, **more)
     assert {kinds(built, number) for number in range(1, SECOND)} == {first}
     assert {kinds(built, number) for number in range(SECOND, SECOND + 10)} == {second}
-
-
-def test_a_method_for_labeled_clients_samples_no_others(strategy: Build) -> None:
-    built = strategy(TEN, 20, kind=LabeledOnly, fraction_train=0.25)
-    assert {kinds(built, number) for number in range(1, 31)} == {(5, 0)}
 
 
 def test_rounds_and_seeds_draw_others_and_the_same_ones_again(strategy: Build) -> None:
@@ -238,22 +225,3 @@ def test_a_client_with_nothing_to_learn_from_is_left_out(
     if base == "fedavg":  # SCAFFOLD divides by the number of all clients
         assert same(two, three)
     assert metrics(two)[0]["loss"] == metrics(three)[0]["loss"]
-
-
-def test_nobody_has_anything_to_learn_from(settings: Settings, tmp_path: Path) -> None:
-    first = train(settings(**QUICK, method="labels-only", num_rounds=1), 2)
-    with np.load(first / "split.npz") as archive:
-        arrays = dict(archive)
-    # Client 0 has the only label, client 1 nothing; and client 0 does not answer.
-    arrays["bounds"] = np.append(arrays["bounds"][[0, -1]], arrays["bounds"][-1])
-    np.savez(tmp_path / "split.npz", **arrays)
-    plan = {"model": "mlp", "num_rounds": 1, "method": "pseudo-label", "local_epochs": 1}
-    plan |= {"labels.split": str(tmp_path / "split.npz"), "on_client_failure": "continue"}
-
-    def lose(call: int, replies: list[Message]) -> list[Message]:
-        lost = FIRST_NODE_ID if call == 2 else None
-        return [reply for reply in replies if reply.metadata.src_node_id != lost]
-
-    config = settings(**plan, **{"semi.labels-only-rounds": 0})
-    with refuses("nothing-to-learn", match="Round 1: "):
-        train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, lose))

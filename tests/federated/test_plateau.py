@@ -9,19 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Context, RecordDict
 from torch.nn import functional
 
-from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.client_training import client_lr_factor
-from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
-from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.models import build_model
@@ -87,15 +80,6 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(settings: Settings) -> None:
     shorter = train(settings(**{**plan, "num_rounds": 3}), 2)
     train(resolve({"resume": str(shorter), "num-rounds": 6}, Path.cwd()), 2)
     assert columns(shorter, "rate_factor") == columns(whole, "rate_factor")
-
-
-def test_it_begins_anew_with_a_second_stage(settings: Settings) -> None:
-    plan = {**WILD, "method": "pseudo-label", "semi.labels-only-rounds": 3}
-    plan |= {"learning_rate": 10.0}
-    losses, factors = columns(train(settings(**plan), 2), "validation_loss", "rate_factor")
-    stages = losses[:3], losses[3:]
-    assert factors == [plateau(stage[:n], 1, 3.0) for stage in stages for n in range(3)]
-    assert factors[2] < factors[3] == 1.0
 
 
 def test_it_needs_labels_at_the_server(settings: Settings) -> None:
@@ -203,68 +187,6 @@ def test_clients_that_count_themselves_go_on_counting_when_a_run_resumes(
     for other in (shared, constant):
         arrays = last_model(train(settings(**other), 4))
         assert any((array != arrays[n]).any() for n, array in last_model(whole).items())
-
-
-def test_on_devices_whose_memory_is_flowers_clients_count_the_same(settings: Settings) -> None:
-    plan = {**WILD, **OWN, "fraction_train": 0.5}
-
-    def on_device(context: Context) -> Any:
-        client: Any = build_client(context)
-        client.state = ClientState(context.state)
-        return client
-
-    here = train(settings(**plan), 4)
-    there = train(settings(**plan), 4, client_app=make_client_app(on_device))
-    assert metrics(here) == metrics(there)
-    assert not (there / "clients").exists()
-
-
-def test_clients_that_share_nothing_count_the_losses_of_their_rounds(settings: Settings) -> None:
-    """The same as one counter for all, where all take part: with ``base = "local"``, too."""
-    plan = {**WILD, "base": "local", "evaluate": "local"}
-    shared, own = train(settings(**plan), 2), train(settings(**{**plan, **OWN}), 2)
-    assert min(columns(shared, "rate_factor")[0]) < 1
-    assert columns(shared, "validation_loss") == columns(own, "validation_loss")
-
-
-def test_the_server_counts_for_its_own_training_alone(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rates: list[float] = []
-    learn = ServerTrainer.train
-
-    def spy(self: ServerTrainer, arrays: Any, number: int, told: float, *rest: Any) -> Any:
-        rates.append(self.plan(number, told).learning_rate)
-        return learn(self, arrays, number, told, *rest)
-
-    monkeypatch.setattr(ServerTrainer, "train", spy)
-    plan = {**WILD, **OWN, "method": "all-labels", "ssl.supervised-weight": 1.0}
-    plan |= {"scenario.labels-at": "server", "server_fraction": 0.2, "fraction_train": 0.5}
-    losses, factors = columns(train(settings(**plan), 4), "validation_loss", "rate_factor")
-    assert factors == [plateau(losses[:number], 1, 3.0) for number in range(6)]
-    assert rates == [3.0 * factor for factor in factors]
-    assert min(factors) < 1
-
-
-def test_a_client_counts_each_loss_once_and_none_in_its_first_round(settings: Settings) -> None:
-    config = settings(**{**WILD, **OWN})
-    state = ClientState(RecordDict())
-
-    def told(number: int, loss: float) -> dict[str, Any]:
-        return {VALIDATED_ROUND: number, VALIDATION_LOSS: loss}
-
-    def factor(round_number: int, message: dict[str, Any], start: int = 1) -> float:
-        return client_lr_factor(config, state, message, round_number, start)
-
-    # Patience 1, divided by 3. The first round's loss is not counted, so 5 is the least so far.
-    assert factor(3, told(2, 1.0)) == 1
-    assert factor(5, told(4, 5.0)) == 1
-    assert factor(6, told(4, 5.0)) == 1  # the same evaluation again
-    assert factor(7, told(6, 5.0)) == 1 / 3
-    assert factor(8, {}) == 1 / 3
-    assert factor(9, told(8, float("nan"))) == 1 / 9
-    assert factor(11, told(10, 9.0), start=9) == 1  # a stage that began in round 9
-    assert factor(12, told(11, 9.0), start=9) == 1 / 3
 
 
 def test_without_clients_that_train_there_is_nobody_to_count(settings: Settings) -> None:

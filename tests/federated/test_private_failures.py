@@ -15,14 +15,11 @@ from fedul_flwr.client_app import clip
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.dp import privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from fedul_flwr.learning.task import LocalTask, Round
 from tests.federated.test_private_mean import (
     ALMOST_NONE,
     FAR,
-    MEAN,
-    NEAR,
     QUICK,
     SERVER,
     START,
@@ -34,25 +31,11 @@ from tests.federated.test_private_mean import (
 )
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
-from tests.support.runs import as_error, metrics, summary, train
+from tests.support.runs import metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 
 pytestmark = pytest.mark.usefixtures("identity")
-
-
-def test_a_missing_update_releases_nothing() -> None:
-    strategy = private_mean(2)
-    a_round(strategy, START, [FAR, NEAR])
-    spent = privacy_spent(strategy)
-    for number, silent in ((2, True), (3, False)):
-        first, second = ask(strategy, number, MEAN)
-        errors = [] if silent else [as_error(answer(second, FAR), "disk full")]
-        arrays, found = strategy.aggregate_train(number, [answer(first, FAR), *errors])
-        assert found is None
-        for name, array in to_arrays(cast(ArrayRecord, arrays)).items():
-            np.testing.assert_array_equal(array, MEAN[name])
-        assert privacy_spent(strategy) == spent
 
 
 def test_an_update_of_zero_is_one_of_the_mean() -> None:

@@ -14,11 +14,8 @@ from fedul_flwr.federated.replies import (
     check_all_bytes,
     check_metrics,
     check_update,
-    common_form,
-    form_of,
     update_norm,
 )
-from tests.support.refusals import refuses
 
 
 def record(**arrays: Any) -> ArrayRecord:
@@ -116,22 +113,6 @@ def test_other_figures_are_refused(content: RecordDict, message: str) -> None:
     with pytest.raises(BadMessageError) as error:
         check_metrics(content, trained=True)
     assert str(error.value) == message
-
-
-def test_an_evaluation_has_a_loss_and_no_times() -> None:
-    check_metrics(figures({"num-examples": 0, "loss": 0.0}, None), trained=False)
-    with refuses("message-incomplete", BadMessageError, match="loss"):
-        check_metrics(figures({"num-examples": 0}, None), trained=False)
-
-
-def test_the_common_form_is_that_of_most_and_of_equals_the_first() -> None:
-    one = form_of(MetricRecord({"loss": 1.0}))
-    other = form_of(MetricRecord({"loss": 2.0, "more": 1}))
-    several = form_of(MetricRecord({"loss": [1.0, 2.0]}))
-    assert len({one, other, several}) == 3
-    assert one == form_of(MetricRecord({"loss": 7.0}))
-    assert common_form([other, one, one]) == one
-    assert common_form([other, one]) == other
 
 
 def test_the_norm_of_an_update_by_hand() -> None:

@@ -27,10 +27,11 @@ PLAN: dict[str, Any] = {
 }
 CLIENTS = {"multikrum": 6, "bulyan": 7}
 """With one that may send anything; five for the others."""
-ATTACKS: dict[str, Attack] = {
-    "huge": lambda array: np.full_like(array, 1e4),
-    "flipped": lambda array: -20 * array,
-}
+
+
+def flipped(array: Any) -> Any:
+    return -20 * array
+
 
 pytestmark = pytest.mark.usefixtures("no_collection")
 
@@ -49,52 +50,27 @@ def attacked(attack: Attack) -> dict[str, Any]:
     return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
 
 
-CLEAN: dict[str, float] = {}
-"""Errors without attack, which several tests compare with."""
-
-
 @pytest.fixture
 def error_of(settings: Settings) -> Callable[..., float]:
     """``error_of(base, attack) -> test error`` in percent of the last round."""
 
     def run(base: str, attack: Attack | None = None) -> float:
-        if attack is None and base in CLEAN:
-            return CLEAN[base]
         options = attacked(attack) if attack else {}
         directory = train(settings(**PLAN, base=base), CLIENTS.get(base, 5), **options)
-        error = float(metrics(directory)[-1]["test_error"])
-        if attack is None:
-            CLEAN[base] = error
-        return error
+        return float(metrics(directory)[-1]["test_error"])
 
     return run
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-def test_a_mean_is_led_astray(error_of: Callable[..., float], attack: Attack) -> None:
-    assert error_of("fedavg", attack) > error_of("fedavg") + 25
+def test_a_mean_is_led_astray(error_of: Callable[..., float]) -> None:
+    assert error_of("fedavg", flipped) > error_of("fedavg") + 25
 
 
-@pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 @pytest.mark.parametrize("base", sorted(ROBUST))
 def test_robust_bases_stay_near_the_run_without_attack(
-    error_of: Callable[..., float], base: str, attack: Attack
+    error_of: Callable[..., float], base: str
 ) -> None:
-    assert error_of(base, attack) < error_of(base) + 10
-
-
-def test_krum_takes_one_of_the_models_that_clients_returned(settings: Settings) -> None:
-    sent: list[ArrayRecord] = []
-
-    def watch(_: int, replies: list[Message]) -> list[Message]:
-        if is_train(replies):
-            sent.extend(reply.content[ARRAYS] for reply in replies)
-        return replies
-
-    config = settings(**{**PLAN, "num_rounds": 1}, base="krum")
-    model = last_model(train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, watch)))
-    same = [all((model[name] == found[name].numpy()).all() for name in model) for found in sent]
-    assert sum(same) == 1
+    assert error_of(base, flipped) < error_of(base) + 10
 
 
 def test_batch_norm_statistics_are_medians_of_all_clients(settings: Settings) -> None:

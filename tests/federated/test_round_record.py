@@ -13,7 +13,6 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
 from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.results.printed_summary import summary_rows
 from tests.support.runs import metrics, summary, train
 
@@ -21,8 +20,6 @@ Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
 HEADER = 128
 """Bytes with which NumPy's format begins an array: type, shape, padding."""
-MLP = 64 * 128 + 128 + 128 * 128 + 128 + 128 * 10 + 10
-"""26,122 values in 6 arrays."""
 
 
 def parts(line: dict[str, Any], way: str) -> dict[str, int]:
@@ -81,34 +78,6 @@ def test_percents_by_hand() -> None:
     assert (record.bytes_up, record.bytes_down) == (100, 1000)
 
 
-def test_nothing_sent() -> None:
-    """A round without clients, and one whose differences are all zero: they were counted."""
-    empty = RoundRecord(round=1, model_bytes=10, model_values=2, nonzero_up=Counter(sigma=0))
-    assert empty.traffic() == {
-        "model_bytes": 10,
-        "bytes_up": 0,
-        "percent_up": 0.0,
-        "nonzero_up_percent": 0.0,
-        "nonzero_up_percent_sigma": 0.0,
-        "bytes_down": 0,
-        "percent_down": 0.0,
-    }
-
-
-def test_a_run_counts_its_models(settings: Settings) -> None:
-    (line,) = metrics(train(settings(**QUICK, method="supervised", selection="last"), 3))
-    dense = 4 * MLP + 6 * HEADER
-    assert line["model_bytes"] == dense
-    for way in ("up", "down"):
-        found = parts(line, way)
-        assert set(found) == {"model", "other"}
-        assert found["model"] == 3 * dense
-        assert 0 < found["other"] < 3 * 200
-        assert line[f"bytes_{way}"] == sum(found.values())
-        assert line[f"percent_{way}"] == pytest.approx(100 * line[f"bytes_{way}"] / (3 * dense))
-    assert not any(key.startswith("nonzero") for key in line)
-
-
 def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
     plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
     directory = train(settings(**plan), 2)
@@ -122,26 +91,6 @@ def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
     shares = f"{up:.2f} % up, {down:.2f} % down, per client and round"
     assert rows["of the model"] == f"{shares}; 100 % are the bytes of one whole model"
     assert "values changed" not in rows
-
-
-def test_values_that_a_method_counts(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In round t every client got t quarters of the model's values, all from one method's part."""
-    sample = MethodStrategy.sample
-
-    def counting(self: MethodStrategy, round_number: int) -> Any:
-        chosen = sample(self, round_number)
-        self.record.nonzero_down["sigma"] += len(chosen) * round_number * MLP // 4
-        return chosen
-
-    monkeypatch.setattr(MethodStrategy, "sample", counting)
-    plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
-    directory = train(settings(**plan), 2)
-    first, second = metrics(directory)
-    assert first["nonzero_down_percent"] == first["nonzero_down_percent_sigma"] == 25.0
-    assert second["nonzero_down_percent"] == 50.0
-    assert summary(directory)["nonzero_down_percent"] == 37.5
-    changed = summary_rows(directory)["values changed"]
-    assert changed == "– up, 37.50 % down, per client and round; 100 % are all of its values"
 
 
 def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:
@@ -166,11 +115,3 @@ def test_records_and_phases_of_a_method_are_parts(settings: Settings) -> None:
     for way in ("up", "down"):
         assert line[f"bytes_{way}"] == sum(parts(line, way).values())
         assert min(parts(line, way).values()) > 0
-
-
-def test_variates_are_a_part(settings: Settings) -> None:
-    plan = {**QUICK, "base": "scaffold", "optimizer": "sgd", "momentum": 0.0}
-    (line,) = metrics(train(settings(**plan, method="supervised", selection="last"), 2))
-    for way in ("up", "down"):
-        assert parts(line, way)["control"] == parts(line, way)["model"]
-        assert 200 < line[f"percent_{way}"] < 201

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from types import SimpleNamespace
+from collections.abc import Callable, Iterable
 from typing import Any, cast
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
-from flwr.serverapp.exception import InconsistentMessageReplies
-from flwr.serverapp.strategy import FedAdam, FedAvg, MultiKrum
+from flwr.serverapp.strategy import FedAvg
 from numpy.typing import ArrayLike
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Value
-from fedul_flwr.data.types import Arrays, Floats
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
-from fedul_flwr.errors import NoUpdateError
 from fedul_flwr.federated.aggregation import (
     average_buffers,
     dump_base_state,
     load_base_state,
-    merge,
     weighted_mean,
 )
-from fedul_flwr.federated.base_strategies import BASES, build_base
-from fedul_flwr.federated.dp import PrivateMean
+from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -39,7 +31,7 @@ from fedul_flwr.federated.messages import (
     to_arrays,
     to_record,
 )
-from fedul_flwr.federated.nodes import ClientRef, ClientReport
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.variates import VARIATE_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
@@ -149,90 +141,6 @@ def test_what_a_client_answers_before_round_1_is_looked_at_and_noted(settings: S
     assert "column-variances below 0" in registered(column_means=[1.0], column_variances=[-2.0])
 
 
-@pytest.mark.parametrize("reason", ["", "its sets are too few"])
-def test_the_base_is_asked_about_clients_that_the_method_takes_alone(
-    settings: Settings, reason: str
-) -> None:
-    strategy, asked = strategy_of(settings), []
-
-    class Asked(Scaffold):
-        def check_client(self, client: int, answer: Content) -> None:
-            asked.append((client, answer.values["num-points"]))
-
-    def accept(report: ClientReport, answer: Content) -> None:
-        report.reason = reason
-
-    strategy.base = Asked()
-    policy: Any = SimpleNamespace(accept=accept, changed=lambda answers: None)
-    strategy.policy = policy
-    told = Content(values={"partition-id": 2, "num-points": 7})
-    assert strategy.registry.register(ClientRef(2, FIRST_NODE_ID + 2), told) == reason
-    assert asked == ([] if reason else [(2, 7)])
-
-
-def test_a_stage_begins_where_the_policy_says(settings: Settings) -> None:
-    strategy = strategy_of(settings)
-    assert strategy.stage_start(7) == 1
-    policy: Any = SimpleNamespace(stage_start=lambda number: number - 3)
-    strategy.policy = policy
-    assert strategy.stage_start(7) == 4
-
-
-def test_scaffold_knows_clients_by_their_nodes() -> None:
-    base = Scaffold()
-    base.set_clients([ClientRef(0, 501), ClientRef(2, 77)])
-    assert base.clients == {501: 0, 77: 2}
-
-
-class Noting(MethodStrategy):
-    """Notes what a method is told before a round, and asked to combine by itself."""
-
-    def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
-        self.begun = round_number
-        return super().before_round(round_number, arrays)
-
-    def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
-        self.told = round_number, arrays, grid
-        return super().before_train(round_number, arrays, grid)
-
-    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
-        nodes = [reply.metadata.src_node_id for reply in replies]
-        self.noted = list(zip(nodes, weights.tolist(), strict=True))
-
-
-def test_a_method_is_told_the_model_of_the_round_and_the_weights_of_the_replies(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    config = settings(method="supervised", client_weights="examples")
-    strategy = Noting(config, build_base(config), {}, Content(), buffers=BUFFERS)
-    strategy.registry.clients = strategy_of(settings).registry.clients
-    strategy.registry.answers = strategy_of(settings).registry.answers
-    strategy.round_offset = 4
-    a_round(strategy, grid)
-    assert strategy.begun == 5
-    assert strategy.told == (5, strategy.global_arrays, grid)
-    assert strategy.noted == [(1000, 3.0), (1001, 1.0)]
-
-
-def test_columns_are_those_of_the_clients_that_register(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    strategy = strategy_of(settings, 3, standardize="federation", standardize_sum="plaintext")
-    assert strategy.record.round == 3  # what happens before a round counts for the last one
-    strategy.setup.values["model-shape"] = [1]
-    registry: Any = strategy.registry
-    clients, registry.clients = registry.clients, []
-    told: dict[str, Value] = {"num-points": 5, "column-means": [3.0], "column-variances": [4.0]}
-    registry.answers = dict.fromkeys(range(3), Content(values=told))
-    registry.query = Mock(return_value={})
-    registration: Any = strategy.registration
-    registration.register_all = Mock(side_effect=lambda grid: setattr(registry, "clients", clients))
-    strategy.columns.share(grid)
-    registration.register_all.assert_called_once_with(grid)
-    shared = Content(values={"column-means": [3.0], "column-scales": [2.0]})
-    registry.query.assert_called_once_with(grid, "columns", dict.fromkeys(clients, shared))
-
-
 def test_messages_have_the_whole_model_and_what_the_server_says(
     settings: Settings, grid: InProcessGrid
 ) -> None:
@@ -254,76 +162,11 @@ def test_messages_have_the_whole_model_and_what_the_server_says(
     assert strategy.record.down == {"model": 3 * BYTES, "other": 3 * 3 * 8}
 
 
-def test_the_base_hears_of_the_round_of_the_run(settings: Settings, grid: InProcessGrid) -> None:
-    """FedAdam's first step has a bias that its round number takes away."""
-    strategy, heard = strategy_of(settings, offset=7), []
-    strategy.base.aggregate_train = lambda number, replies: (  # type: ignore[method-assign]
-        heard.append((number, [list(reply.content[ARRAYS]) for reply in replies]))  # type: ignore[call-overload]
-        or (to_record({"w": np.zeros(2)}), None)
-    )
-    model, metrics = a_round(strategy, grid, 2)
-    assert heard == [(9, [["w"], ["w"]])]  # no buffer, and nobody who learned nothing
-    assert metrics is None
-    assert model["w"].dtype == np.float32
-    np.testing.assert_allclose(model["mean"], [4.0])
-
-
-def test_a_round_of_one_client_is_its_model(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = strategy_of(settings)
-    strategy.registry.clients = strategy.registry.clients[1:2]
-    grid.contexts = {1001: grid.contexts[1001]}
-    (message,) = strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
-    arrays, _ = strategy.aggregate_train(1, [answer(message, [5.0, 0.0], 8.0, 1, 6.0)])
-    assert arrays is not None
-    assert to_arrays(arrays)["w"].tolist() == [5.0, 0.0]
-
-
-def test_a_base_can_use_the_grid_and_sees_the_nodes_of_the_round_alone(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    strategy, seen = strategy_of(settings, selection="heldout", validation_fraction=0.0), []
-    strategy.registry.clients = strategy.registry.clients[:2]
-    for hook in ("configure_train", "configure_evaluate"):
-        plain = getattr(strategy.base, hook)
-
-        def spy(number: int, arrays: Any, config: Any, view: Grid, plain: Any = plain) -> Any:
-            seen.append((list(view.get_node_ids()), list(view.push_messages([]))))
-            return plain(number, arrays, config, view)
-
-        setattr(strategy.base, hook, spy)
-    grid.contexts.pop(1002)
-    strategy.configure_train(1, to_record(MODEL), ConfigRecord(), grid)
-    strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
-    assert seen == [([1000, 1001], [])] * 2
-
-
 def test_a_base_that_combines_nothing_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
     strategy = strategy_of(settings)
     strategy.base.aggregate_train = lambda number, replies: (None, None)  # type: ignore[method-assign]
     with refuses("no-update", match="combined"):
         a_round(strategy, grid)
-
-
-def test_a_round_without_a_client_ends_the_run(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = strategy_of(settings, on_client_failure="continue")
-    strategy.registry.failed = set(strategy.registry.clients)  # and their nodes do not answer
-    with refuses("no-update", NoUpdateError, match="train"):
-        a_round(strategy, grid)
-
-
-def test_clients_models_are_kept_for_the_rounds_that_are_evaluated(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    strategy = strategy_of(settings, evaluate="local", evaluate_every=2, num_rounds=5)
-    kept = []
-    for number in (1, 2, 3):
-        a_round(strategy, grid, number)
-        kept.append([model["w"].tolist() for model in strategy.local_models])
-    assert kept == [[], [[1.0, 4.0], [5.0, 0.0]], []]
-    assert [list(model) for model in strategy.local_models] == []
-    other = strategy_of(settings, evaluate_every=2, num_rounds=5)  # the global model is evaluated
-    a_round(other, grid, 2)
-    assert other.local_models == []
 
 
 # Held-out losses
@@ -373,31 +216,6 @@ def test_who_has_held_out_nothing_has_no_part_in_the_held_out_loss(
     assert strategy.record.heldout_losses == [(0, 2.0), (1, 6.0)]
 
 
-def test_without_held_out_points_there_is_no_loss(settings: Settings, grid: InProcessGrid) -> None:
-    strategy = strategy_of(settings, selection="heldout", validation_fraction=0.0)
-    strategy.begin_round(1, to_record(MODEL))
-    messages = by_node(strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid))
-    nothing = losses(messages, [(1.0, 0)] * 3)
-    assert strategy.aggregate_evaluate(1, nothing) is None
-    assert strategy.record.heldout_loss is None
-
-
-@pytest.mark.parametrize(
-    ("number", "options"),
-    [
-        (1, {"selection": "last"}),
-        (1, {"selection": "heldout", "validation_fraction": 0.0, "evaluate_every": 2}),
-    ],
-    ids=["nobody wants it", "not in this round"],
-)
-def test_no_loss_is_asked_for_where_none_is_wanted(
-    settings: Settings, grid: InProcessGrid, number: int, options: dict[str, Any]
-) -> None:
-    strategy = strategy_of(settings, num_rounds=5, **options)
-    assert strategy.configure_evaluate(number, to_record(MODEL), ConfigRecord(), grid) == []
-    assert strategy.aggregate_evaluate(number, []) is None
-
-
 def test_a_combined_model_that_is_not_finite_ends_the_run(
     settings: Settings, grid: InProcessGrid
 ) -> None:
@@ -410,101 +228,10 @@ def test_a_combined_model_that_is_not_finite_ends_the_run(
         strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
 
 
-def test_the_server_trains_in_the_round_of_the_run_with_the_step_that_is_left(
-    settings: Settings,
-) -> None:
-    asked: list[Any] = []
-
-    class Trainer:
-        def train(self, arrays: ArrayRecord, number: int, factor: float) -> Any:
-            asked.append((arrays, number, factor))
-            return to_record({"w": np.ones(2)}), 0.25
-
-    strategy, model = strategy_of(settings, offset=3), to_record(MODEL)
-    strategy.trainer, strategy.rate_factor = cast(Any, Trainer()), 0.5
-    strategy.begin_round(2, model)
-    assert strategy.after_train(model) is model  # a method that does not train there
-    cast(Any, strategy).learns_at_server = lambda settings: True
-    cast(Any, strategy).trains_in_turn = lambda settings, turn: turn == "after"
-    trained = strategy.after_train(model)
-    assert to_arrays(trained)["w"].tolist() == [1.0, 1.0]
-    assert asked == [(model, 5, 0.5)]
-    assert strategy.record.metrics == {"server-loss": 0.25}
-
-
 # What a method can have
 
 
-class AtServer(MethodStrategy):
-    trains_at_server = True
-
-
-class Perhaps(MethodStrategy):
-    @classmethod
-    def learns_at_server(cls, settings: RunConfig) -> bool:
-        return settings.seed == 7
-
-
-class Apart(MethodStrategy):
-    returns_models = False
-
-
-class Together(MethodStrategy):
-    can_train_alone = False
-
-
-def test_settings_without_effect_on_a_method_are_refused(settings: Settings) -> None:
-    plain = settings(method="supervised")
-    for kind in (MethodStrategy, AtServer, Apart, Together):
-        kind.validate(plain)
-    local = settings(method="supervised", base="local", evaluate="local")
-    MethodStrategy.validate(local)
-    Apart.validate(local)
-    for kind in (AtServer, Together):
-        with refuses("method-mismatch", setting="base"):
-            kind.validate(local)
-    Perhaps.validate(local)
-    with refuses("method-mismatch", setting="base"):
-        Perhaps.validate(settings(method="supervised", base="local", evaluate="local", seed=7))
-    alone = {"base": "local", "evaluate": "local", "max_update_norm": 2.0}
-    with refuses("setting-without-effect", setting="max-update-norm"):
-        MethodStrategy.validate(settings(method="supervised", **alone))
-    bounded = settings(method="supervised", max_update_norm=2.0)
-    for kind in (MethodStrategy, AtServer, Together):
-        kind.validate(bounded)
-    with refuses("setting-without-effect", setting="max-update-norm"):
-        Apart.validate(bounded)
-    prior = settings(method="supervised", test_prior="em")
-    with refuses("method-mismatch", setting="test-prior"):
-        MethodStrategy.validate(prior)
-
-
 # Pieces of it
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"base": "fedadam", "fedopt.eta": 0.25},
-        {"base": "multikrum", "krum.num-malicious-nodes": 2},
-        {"dp.clipping": "server"},
-    ],
-    ids=["fedavg", "fedadam", "multikrum", "private"],
-)
-def test_a_base_asks_all_nodes_that_it_sees_were_it_one(
-    settings: Settings, options: dict[str, Any]
-) -> None:
-    built = build_base(settings(**options))
-    base = built.base if isinstance(built, PrivateMean) else built
-    assert isinstance(built, PrivateMean) == ("dp.clipping" in options)
-    assert isinstance(base, BASES[options.get("base", "fedavg")])
-    assert (base.fraction_train, base.fraction_evaluate) == (1.0, 1.0)
-    assert (base.min_train_nodes, base.min_evaluate_nodes, base.min_available_nodes) == (1, 1, 1)
-    if isinstance(base, FedAdam):
-        assert base.eta == 0.25
-    if isinstance(base, MultiKrum):
-        assert base.num_malicious_nodes == 2
 
 
 def test_memory_of_a_base_comes_back_as_it_was() -> None:
@@ -521,14 +248,6 @@ def test_memory_of_a_base_comes_back_as_it_was() -> None:
     assert again.m_t == moments  # type: ignore[attr-defined]
     assert again.momentum_vector == momentum  # type: ignore[attr-defined]
     assert not hasattr(again, "v_t")
-
-
-def test_a_strategy_keeps_its_bases_memory_under_a_name_of_its_own(settings: Settings) -> None:
-    strategy, again = strategy_of(settings), strategy_of(settings)
-    strategy.base.m_t = {"w": np.array([7.0])}  # type: ignore[attr-defined]
-    assert strategy.state_dict() == {"base/m_t/dict/w": np.array([7.0])}
-    again.load_state_dict({**strategy.state_dict(), "independent/w": np.array([1.0])})
-    assert again.state_dict() == strategy.state_dict()
 
 
 def test_given_weights_of_either_sign_then_their_mean_is_weighted() -> None:
@@ -566,15 +285,6 @@ def test_a_mean_of_buffers_is_taken_in_wide_numbers() -> None:
     assert found["v"].dtype == "float16"
 
 
-def test_weights_and_buffers_come_together_in_the_models_order() -> None:
-    wide = to_record({"w": np.array([0.1, 0.2])})
-    buffers = {name: to_record(MODEL)[name] for name in ("count", "mean")}
-    found = merge(wide, buffers, to_record(MODEL))
-    assert list(found) == ["w", "mean", "count"]
-    assert [array.dtype for array in found.values()] == ["float32", "float32", "int64"]
-    np.testing.assert_array_equal(found["w"].numpy(), np.array([0.1, 0.2], np.float32))
-
-
 # SCAFFOLD's c
 
 
@@ -602,13 +312,6 @@ def test_clients_that_join_have_variates_of_0_and_c_is_the_mean_over_more(
         assert told["scaffold-option"] == "II"
     list(base.configure_train(7, x, ConfigRecord(), grid))  # nobody is new: c stays
     assert base.control["w"].tolist() == [2.0, -2.0]
-
-
-def test_a_second_client_halves_the_c_of_the_first(grid: InProcessGrid) -> None:
-    base = scaffold(2, 3.0, {"0": 4})
-    grid.contexts.pop(FIRST_NODE_ID + 2)
-    list(base.configure_train(6, to_record({"w": np.zeros(2)}), ConfigRecord(), grid))
-    assert base.control["w"].tolist() == [1.5, -1.5]
 
 
 @pytest.mark.parametrize(
@@ -683,16 +386,3 @@ def test_fednova_reports_the_means_of_the_clients_figures(grid: InProcessGrid) -
     arrays, metrics = base.aggregate_train(1, [*replies, *failed])
     assert to_arrays(cast(ArrayRecord, arrays))["w"].tolist() == [6.0]
     assert metrics == MetricRecord({"normalizer": 2.0, "loss": 6.0})
-
-
-def test_fednova_combines_models_alone_that_go_together(grid: InProcessGrid) -> None:
-    base = FedNova(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
-    x = to_record({"w": np.array([2.0])})
-    messages = by_node(base.configure_train(1, x, ConfigRecord(), grid))
-    figures = MetricRecord({"num-examples": 1.0, "normalizer": 1.0})
-    replies = [
-        Message(RecordDict({ARRAYS: to_record({name: np.ones(1)}), METRICS: figures}), reply_to=one)
-        for one, name in zip(messages, ("w", "v"), strict=False)
-    ]
-    with pytest.raises(InconsistentMessageReplies):
-        base.aggregate_train(1, replies)

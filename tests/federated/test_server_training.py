@@ -39,27 +39,12 @@ def fresh(config: RunConfig) -> nn.Module:
     return build_model(config.model, SHAPE, 3, 7, config.model_options)
 
 
-def test_given_options_of_the_model_then_the_servers_has_them(settings: Settings) -> None:
-    config = settings(**{**SGD, "model": "mlp", "model_layers": 3, "model_width": 5})
-    found = {name: array.shape for name, array in dump_arrays(trainer(config).model).items()}
-    assert found == {name: array.shape for name, array in dump_arrays(fresh(config)).items()}
-
-
 def test_given_frozen_rounds_then_the_server_trains_heads_alone_in_them(
     settings: Settings,
 ) -> None:
     frozen = {**SGD, "frozen_rounds": 2, "start_from": "a-model"}
     plans = [trainer(settings(**frozen)).plan(number) for number in (1, 2, 3)]
     assert [plan.heads_only for plan in plans] == [True, True, False]
-
-
-def test_given_a_told_factor_then_the_servers_step_size_is_multiplied_by_it(
-    settings: Settings,
-) -> None:
-    own = trainer(settings(**SGD, **{"server.learning-rate": 0.25}))
-    assert own.plan(1).learning_rate == 0.25
-    assert own.plan(1, 0.5).learning_rate == 0.125
-    assert trainer(settings(**SGD)).plan(1, 0.5).learning_rate == 0.25
 
 
 @pytest.mark.parametrize("factor", [None, 0.5])

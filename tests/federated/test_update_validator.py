@@ -133,21 +133,6 @@ def test_a_bad_introduction_is_that_of_a_failed_client(settings: Settings) -> No
         train(settings(**QUICK), 3, **changing(change, at=1))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("condition-number", "x"), ("priors", [0.5]), ("priors", [math.nan]), ("set-sizes", "many")],
-)
-def test_a_bad_result_of_a_check_is_that_of_a_failed_client(
-    settings: Settings, key: str, value: Any
-) -> None:
-    def change(reply: Message) -> None:
-        reply.content["config"][key] = value
-
-    plan = {**QUICK, "fedul.share-priors": True}
-    with refuses("client-failed", match="Client 1: "):
-        train(settings(**plan), 3, **changing(change, at=1))
-
-
 # Late replies
 
 
@@ -180,17 +165,3 @@ def test_a_reply_that_comes_a_round_late_is_none(settings: Settings, without: Pa
     directory = train(settings(**LENIENT), 3, wrap_grid=LateGrid)
     assert same(directory, without)
     assert [line["failures"] for line in metrics(directory)] == [1, 0]
-
-
-def test_a_second_reply_of_a_client_and_one_of_a_stranger_are_none(settings: Settings) -> None:
-    def more(call: int, replies: list[Message]) -> list[Message]:
-        if call < IN_ROUND_1:
-            return replies
-        stranger = Message(replies[0].content, reply_to=replies[0])
-        stranger.metadata.__dict__["_src_node_id"] = 7
-        return [*replies, replies[0], stranger]
-
-    whole = train(settings(**QUICK), 3)
-    directory = train(settings(**QUICK), 3, wrap_grid=lambda grid: MeddlingGrid(grid, more))
-    assert same(directory, whole)
-    assert metrics(directory) == metrics(whole)

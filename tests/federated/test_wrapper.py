@@ -191,17 +191,6 @@ def test_an_update_that_is_not_finite_is_refused(settings: Settings) -> None:
     assert all(np.isfinite(array).all() for array in last_model(directory).values())
 
 
-def test_clients_that_never_reply_are_counted(settings: Settings) -> None:
-    with refuses("client-failed", match="round-timeout"):
-        train(
-            settings(**QUICK),
-            3,
-            wrap_grid=lambda grid: MeddlingGrid(
-                grid, lambda call, replies: replies[1:] if call == 2 else replies
-            ),
-        )
-
-
 def test_evaluation_is_done_when_due_and_at_the_end(settings: Settings) -> None:
     directory = train(settings(**{**QUICK, "num_rounds": 5, "evaluate_every": 2}), 2)
     known = [line["round"] for line in metrics(directory) if line["test_error"] is not None]
@@ -210,19 +199,13 @@ def test_evaluation_is_done_when_due_and_at_the_end(settings: Settings) -> None:
 
 
 RESUMED: dict[str, dict[str, Any]] = {
-    "fedavg": {},
     "fedadam": {"base": "fedadam", "model": TINY},
-    "fedavgm": {"base": "fedavgm"},
     # Clients have variates of their own, and those of a round that was cut off must not count.
     "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
     # Their models are theirs, buffers too.
     "local": {
         **{"base": "local", "evaluate": "local", "model": TINY},
         "fraction_train": 0.7,
-    },
-    "persistent": {
-        **{"method": "fedul-mix", "fedul-mix.independent": "persistent"},
-        "server_fraction": 0.2,
     },
 }
 
@@ -255,15 +238,6 @@ def test_resuming_evaluates_a_round_that_was_cut_off_before(settings: Settings) 
     assert after[0] == before[0]
     assert [line["round"] for line in after] == [1, 2, 3]
     assert after[1]["test_error"] is not None
-
-
-def test_a_run_cut_off_before_its_summary_only_wants_that(settings: Settings) -> None:
-    directory = train(settings(**QUICK), 2)
-    was, lines = summary(directory), metrics(directory)
-    (directory / "summary.json").unlink()
-    train(resolve({"resume": str(directory)}, Path.cwd()), 2)
-    assert metrics(directory) == lines
-    assert summary(directory)["test_error"] == was["test_error"]
 
 
 def test_a_finished_run_does_not_resume(settings: Settings) -> None:

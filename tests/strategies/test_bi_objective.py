@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from torch.nn import functional
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import Split, build_split
-from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning import batches
 from fedul_flwr.learning.batches import to_input
@@ -53,33 +51,6 @@ def test_with_all_weight_on_it_mixing_is_fine_tuning(settings: Settings) -> None
     tuned = train(settings(**QUICK, method="fedul-finetune"), 3)
     mixed = train(settings(**QUICK, method="fedul-mix", **{"fedul-mix.mixing-weight": 1.0}), 3)
     assert same(tuned, mixed)
-
-
-@pytest.mark.parametrize("independent", ["persistent", "restart"])
-def test_the_servers_model_goes_on_from_itself_or_from_the_aggregate(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, independent: str
-) -> None:
-    """f' of round r starts from f' of round r - 1, or from the aggregate, of which it is unlike."""
-    starts: list[dict[str, Any]] = []
-    ends: list[dict[str, Any]] = []
-    train_there = ServerTrainer.train
-
-    def watch(self: ServerTrainer, arrays: ArrayRecord, *rest: Any) -> Any:
-        starts.append(to_arrays(arrays))
-        trained, loss = train_there(self, arrays, *rest)
-        ends.append(to_arrays(trained))
-        return trained, loss
-
-    monkeypatch.setattr(ServerTrainer, "train", watch)
-    options = {"fedul-mix.independent": independent}
-    train(settings(**{**QUICK, "num_rounds": 3}, method="fedul-mix", **options), 3)
-    assert len(starts) == 3
-    for end, start in pairwise(zip(ends, starts, strict=True)):
-        alike = all(np.array_equal(end[0][name], array) for name, array in start[1].items())
-        assert alike == (independent == "persistent")
-    initial = build_model("mlp", (8, 8, 1), 10, seed=0).state_dict()
-    fresh = all(np.array_equal(starts[0][name], value.numpy()) for name, value in initial.items())
-    assert fresh == (independent == "persistent")  # in round 1 as the global model began
 
 
 def test_a_lasting_model_with_all_weight_is_training_at_the_server_alone(
@@ -161,8 +132,7 @@ def test_the_server_trains_on_its_own_points_and_clients_on_theirs(
         assert len(asked[False]) > 0.9 * len(clients)
 
 
-@pytest.mark.parametrize("method", ["fedul-finetune", "fedul-mix"])
-def test_clients_are_told_nothing_of_the_servers_set(settings: Settings, method: str) -> None:
+def test_clients_are_told_nothing_of_the_servers_set(settings: Settings) -> None:
     """Messages to clients are those of plain FedUL but for the model and the settings."""
 
     def told(method: str) -> list[Any]:
@@ -181,7 +151,7 @@ def test_clients_are_told_nothing_of_the_servers_set(settings: Settings, method:
         )
         return seen
 
-    assert told(method) == told("fedul")
+    assert told("fedul-mix") == told("fedul")
 
 
 def _outline(message: Message) -> Any:
@@ -252,7 +222,6 @@ def test_a_labeled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_pat
         settings(server_fraction=0.5, validation_fraction=0.5)
 
 
-@pytest.mark.parametrize("method", ["fedul-mix"])
-def test_it_learns(settings: Settings, method: str) -> None:
-    config = settings(method=method, model="mlp", num_rounds=6, server_fraction=0.2)
+def test_it_learns(settings: Settings) -> None:
+    config = settings(method="fedul-mix", model="mlp", num_rounds=6, server_fraction=0.2)
     assert summary(train(config, 5))["test_error"] < 10

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, Message
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
+from fedul_flwr.data.run_files.label_files import XCLP, file_name
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import ARRAYS, to_arrays
+from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.phases import ATTEMPT, COMPARE, SUM
 from tests.strategies.test_label_propagation import (
@@ -29,7 +29,7 @@ from tests.strategies.test_label_propagation import (
     together,
 )
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, as_error, last_model, metrics, summary, train
 from tests.support.xclp_parties import Parties, split
 
 Settings = Callable[..., RunConfig]
@@ -98,20 +98,6 @@ def test_one_after_the_other_drops_out_of_the_sum() -> None:
     assert_agree(together(found), of_others, LABELS[left] < 0)
 
 
-@pytest.mark.parametrize(
-    ("phase", "message"),
-    [
-        (COMPARE, "No client took part in the propagation."),
-        (SUM, "0 client(s) were left for the sum of labels; it needs 1 or more."),
-    ],
-)
-def test_everybody_drops_out(phase: str, message: str) -> None:
-    parties = Parties(**split(FEATURES, LABELS, SIZES), lost=lambda asked, *_: asked == phase)
-    with pytest.raises(UserError) as error:
-        parties.propagate()
-    assert str(error.value) == message
-
-
 # In whole runs
 
 PREDICT: dict[str, Any] = {
@@ -148,19 +134,6 @@ def test_predictions_of_the_others_when_one_drops_out(settings: Settings) -> Non
     }
 
 
-def test_predictions_of_the_others_when_one_takes_no_part_in_the_sum(settings: Settings) -> None:
-    lost = train(settings(**PREDICT), 4, **losing(AT_SUM, LOST))
-    silent = train(settings(**PREDICT, **{"labels.without-client": LOST}), 4)
-    for client in (0, 1, 3):
-        one, other = (
-            read_labels(run / "clients" / str(client) / file_name(XCLP)) for run in (lost, silent)
-        )
-        assert one[0] == other[0]
-        np.testing.assert_array_equal(one[1].labels, other[1].labels)
-        np.testing.assert_allclose(one[1].confidence, other[1].confidence, 0, 2e-6)
-    assert list(written(lost)) == [0, 1, 3]
-
-
 def same(one: Path, other: Path) -> bool:
     pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
     return all(np.array_equal(a, b) for a, b in pairs)
@@ -179,22 +152,6 @@ def test_models_when_one_drops_out(settings: Settings) -> None:
     for name, array in last_model(lost).items():
         np.testing.assert_allclose(array, expected[name], rtol=0, atol=1e-5)
     assert not same(lost, never)
-
-
-def test_after_the_sum_only_its_update_is_missing(settings: Settings) -> None:
-    sent: dict[int, dict[str, Any]] = {}
-
-    def watch(_: int, replies: list[Message]) -> list[Message]:
-        for reply in replies if is_train(replies) else ():
-            client = reply.metadata.src_node_id - FIRST_NODE_ID
-            sent[client] = to_arrays(cast(ArrayRecord, reply.content[ARRAYS]))
-        return replies
-
-    train(settings(**TRAIN), 4, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
-    lost = last_model(train(settings(**TRAIN), 4, **losing(LAST, LOST)))
-    for name, array in lost.items():
-        mean = np.mean([sent[client][name] for client in (0, 1, 3)], axis=0)
-        np.testing.assert_allclose(array, mean, rtol=1e-5, atol=1e-7)
 
 
 def malformed(at: int, name: str) -> dict[str, WrapGrid]:
@@ -221,8 +178,8 @@ def test_a_malformed_answer_is_none(settings: Settings, at: int, name: str) -> N
 
 @pytest.mark.parametrize(
     ("options", "at"),
-    [(PREDICT, AT_COMPARE), (PREDICT, LAST), (TRAIN, AT_SUM)],
-    ids=["compare", "labels", "sum"],
+    [(PREDICT, AT_COMPARE), (TRAIN, AT_SUM)],
+    ids=["compare", "sum"],
 )
 def test_with_stop_the_run_ends_in_one_sentence(
     settings: Settings, options: dict[str, Any], at: int
@@ -267,15 +224,6 @@ def test_messages_hold_what_they_must_and_no_more() -> None:
                 "sent": (rows, 5)
             }
         assert answer.values == {}
-
-
-def test_the_model_travels_in_the_first_message_alone(toy: str) -> None:
-    parties = Parties(**split(FEATURES, LABELS, SIZES), options={"xclp.secure": toy})
-    parties.propagation().join(parties.members, {"w": np.ones(2, np.float32)})
-    messages = [message for phase, _, message, _ in parties.heard if phase == COMPARE]
-    with_model = ["model/w" in message.arrays for message in messages]
-    assert with_model == [message.values["first"] for message in messages]
-    assert with_model.count(True) == 4 < len(messages)
 
 
 def test_other_classes_change_shares_alone() -> None:
@@ -331,21 +279,3 @@ def test_all_groups_are_lost(settings: Settings) -> None:
 
     with refuses("labels-missing", match="group"):
         train(settings(**PREDICT), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
-
-
-def test_who_is_lost_in_the_sum_is_not_asked_again_without_its_labels(settings: Settings) -> None:
-    calls: list[int] = []
-
-    def lose(call: int, replies: list[Message]) -> list[Message]:
-        calls.append(len(replies))
-        gone = FIRST_NODE_ID + LOST
-        return [
-            as_error(reply, "gone") if call == AT_SUM and reply.metadata.src_node_id == gone
-            else reply
-            for reply in replies
-        ]  # fmt: skip
-
-    alone = {**PREDICT, "xclp-predict.leave-one-out": True}
-    train(settings(**alone), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
-    # Hello, prepare, codes, a sum, the sum anew, labels; then a sum and labels for each of three.
-    assert calls == [4, 4, 4, 4, 3, 3, *[3, 1] * 3]

@@ -16,7 +16,6 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.sparse import decode
 from fedul_flwr.learning.batches import Batches, matching_batches, point_batches
 from fedul_flwr.learning.device import move_model
@@ -165,16 +164,16 @@ def test_without_a_threshold_it_is_a_plain_loop_on_whole_arrays(
     settings: Settings, options: dict[str, Any]
 ) -> None:
     """The same bits, though arrays travel as differences; helpers and all."""
-    plan = {**options, **EXACT, "num_rounds": 5, "fraction_train": 0.75, "precision": "float64"}
+    plan = {**options, **EXACT, "num_rounds": 4, "fraction_train": 0.75, "precision": "float64"}
     config = settings(**plan)
     exchanges: list[Exchange] = []
     directory = train(config, CLIENTS, **watched(exchanges))
     twin = Twin(config)
     twin.parts = {p: {n: a.astype("f8") for n, a in twin.parts[p].items()} for p in twin.parts}
     twin.parts[PSI] = {n: 0.2 * a for n, a in twin.parts[SIGMA].items()}
-    for number in range(1, 6):
+    for number in range(1, 5):
         twin.round(number, at_server=options is LS)
-    assert_same_bits(flatten(parts_after(directory, 5)), flatten(twin.parts))
+    assert_same_bits(flatten(parts_after(directory, 4)), flatten(twin.parts))
     assert_same_bits(last_model(directory), compose(twin.parts, cutoff=5e-6))
     assert sum(exchange.config["helpers"] for exchange in exchanges) > 4
 
@@ -258,7 +257,7 @@ def test_without_a_decomposition_one_part_travels(
 # What is saved
 
 
-@pytest.mark.parametrize("used", ["both", "sigma", "psi"])
+@pytest.mark.parametrize("used", ["both", "sigma"])
 def test_the_model_is_the_sum_without_small_values_of_psi(settings: Settings, used: str) -> None:
     cutoff = {"fedmatch.psi-cutoff": 0.02, "fedmatch.evaluate-with": used}
     directory = train(settings(**LC, **cutoff, selection="last"), 3)
@@ -268,7 +267,7 @@ def test_the_model_is_the_sum_without_small_values_of_psi(settings: Settings, us
         psi = np.where(np.abs(parts[PSI][name]) < 0.02, np.float32(0), parts[PSI][name])
         small += int((psi == 0).sum())
         sigma = parts[SIGMA][name]
-        expected = {"both": sigma + psi, "sigma": sigma, "psi": psi}[used]
+        expected = {"both": sigma + psi, "sigma": sigma}[used]
         np.testing.assert_array_equal(array, expected)
         np.testing.assert_array_equal(array, last_model(directory)[name])
     assert small > 100
@@ -296,41 +295,7 @@ def test_it_starts_from_the_model_that_is_asked_for(settings: Settings) -> None:
         np.testing.assert_array_equal(psi, np.float32(0.2) * array)
 
 
-def test_given_labels_at_the_server_then_it_trains_by_the_plan_of_the_round(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plans: list[tuple[float, object]] = []
-
-    def spy(*given: Any) -> Any:
-        plans.append((given[4].learning_rate, given[3]))
-        return train_disjoint(*given)
-
-    monkeypatch.setattr("fedul_flwr.strategies.fedmatch.train_disjoint", spy)
-    monkeypatch.setattr(FedMatchStrategy, "rate_factor", 0.5)  # as `plateau` would set it
-    plan = {**LS, "num_rounds": 2, "learning_rate_schedule": "cosine"}
-    train(settings(**plan, **{"server.learning-rate": 0.04}), 2)
-    # Half of 0.04, and in the second of two rounds half of that.
-    assert [rate for rate, _ in plans] == pytest.approx([0.02, 0.01])
-    assert [term for _, term in plans] == [no_consistency] * 2
-
-
 # Bases
-
-
-def test_the_proximal_term_pulls_each_part_to_its_own(settings: Settings) -> None:
-    weak, strong = (
-        parts_after(train(settings(**LC, base="fedprox", **{"fedprox.proximal-mu": mu}), 3), 3)
-        for mu in (0.0, 20.0)
-    )
-    plain = parts_after(train(settings(**LC), 3), 3)
-    assert_same_bits(flatten(weak), flatten(plain))
-    start = dump_arrays(build_model("mlp", (8, 8, 1), 10))
-    for part, factor in ((SIGMA, 1.0), (PSI, 0.2)):
-        far, near = (
-            sum(float(((p[part][n] - factor * a) ** 2).sum()) for n, a in start.items())
-            for p in (plain, strong)
-        )
-        assert near < 0.8 * far
 
 
 def test_an_adaptive_base_steps_each_part(settings: Settings) -> None:
@@ -380,9 +345,8 @@ def test_steps_that_overshoot_sigma_are_refused(
     FedMatchStrategy.validate(settings(**{**LC, "learning_rate": "auto", "momentum": momentum}))
 
 
-@pytest.mark.parametrize("base", ["fedyogi", "krum"])
-def test_other_bases_go(settings: Settings, base: str) -> None:
-    directory = train(settings(**{**LC, "num_rounds": 2}, base=base), 5)
+def test_a_robust_base_goes(settings: Settings) -> None:
+    directory = train(settings(**{**LC, "num_rounds": 2}, base="krum"), 5)
     assert_in_step(directory, 2)
     assert all(np.isfinite(array).all() for array in last_model(directory).values())
 
@@ -441,18 +405,6 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 # Clients with little
 
 
-def test_clients_without_labels_leave_sigma_alone(settings: Settings) -> None:
-    exchanges: list[Exchange] = []
-    some = {**LC, "labels.labeled-clients": 0.5, "labels.total": 20}
-    train(settings(**some), 4, **watched(exchanges))
-    idle = {e.client for e in exchanges if not e.metrics["supervised-loss"]}
-    assert len(idle) == 2
-    for exchange in exchanges:
-        assert (exchange.up[SIGMA] == {}) == (exchange.client in idle)
-        assert exchange.up[PSI]
-        assert exchange.metrics["num-examples"] == 60
-
-
 def test_clients_without_points_in_a_step_sit_it_out(settings: Settings) -> None:
     """Labels at the server, and fewer points than steps at some clients."""
     few = {**LS, "scenario.streaming-steps": 4, "scenario.rounds-per-step": 1, "num_rounds": 4}
@@ -479,28 +431,3 @@ def test_batches_of_one_point_go_with_batch_norm(settings: Settings, size: int) 
 
 
 # Refusals
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"fedmatch.helpers": 0, "fedmatch.keep-helpers": True},
-         "fedmatch.keep-helpers = true has an effect only with fedmatch.helpers other than 0"),
-        ({"fedmatch.helpers": 0, "fedmatch.helper-interval": 2},
-         "fedmatch.helper-interval = 2 has an effect only with fedmatch.helpers other than 0"),
-        *(
-            ({"fedmatch.decomposition": False, f"fedmatch.{key}": value},
-             f"{key} = {value!r} has an effect only with fedmatch.decomposition = true")
-            for key, value in (
-                *(("l2-weight", 1.0), ("l1-weight", 0.0), ),
-                *(("evaluate-with", "sigma"), ("psi-cutoff", 0.0)),
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_settings_without_effect_are_refused(
-    settings: Settings, options: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError) as error:
-        settings(method="fedmatch", **options)
-    assert message in str(error.value)

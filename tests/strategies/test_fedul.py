@@ -5,36 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
-from fedul_flwr.federated.messages import from_records
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
-
-
-def answers_to_prepare(settings: RunConfig, clients: int) -> list[dict[str, Any]]:
-    """What clients send before round 1."""
-    seen: list[dict[str, Any]] = []
-
-    def watch(call: int, replies: list[Message]) -> list[Message]:
-        if call == 1:
-            seen.extend(dict(from_records(reply.content).values) for reply in replies)
-        return replies
-
-    train(settings, clients, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
-    return seen
 
 
 def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
@@ -71,12 +55,6 @@ def test_clients_that_cannot_take_part_are_dropped_if_so_configured(settings: Se
     dropped = next(client for client in clients if client["status"] == "dropped")
     assert " 10 classes" in dropped["reason"]
     assert metrics(directory)[0]["clients"] == len(able)
-
-
-def test_no_client_left_is_an_error(settings: Settings) -> None:
-    options = {"fedul.num-sets": 5, "on_client_failure": "continue"}
-    with refuses("too-few-clients", match="take"):
-        train(settings(**QUICK, **options), 2)
 
 
 def test_strict_rank_refuses_what_is_else_a_warning(
@@ -121,11 +99,6 @@ def test_a_fraction_of_the_clients_evaluates_the_same_in_every_round(
     assert 2 * model <= metrics(directory)[0]["bytes_down_evaluation"] < 2 * model + 200
 
 
-def test_a_fraction_that_evaluates_nothing_is_refused(settings: Settings) -> None:
-    with refuses("setting-without-effect", setting="fraction-evaluate"):
-        settings(fraction_evaluate=0.5, selection="last")
-
-
 def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
     with refuses("setting-needs-labels", setting="selection"):
         train(settings(**QUICK, validation_fraction=0.0, selection="validation"), 2)
@@ -137,13 +110,6 @@ def test_the_release_loss_is_another_loss(settings: Settings) -> None:
     paper = train(settings(**QUICK), 2)
     release = train(settings(**QUICK, **{"fedul.surrogate-loss": "release"}), 2)
     assert metrics(paper)[0]["surrogate_loss"] != metrics(release)[0]["surrogate_loss"]
-
-
-def test_supervised_trains_on_the_same_points(settings: Settings) -> None:
-    unlabeled, labeled = settings(**QUICK), settings(**QUICK, method="supervised")
-    place = source_directory("digits")
-    assert build_split(place, 3, unlabeled).directory == build_split(place, 3, labeled).directory
-    assert summary(train(labeled, 3))["test_error"] < 60
 
 
 def test_given_the_demo_then_eight_of_its_rounds_reach_its_bar(settings: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,6 @@ from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import read_message_log
-from fedul_flwr.learning import set_priors
-from fedul_flwr.learning.set_priors import learn_priors
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, own_data_app, summary, train
@@ -67,29 +64,13 @@ def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
         assert all(equal) == same
 
 
-@pytest.mark.usefixtures("early")
-def test_each_step_begins_with_the_priors_of_the_step_before(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+def test_learned_priors_are_kept_are_better_than_told_ones_and_give_a_better_model(
+    settings: Settings,
 ) -> None:
-    steps: list[tuple[np.ndarray, np.ndarray]] = []
-
-    def recorded(likelihoods: Any, sets: Any, priors: Any, told: Any) -> Any:
-        found = learn_priors(likelihoods, sets, priors, told)
-        steps.append((priors, found))
-        return found
-
-    monkeypatch.setattr(set_priors, "learn_priors", recorded)
-    counted = {"fedul.prior-counts": 5}
-    train(settings(**QUICK | {"num_rounds": 4}, **counted, **LEARNS), 1)
-    # Rounds 2 to 4; the check at the end learns from nothing again.
-    for (_, before), (after, _) in pairwise(steps[:3]):
-        assert before.tobytes() == after.tobytes()
-
-
-def test_clients_learn_noisy_priors_and_keep_them(settings: Settings) -> None:
-    noisy = settings(**LEARNING, **{"fedul.prior-noise": 1.6, "fedul.learn-priors": True})
-    directory = train(noisy, 5)
-    split = build_split(source_directory("digits"), 5, noisy)
+    noisy = {**LEARNING, "fedul.prior-noise": 1.6, "selection": "heldout"}
+    config = settings(**noisy, **LEARNS)
+    plain, directory = train(settings(**noisy), 5), train(config, 5)
+    split = build_split(source_directory("digits"), 5, config)
     for client, truth in enumerate(split.clients):
         told, learned = truth.priors, kept_priors(directory, client)
         np.testing.assert_allclose(learned.sum(axis=1), 1)
@@ -100,13 +81,8 @@ def test_clients_learn_noisy_priors_and_keep_them(settings: Settings) -> None:
     found = summary(directory)["prior_fit"]
     assert found["sets"] == 50
     assert found["found_distance"] < found["told_distance"]
-
-
-def test_learned_priors_give_a_better_model_than_noisy_ones(settings: Settings) -> None:
-    noise = {"fedul.prior-noise": 1.6}
-    plain = summary(train(settings(**LEARNING, **noise), 5))
-    learned = summary(train(settings(**LEARNING, **noise, **{"fedul.learn-priors": True}), 5))
-    assert learned["final_test_error"] < plain["final_test_error"] - 5
+    assert summary(directory)["final_test_error"] < summary(plain)["final_test_error"] - 5
+    assert metrics(directory)[-1]["heldout_loss"] < metrics(plain)[-1]["heldout_loss"]
 
 
 @pytest.mark.usefixtures("early")
@@ -135,13 +111,6 @@ def test_nothing_of_the_learned_or_checked_priors_is_sent(
 
     quiet = sent()
     assert sent(**LEARNS, **{"fedul.prior-counts": 9}) == quiet
-
-
-def test_held_out_loss_uses_the_learned_priors(settings: Settings) -> None:
-    chosen = {**LEARNING, "fedul.prior-noise": 1.6, "selection": "heldout"}
-    plain = metrics(train(settings(**chosen), 2))[-1]["heldout_loss"]
-    learned = metrics(train(settings(**chosen, **{"fedul.learn-priors": True}), 2))[-1]
-    assert learned["heldout_loss"] < plain
 
 
 def owners_of_two_sets(root: Path, pairs: list[tuple[int, ...]]) -> list[Path]:

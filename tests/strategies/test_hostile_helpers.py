@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
@@ -14,9 +14,9 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.federated.messages import HELPERS, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.learning.disjoint import PSI, SIGMA, flatten
+from fedul_flwr.learning.disjoint import PSI, flatten
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
-from tests.support.fedmatch_exchanges import LC, LS, Exchange, watched
+from tests.support.fedmatch_exchanges import LC, Exchange, watched
 from tests.support.runs import last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
@@ -54,16 +54,6 @@ def helpers_values(exchanges: list[Exchange], client: int) -> float:
 def server(config: RunConfig) -> FedMatchStrategy:
     setup = Content(values={"class-names": ["a", "b", "c"], "model-shape": [8, 8, 1]})
     return FedMatchStrategy(config, FedAvg(), {}, setup)
-
-
-@pytest.mark.usefixtures("identity")
-def test_given_a_reply_then_its_model_is_the_sum_of_its_parts(settings: Settings) -> None:
-    """Clients return psi alone where the server has the labels; sigma is the server's then."""
-    strategy = server(settings(**LS))
-    strategy.codec.parts = {SIGMA: {"w": np.array([1.0])}, PSI: {"w": np.array([9.0])}}
-    returned = to_record(flatten({PSI: {"w": np.array([0.25])}}))
-    reply = Message(RecordDict({"arrays": returned}), 1, MessageType.TRAIN)
-    assert strategy.codec.model(reply)["w"].tolist() == [1.25]
 
 
 @pytest.mark.parametrize("base", ["fedavg", "fedmedian"])
@@ -130,14 +120,3 @@ def test_given_a_reply_with_other_metrics_then_its_parts_are_not_kept(settings: 
     (after,) = [x for x in exchanges if (x.round, x.client) == (3, BAD)]
     assert after.config["since"] == 0
     assert not any("/" in name for name in after.down[PSI])
-
-
-def test_given_honest_clients_then_a_bound_that_they_keep_changes_nothing(
-    settings: Settings,
-) -> None:
-    free, bounded = (
-        train(settings(**PLAN, **more), 3) for more in ({}, {"max_update_norm": 1000.0})
-    )
-    assert metrics(free) == metrics(bounded)
-    one, other = last_model(free), last_model(bounded)
-    assert all(np.array_equal(array, other[name]) for name, array in one.items())

@@ -94,16 +94,6 @@ def test_one_client_equals_label_propagation_within_it() -> None:
     assert (found.labels != central().labels)[LABELS < 0].any()
 
 
-def test_reweighing_is_each_clients_own() -> None:
-    order = np.argsort(CLASSES, kind="stable")  # clients of few classes gain most
-    parts = split(FEATURES[order], LABELS[order], [150, 250])
-    plain = Parties(**parts).propagate()
-    found = Parties(**parts, options={"xclp.reweigh": True}).propagate()
-    truth, unlabeled = CLASSES[order], LABELS[order] < 0
-    right = [(together(one).labels == truth)[unlabeled].mean() for one in (plain, found)]
-    assert right[1] > right[0]
-
-
 def tied(chosen: NDArray[np.int64], k: int) -> NDArray[np.bool_]:
     """Points among those ``chosen`` whose k-th neighbor is no nearer than the next one."""
     codes = encode(FEATURES[chosen], SEED, BITS)
@@ -183,28 +173,3 @@ def test_isolated_points_and_duplicates() -> None:
     assert found[0].labels.tolist() == [-1, 1, -1]
     assert found[0].confidence.tolist() == [0, 1, 0]
     assert found[1].labels.tolist() == [1]
-
-
-def test_a_single_class_reaches_with_confidence_1_or_not_at_all() -> None:
-    labels = np.where(LABELS >= 0, 0, -1)
-    parties = Parties(**split(FEATURES, labels, [130, 270]), classes=1)
-    found = together(parties.propagate())
-    assert set(found.labels[labels < 0]) == {0}
-    assert (found.confidence[labels < 0] == 1).all()
-
-
-def test_no_label_at_all_labels_nothing() -> None:
-    parts = split(FEATURES[:60], np.full(60, -1), [20, 40])
-    found = together(Parties(**parts).propagate())
-    assert (found.labels == -1).all()
-    assert not found.confidence.any()
-
-
-def test_all_points_labeled_is_nothing_to_ask() -> None:
-    found = Parties(**split(FEATURES[:60], CLASSES[:60], [20, 40])).propagate()
-    assert [(one.labels == -1).all() for one in found.values()] == [True, True]
-
-
-def test_clients_without_points() -> None:
-    found = Parties([FEATURES[:0]], [LABELS[:0]]).propagate()
-    assert found[0].labels.shape == (0,)

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message, MessageType, MetricRecord, RecordDict
-from flwr.serverapp.exception import InconsistentMessageReplies
+from flwr.app import Message
 from safetensors.numpy import load_file
 from torch.nn import functional
 
@@ -22,7 +21,6 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.strategies.local_only import LocalOnly
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
 
@@ -138,7 +136,7 @@ def test_a_client_labels_its_points_by_its_own_model(settings: Settings) -> None
         np.testing.assert_array_equal(guess["labels"], expected)
 
 
-@pytest.mark.parametrize("method", ["xclp", "fedsem", "fedul-finetune", "fedul-mix", "server-only"])
+@pytest.mark.parametrize("method", ["xclp", "fedsem", "fedul-mix"])
 def test_what_needs_more_than_one_client_is_refused(settings: Settings, method: str) -> None:
     with refuses("method-mismatch", setting="base"):
         train(settings(method=method, base="local", evaluate="local", server_fraction=0.2), 2)
@@ -165,11 +163,3 @@ def test_what_asks_for_a_combined_model_is_refused(
     with pytest.raises(UserError) as error:
         settings(**options, base="local")
     assert str(error.value) == message
-
-
-@pytest.mark.usefixtures("identity")
-def test_a_reply_without_a_model_is_refused_as_fedavg_does() -> None:
-    metrics_alone = RecordDict({"metrics": MetricRecord({"num-examples": 3, "loss": 1.0})})
-    reply = Message(metrics_alone, 1, MessageType.TRAIN)
-    with pytest.raises(InconsistentMessageReplies, match="ArrayRecord"):
-        LocalOnly().aggregate_train(1, [reply])

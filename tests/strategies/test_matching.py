@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Message
 from torch import nn
 from torch.nn import functional
 
@@ -18,12 +17,10 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import Split, build_split
-from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from tests.support.refusals import refuses
 from tests.support.runs import (
-    MeddlingGrid,
     assert_same_run,
     cut_off,
     last_model,
@@ -34,7 +31,6 @@ from tests.support.runs import (
 )
 
 Settings = Callable[..., RunConfig]
-METHODS = ("uda", "fixmatch", "all-labels")
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
 }
@@ -129,29 +125,6 @@ def test_with_labels_at_the_server_it_trains_one_epoch_before_every_round_the_fi
     assert [line["loss"] for line in metrics(directory)] == [0.0] * 3
 
 
-def test_the_server_trains_before_clients_and_with_settings_of_its_own(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[Any] = []
-    train_there = ServerTrainer.train
-
-    def spy(self: ServerTrainer, arrays: ArrayRecord, number: int, *rest: Any) -> Any:
-        done.append((number, self.plan(number).learning_rate, self.plan(number).local_epochs))
-        return train_there(self, arrays, number, *rest)
-
-    def listen(call: int, replies: list[Message]) -> list[Message]:
-        if call >= 2:  # hello and prepare come first
-            done.append("clients")
-        return replies
-
-    monkeypatch.setattr(ServerTrainer, "train", spy)
-    own = {"server.epochs": 3, "server.learning-rate": 0.5, "learning_rate_schedule": "cosine"}
-    config = settings(**QUICK, **AT_SERVER, method="uda", **own)
-    train(config, 2, wrap_grid=lambda grid: MeddlingGrid(grid, listen))
-    # Of two rounds the second has half the step size.
-    assert done == [(1, 0.5, 3), "clients", (2, 0.25, 3), "clients"]
-
-
 def test_all_labels_learn_at_the_server_as_well(settings: Settings) -> None:
     config = settings(**QUICK, **WIDE, **AT_SERVER, method="all-labels")
     split = split_of(config, 3)
@@ -184,12 +157,6 @@ def test_a_run_with_labels_at_the_server(settings: Settings) -> None:
     assert [client["num_labeled"] for client in clients] == [0] * 3
     assert [client["labeled_counts"] for client in clients] == [[0] * 10] * 3
     assert summary(directory)["method"] == "fixmatch"
-
-
-def test_a_run_with_labels_at_clients(settings: Settings) -> None:
-    directory = train(settings(**QUICK, method="uda", **{"labels.total": 60}), 3)
-    clients = json.loads((directory / "federation.json").read_text())["clients"]
-    assert [client["num_labeled"] for client in clients] == [20] * 3
 
 
 # Settings count
@@ -233,10 +200,9 @@ def test_every_setting_counts(
 
 
 def test_a_model_with_batch_norm(settings: Settings) -> None:
-    quick = {**QUICK, "model": "cnn6", "num_rounds": 1, "points_per_client": 30}
-    for method in ("uda", "fixmatch"):
-        directory = train(settings(**quick, **AT_SERVER, method=method), 2)
-        assert all(np.isfinite(array).all() for array in last_model(directory).values())
+    quick = {**QUICK, "model": "cnn6-quarter", "num_rounds": 1, "points_per_client": 30}
+    directory = train(settings(**quick, **AT_SERVER, method="fixmatch"), 2)
+    assert all(np.isfinite(array).all() for array in last_model(directory).values())
 
 
 # Streams and interruptions
@@ -278,16 +244,14 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
 # What is learned
 
 
-@pytest.mark.parametrize("method", ["uda", "fixmatch"])
-def test_it_learns_with_labels_at_the_server(settings: Settings, method: str) -> None:
+def test_it_learns_with_labels_at_the_server(settings: Settings) -> None:
     points = {"server.points": 100, "server.epochs": 3}
     config = settings(
-        model="mlp", num_rounds=6, evaluate_every=6, **AT_SERVER, **points, method=method
+        model="mlp", num_rounds=6, evaluate_every=6, **AT_SERVER, **points, method="fixmatch"
     )
     assert summary(train(config, 4))["test_error"] < 20  # chance is 90
 
 
-@pytest.mark.parametrize("method", ["uda"])
-def test_it_learns_with_labels_at_clients(settings: Settings, method: str) -> None:
-    config = settings(model="mlp", num_rounds=6, local_epochs=4, evaluate_every=6, method=method)
+def test_it_learns_with_labels_at_clients(settings: Settings) -> None:
+    config = settings(model="mlp", num_rounds=6, local_epochs=4, evaluate_every=6, method="uda")
     assert summary(train(config, 4))["test_error"] < 30

@@ -21,7 +21,6 @@ from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.strategies.fednova import FedNova
 from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.runs import last_model, metrics, train
 
@@ -63,28 +62,6 @@ def test_fednova_with_equal_steps_is_fedavg(settings: Settings) -> None:
     # Clients of different sizes make different numbers of steps.
     uneven = {**options, "partition": "dirichlet", "dirichlet.alpha": 0.3, "points_per_client": 0}
     assert not same(train(settings(**uneven), 3), train(settings(**uneven, base="fednova"), 3))
-
-
-@pytest.mark.usefixtures("identity")
-def test_fednova_by_hand(grid: InProcessGrid) -> None:
-    # x = 10; y_1 = 8 after 1 step, y_2 = 7 after 3; p = (1/2, 1/2).
-    # d_1 = (10 − 8)/1 = 2, d_2 = (10 − 7)/3 = 1 (in units of eta); tau = (1 + 3)/2 = 2.
-    # x − tau·(d_1 + d_2)/2 = 10 − 2·1.5 = 7, where FedAvg has 7.5.
-    # With p = (1/4, 3/4): tau = 2.5; 10 − 2.5·(2/4 + 3/4) = 6.875.
-    for weights, expected in (((1.0, 1.0), 7.0), ((10.0, 30.0), 6.875)):
-        base = FedNova(min_train_nodes=2, fraction_train=0.5)
-        x = ArrayRecord({"w": Array(np.array(10.0))})
-        messages = list(base.configure_train(1, x, ConfigRecord(), grid))
-        assert len(messages) == 2
-        replies = [
-            reply(messages[0], weights[0], arrays=8.0, metrics={"normalizer": 1.0}),
-            reply(messages[1], weights[1], arrays=7.0, metrics={"normalizer": 3.0}),
-        ]
-        arrays, found = base.aggregate_train(1, replies)
-        assert arrays is not None
-        assert found is not None
-        assert float(arrays["w"].numpy()) == pytest.approx(expected)
-    assert base.aggregate_train(1, []) == (None, None)
 
 
 # SCAFFOLD
@@ -187,15 +164,6 @@ def test_scaffold_on_its_own_by_hand(grid: InProcessGrid) -> None:
     assert base.aggregate_train(2, []) == (None, None)
 
 
-def test_a_rerun_in_the_same_place_forgets_what_clients_kept(settings: Settings) -> None:
-    config = settings(**SGD, base="scaffold")
-    left = Path(config.output) / "clients" / "0" / "control-0.safetensors"
-    left.parent.mkdir(parents=True)
-    left.write_text("of a run that was given up")
-    train(config, 2)
-    assert not left.exists()
-
-
 # With Adam
 
 
@@ -211,9 +179,3 @@ def test_formulas_for_sgd_refuse_adam(
 ) -> None:
     with pytest.raises(UserError, match=message):
         settings(**options, optimizer="adam")
-
-
-def test_scaffolds_first_option_goes_with_adam(settings: Settings) -> None:
-    plan = {"model": "mlp", "num_rounds": 4, "local_epochs": 1, "base": "scaffold"}
-    lines = metrics(train(settings(**plan, **{"scaffold.option": "I"}), 3))
-    assert lines[-1]["test_error"] < 30

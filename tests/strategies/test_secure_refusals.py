@@ -17,7 +17,6 @@ from fedul_flwr.propagation.phases import (
     COLUMNS,
     COMPARE,
     PARTICIPANTS,
-    ROUND,
     ROWS,
     SUM,
     UNLABELED_POINTS,
@@ -86,26 +85,13 @@ REFUSED: dict[str, tuple[Change, str]] = {
         values(**{UNLABELED_POINTS: [13, -9, 10, 8]}),
         "The server sent no valid 'unlabeled' with the sum of labels.",
     ),
-    "no participants": (
-        lambda content: content.values.pop(PARTICIPANTS),
-        "The server sent no valid 'participants' with the sum of labels.",
-    ),
     "an attempt that is none": (
         values(**{ATTEMPT: -1}),
         "The server asked for the sum of labels out of turn.",
     ),
-    "no attempt": (
-        lambda content: content.values.pop(ATTEMPT),
-        "A message came with no valid attempt.",
-    ),
-    "another round": (values(**{ROUND: "x"}), "A message came with no valid server-round."),
     "other columns": (
         arrays(**{COLUMNS: np.zeros((3, 2), np.float32)}),
         "Columns of influence came as float32 (3, 2); they must be numbers (40, 3).",
-    ),
-    "no columns": (
-        lambda content: content.arrays.pop(COLUMNS),
-        "Columns of influence came as float64 (0,); they must be numbers (40, 3).",
     ),
 }
 

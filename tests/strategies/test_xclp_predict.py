@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import (
-    HEADER,
     LEFT_OUT,
     LOCAL_LP,
     NETWORK,
@@ -184,14 +183,6 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
 # Edges
 
 
-def test_all_points_labeled_leave_none_to_label(settings: Settings) -> None:
-    directory = train(settings(**BARE, points_per_client=80, **{"labels.fraction": 1.0}), 2)
-    for client in range(2):
-        for source in (XCLP, LOCAL_LP):
-            text = (directory / "clients" / str(client) / file_name(source)).read_text()
-            assert text == ",".join(HEADER) + "\n"
-
-
 def test_a_client_without_points_changes_nothing(settings: Settings, tmp_path: Path) -> None:
     whole = train(settings(**QUICK), 2)
     with np.load(whole / "split.npz") as archive:
@@ -209,16 +200,6 @@ def test_a_client_without_points_changes_nothing(settings: Settings, tmp_path: P
         assert one == two
     for source in (XCLP, LOCAL_LP, LEFT_OUT):
         assert read(other, 1, source)[0] == []
-
-
-def test_more_neighbors_than_points_are_all_points(settings: Settings) -> None:
-    small = {**QUICK, "points_per_client": 12, "labels.total": 8}
-    # 24 points: each has 23 others.
-    runs = [train(settings(**{**small, "xclp.k": k}), 2) for k in (23, 500)]
-    for client in range(2):
-        one, two = (read(run, client)[1] for run in runs)
-        np.testing.assert_array_equal(one.labels, two.labels)
-        assert len(one.labels) == 8
 
 
 def test_features_that_are_no_numbers_are_one_sentence(
@@ -249,12 +230,7 @@ def test_features_that_are_no_numbers_are_one_sentence(
             "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
             "set labels.new-fraction above 0.",
         ),
-        ({"xclp-predict.groups": 3}, "Setting xclp-predict.groups = 3: there are 2 clients."),
         ({"labels.total": 0}, "No client has a label: there is nothing to learn classes from."),
-        (
-            {"test_prior": "em"},
-            "Setting test-prior = 'em': 'xclp-predict' has no transition that takes class priors.",
-        ),
     ],
 )
 def test_settings_are_refused_in_one_sentence(
@@ -263,12 +239,6 @@ def test_settings_are_refused_in_one_sentence(
     with pytest.raises(UserError) as error:
         train(settings(**{**QUICK, **options}), 2)
     assert str(error.value) == message
-
-
-def test_a_model_without_use_is_refused(settings: Settings) -> None:
-    model = train(settings(method="labels-only", model="mlp", num_rounds=1), 2)
-    with refuses("setting-without-effect", setting="start-from"):
-        train(settings(**QUICK, start_from=str(model)), 2)
 
 
 def test_there_are_no_rounds_to_resume(settings: Settings, tmp_path: Path) -> None:
