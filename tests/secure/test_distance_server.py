@@ -14,7 +14,7 @@ from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     KEYS,
     OFFER,
-    OWN,
+    OWN_DISTANCES,
     POINTS,
     REVEAL,
     SHARES,
@@ -35,7 +35,7 @@ A_SIGNATURE = "as 'signatures'; it must be uint8 (132,)."
 TO_2 = "Client 1 sent client 2 no message in step 'answer'."
 ALL_OWN = "as 'own-distances'; it must be uint16 (3, 3)."
 NO_OWN = f"{IN_OFFER} no distances of its points; they must be symmetric and at most L."
-OWN_DISTANCES = np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0]], np.uint16)
+DISTANCES = np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0]], np.uint16)
 IN_ANSWER, IN_REVEAL = "Client 1 sent in step 'answer'", "Client 1 sent in step 'reveal'"
 OF_9 = "it must be uint16 (6, 3)."
 MASK_9, MASKED_2 = f"as 'tell/9/mask'; {OF_9}", "as 'tell/2/masked'; it must be uint16 (3, 4)."
@@ -56,15 +56,15 @@ MALFORMED: list[tuple[str, Change, str]] = [
     (KEYS, {POINTS: np.array(-1)}, f"{IN_KEYS} a number of points below 0; it must be 0 or more."),
     (KEYS, {POINTS: np.array([3])}, f"{IN_KEYS} int64 (1,) {A_SIZE}"),
     (KEYS, {POINTS: np.array(3.0)}, f"{IN_KEYS} float64 () {A_SIZE}"),
-    (SHARES, {OWN: OWN_DISTANCES}, unasked("shares", "own-distances")),
+    (SHARES, {OWN_DISTANCES: DISTANCES}, unasked("shares", "own-distances")),
     (SHARES, {"to/9": None}, "Client 1 sent client 9 no message in step 'shares'."),
     (OFFER, {"to/4": np.zeros(50)}, "Client 1 sent client 4 no message in step 'offer'."),
     (ANSWER, {"to/2": np.array(1, np.uint8)}, TO_2),
-    (OFFER, {OWN: None}, f"{IN_OFFER} nothing {ALL_OWN}"),
-    (OFFER, {OWN: OWN_DISTANCES.astype(np.int64)}, f"{IN_OFFER} int64 (3, 3) {ALL_OWN}"),
-    (OFFER, {OWN: OWN_DISTANCES[:2, :2]}, f"{IN_OFFER} uint16 (2, 2) {ALL_OWN}"),
-    (OFFER, {OWN: OWN_DISTANCES + np.triu(OWN_DISTANCES)}, NO_OWN),
-    (OFFER, {OWN: OWN_DISTANCES * np.uint16(30)}, NO_OWN),
+    (OFFER, {OWN_DISTANCES: None}, f"{IN_OFFER} nothing {ALL_OWN}"),
+    (OFFER, {OWN_DISTANCES: DISTANCES.astype(np.int64)}, f"{IN_OFFER} int64 (3, 3) {ALL_OWN}"),
+    (OFFER, {OWN_DISTANCES: DISTANCES[:2, :2]}, f"{IN_OFFER} uint16 (2, 2) {ALL_OWN}"),
+    (OFFER, {OWN_DISTANCES: DISTANCES + np.triu(DISTANCES)}, NO_OWN),
+    (OFFER, {OWN_DISTANCES: DISTANCES * np.uint16(30)}, NO_OWN),
     (SHARES, {"tell/8/mask": np.zeros(1)}, unasked("shares", "tell/8/mask")),
     (ANSWER, {"tell/1/mask": np.zeros(1)}, unasked("answer", "tell/1/mask")),
     (REVEAL, {"tell/x/mask": np.zeros(1)}, unasked("reveal", "tell/x/mask")),
@@ -106,9 +106,9 @@ def test_points_of_a_client_may_be_opposite() -> None:
     server = played.play(until=OFFER)
     answer = played.answer(server.ask())[1]
     opposite = np.array([[0, BITS, 1], [BITS, 0, 2], [1, 2, 0]], np.uint16)
-    assert server.check(1, {**answer, OWN: opposite}) == 3
+    assert server.check(1, {**answer, OWN_DISTANCES: opposite}) == 3
     with refuses("message-form", match="distances"):
-        server.check(1, {**answer, OWN: opposite + (opposite == BITS)})
+        server.check(1, {**answer, OWN_DISTANCES: opposite + (opposite == BITS)})
 
 
 def test_numbers_that_do_not_go_together_make_both_clients_leave() -> None:
@@ -183,7 +183,7 @@ def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_le
         {COMPLAINT: np.array(7)},  # nobody
         {COMPLAINT: np.array(2.0)},
         {COMPLAINT: np.array([2])},
-        {COMPLAINT: np.array(2), OWN: OWN_DISTANCES},
+        {COMPLAINT: np.array(2), OWN_DISTANCES: DISTANCES},
     ],
 )
 def test_a_complaint_that_is_none_is_refused(wrong: Any) -> None:

@@ -15,7 +15,7 @@ from fedul_flwr.secure.encrypted_distances import (
     CODES,
     CONFIRM,
     OFFER,
-    OWN,
+    OWN_DISTANCES,
     SHARE,
     SHARES,
     STEP,
@@ -165,7 +165,7 @@ def test_the_server_sees_no_secret() -> None:
     keys = [memory[PUBLIC] for memory in played.past if PUBLIC in memory]
     assert keys
     assert all(key.tobytes() in text for of_all in keys for key in of_all)
-    own = [reply[OWN] for step, _, _, reply in played.heard if step == OFFER]
+    own = [reply[OWN_DISTANCES] for step, _, _, reply in played.heard if step == OFFER]
     assert all(array.tobytes() in text for array in own)
 
 
