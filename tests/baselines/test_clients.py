@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +20,7 @@ from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.sources import load_source
-from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.learning import dropout
 from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
@@ -38,16 +33,6 @@ Build = Callable[..., Any]
 @pytest.fixture
 def client(settings: Callable[..., RunConfig]) -> Build:
     return mlp_clients(settings)
-
-
-def test_supervised_without_a_fraction_has_all_points_in_order(client: Build) -> None:
-    whole = training_points(client(SupervisedClient, method="supervised"))
-    options = {"method": "supervised", "supervised.label-fraction": 1.0}
-    explicit = training_points(client(SupervisedClient, **options))
-    np.testing.assert_array_equal(whole.points, explicit.points)
-    np.testing.assert_array_equal(whole.points, np.unique(whole.points))
-    labels = np.asarray(load_source("digits").train.labels)
-    np.testing.assert_array_equal(whole.targets, labels[whole.points])
 
 
 @pytest.mark.parametrize(("fraction", "divisor"), [(0.5, 2), (0.1, 10), (1e-9, None)])
@@ -66,20 +51,6 @@ def test_a_fraction_is_of_the_clients_points_and_at_least_one(
     assert [known[point] for point in data.points] == data.targets.tolist()
 
 
-def test_a_fraction_is_random_but_the_same_in_every_process(client: Build) -> None:
-    def points(fraction: float, number: int = 0, seed: int = 0) -> set[int]:
-        options = {"supervised.label-fraction": fraction, "seed": seed}
-        built = client(SupervisedClient, number, method="supervised", **options)
-        return set(training_points(built).points.tolist())
-
-    tenth = points(0.1)
-    assert tenth == points(0.1)
-    assert tenth < points(0.3)
-    everything = sorted(points(1.0))
-    assert tenth != set(everything[: len(tenth)])
-    assert tenth != points(0.1, seed=1)
-
-
 def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> None:
     options = {"method": "supervised", "seed": 4}
     whole = training_points(client(SupervisedClient, 2, **options)).points
@@ -87,16 +58,6 @@ def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> 
     count = round(0.25 * len(whole))
     order = stream(4, "labeled", 2).permutation(len(whole))  # of client 2
     np.testing.assert_array_equal(training_points(part).points, whole[np.sort(order[:count])])
-
-
-def test_a_class_without_points_is_counted_as_none(client: Build) -> None:
-    built = client(SupervisedClient, method="supervised")
-    found = built.data.examples
-    built.data.examples = replace(found, labels=np.minimum(found.labels, 7))
-    lines = list(built.data.describe())
-    assert lines[0].startswith(f"{len(found.labels)} points")
-    assert lines[-2:] == ["class 8: 0 points", "class 9: 0 points"]
-    assert len(lines) == 11
 
 
 def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build) -> None:
@@ -117,15 +78,6 @@ def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None
     targets = training_points(told).targets
     np.testing.assert_array_equal(targets, sets.priors.argmax(axis=1)[sets.sets])
     assert np.count_nonzero(sets.priors.argmax(axis=1) != np.arange(13) % 10) > 13 / 2
-
-
-@pytest.mark.parametrize(("server_round", "relabel"), [(1, False), (2, True)])
-def test_points_are_relabeled_after_the_warm_up(
-    client: Build, server_round: int, relabel: bool
-) -> None:
-    options = {"fedpl.relabel": True, "fedpl.warm-up-rounds": 1}
-    built = client(FedPLClient, method="fedpl", **options)
-    assert getattr(task_of(built, server_round).objective, "relabel", False) is relabel
 
 
 @pytest.mark.parametrize(("scale", "mixes"), [(1.0, False), (1000.0, True)])
@@ -176,18 +128,6 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
     assert (fewer == of_fedul) == (batch_size == 0)
 
 
-def test_more_steps_are_on_the_same_labeled_points(client: Build) -> None:
-    options = {"method": "supervised", "supervised.label-fraction": 0.1}
-    built = client(SupervisedClient, **options, **{"supervised.steps": "sets"}, batch_size=8)
-    data = training_points(built)
-    plain = training_points(client(SupervisedClient, **options))
-    np.testing.assert_array_equal(data.points, plain.points)
-    batches = list(task_of(built).batches(np.random.default_rng(0)))
-    targets = np.concatenate([targets.numpy() for _, targets in batches])
-    assert len(targets) > 5 * len(data.points)
-    assert set(targets) == set(data.targets)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -215,30 +155,6 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
     shape = DataShape((8, 8, 1), CLASSES)
     with refuses("setting-for-simulations"):
         built.on_phase("setup", setup_content(built.settings, shape, {}))
-
-
-@pytest.mark.parametrize("kind", [FedLLPClient, FedLLPVATClient])
-@pytest.mark.parametrize("server_round", [0, 3])
-def test_a_step_of_fedllp_has_the_dropout_that_is_set(
-    client: Build, monkeypatch: pytest.MonkeyPatch, kind: type[Any], server_round: int
-) -> None:
-    asked: list[float] = []
-    plain = dropout.layer_dropout
-
-    def watch(model: Any, probability: float) -> Any:
-        asked.append(probability)
-        return plain(model, probability)
-
-    monkeypatch.setattr(dropout, "layer_dropout", watch)
-    method = "fedllp" if kind is FedLLPClient else "fedllp-vat"
-    # In round 0 of a ramp the weight of the adversarial loss is exp(-5), in round 3 more.
-    options = {"method": method, "fedul.num-sets": 4}
-    client(kind, **options).fit(mlp_weights(), {"server-round": server_round + 1})
-    assert asked == []
-    client(kind, **options, **{"fedllp.dropout": 0.2}).fit(
-        mlp_weights(), {"server-round": server_round + 1}
-    )
-    assert asked == [0.2] * 4  # one step a set
 
 
 @pytest.mark.parametrize(
@@ -299,28 +215,6 @@ def test_given_the_released_recipe_then_the_ramp_begins_anew_each_epoch_and_the_
             assert found == pytest.approx(3 * weight, rel=1e-4)
             assert 0.0067 * 0.5 < weight < 0.011 * 0.5
     assert radii == pytest.approx([6.0 * unit] * 12)
-
-
-def test_every_client_and_every_round_has_random_numbers_of_its_own(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[float] = []
-    plain = local_training.train_local
-
-    def watch(model: Any, batches: Any, objective: Any, plan: Any, rng: Any) -> Any:
-        drawn.append(float(copy.deepcopy(rng).random()))
-        return plain(model, batches, objective, plan, rng)
-
-    monkeypatch.setattr(local_training, "train_local", watch)
-
-    def first_number(number: int, server_round: int, seed: int = 0) -> float:
-        options = {"method": "fedul", "seed": seed}
-        client(FedULClient, number, **options).fit(mlp_weights(), {"server-round": server_round})
-        return drawn.pop()
-
-    numbers = [first_number(c, r, s) for c in (0, 1) for r in (1, 2) for s in (0, 1)]
-    assert len(set(numbers)) == 8
-    assert first_number(1, 2) == first_number(1, 2)
 
 
 def test_batches_of_fedllp_are_the_clients_sets(client: Build) -> None:

@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord
-from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.baselines.given_labels import DISCLOSURES, GivenLabels
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.experiments.trial_plan import make_plan
 from fedul_flwr.run.server_data import open_server_data
@@ -29,7 +25,6 @@ AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 
 WIDE: dict[str, Any] = {
     **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
 }
-AT_SERVER_FLAT: dict[str, Any] = {"scenario.labels-at": "server", "server-fraction": 0.1}
 ALIKE = ("given-labels", "uda", "fixmatch", "fedmatch")
 
 
@@ -83,28 +78,10 @@ def test_it_is_fedmatch_without_psi_consistency_and_penalties(
     assert_same(ours, train(settings(**options, method="fedmatch", **nothing), 2))
 
 
-def test_fedmatch_without_consistency_still_moves_psi_to_sigma(settings: Settings) -> None:
-    options = {**QUICK, **WIDE, "method": "fedmatch", "fedmatch.consistency-weight": 0.0}
-    ours = train(settings(**QUICK, **WIDE, method="given-labels"), 2)
-    pulled = last_model(train(settings(**options), 2))
-    assert not all(
-        np.allclose(pulled[name], array, rtol=1e-3) for name, array in last_model(ours).items()
-    )
-
-
 def test_with_labels_at_the_server_no_client_is_asked(settings: Settings) -> None:
     for line in metrics(train(settings(**QUICK, **AT_SERVER, method="given-labels"), 3)):
         assert (line["clients"], line["bytes_up"], line["bytes_down"]) == (0, 0, 0)
         assert line["server_loss"] > 0
-
-
-def test_only_clients_with_labels_are_sampled(settings: Settings) -> None:
-    half = {"labels.labeled-clients": 0.5, "labels.total": 20, "fraction_train": 1.0}
-    lines = metrics(train(settings(**QUICK, method="given-labels", **half), 4))
-    assert [line["clients"] for line in lines] == [2, 2]
-    everybody = {"labels.total": 20, "fraction_train": 0.5}
-    lines = metrics(train(settings(**QUICK, method="given-labels", **everybody), 4))
-    assert [line["clients"] for line in lines] == [2, 2]
 
 
 # Rows of one comparison
@@ -154,62 +131,9 @@ def parse(**options: Any) -> RunConfig:
     ("key", "value"),
     [
         ("scenario.streaming-steps", 2),
-        ("ssl.operations", 3),
         ("ssl.unlabeled-batch-size", 3),
-        ("fedmatch.helpers", 0),
-        ("semi.labels-only-rounds", 3),
     ],
 )
 def test_what_is_about_unlabeled_points_has_no_effect(key: str, value: Any) -> None:
     with refuses("setting-without-effect"):
         parse(**{key: value})
-
-
-@pytest.mark.parametrize(("key", "value"), [("evaluate", "local"), ("max-update-norm", 2.0)])
-def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> None:
-    options = {**AT_SERVER_FLAT, key: value}
-    with refuses("setting-needs-clients", setting=key):
-        GivenLabels.validate(parse(**options))
-    GivenLabels.validate(parse(**{key: value}))
-
-
-def test_a_server_without_labels_does_not_train() -> None:
-    with refuses("setting-without-effect", setting="server.epochs"):
-        parse(**{"server.epochs": 2})
-
-
-def strategy(round_offset: int = 0, **overrides: Any) -> GivenLabels:
-    setup = Content(values={"class-names": ["a", "b"]})
-    return GivenLabels(parse(**overrides), FedAvg(), {}, setup, round_offset=round_offset)
-
-
-def test_given_a_resumed_run_then_the_server_trains_by_the_rounds_of_both(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = strategy(5, **AT_SERVER_FLAT)
-    trained: list[int] = []
-    monkeypatch.setattr(found, "before_round", lambda number, arrays: trained.append(number))
-    monkeypatch.setattr(found, "begin_round", lambda *_: None)
-    for number in (1, 2):
-        assert found.configure_train(number, ArrayRecord(), ConfigRecord(), None) == []  # type: ignore[arg-type]
-    assert trained == [6, 7]
-
-
-def test_a_run_says_whether_a_client_takes_part(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", logger="flwr")
-    alone = "GivenLabels: no client takes part"
-    strategy(**AT_SERVER_FLAT).summary()
-    assert alone in caplog.text
-    caplog.clear()
-    strategy().summary()
-    assert caplog.text
-    assert alone not in caplog.text
-
-
-def test_a_client_says_how_many_labels_it_has_where_it_has_some() -> None:
-    def names(**overrides: Any) -> set[str]:
-        config = parse(**overrides)
-        return {name for entry in DISCLOSURES if entry.when(config) for name in entry.names}
-
-    assert {"num-labeled", "num-points"} <= names()
-    assert not {"num-labeled", "num-points"} & names(**AT_SERVER_FLAT)

@@ -19,7 +19,6 @@ from fedul_flwr.baselines.fixmatch import FixMatchClient
 from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
@@ -77,13 +76,6 @@ def test_labeled_points_and_all_others(client: Build, method: str) -> None:
     labels = np.asarray(load_source("digits").train.labels)
     np.testing.assert_array_equal(data.targets[:20], labels[data.points[:20]])
     assert found.register() == {"num-points": 80, "num-labeled": 20}
-
-
-def test_new_points_are_never_trained_on(client: Build) -> None:
-    found = client("fixmatch", **{"labels.new-fraction": 0.25})
-    data = training_points(found)
-    assert len(data.points) == 60
-    assert not np.isin(data.points, found.data.examples.points[found.data.examples.new]).any()
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER])
@@ -158,10 +150,8 @@ STREAM = {"scenario.streaming-steps": 4, "scenario.rounds-per-step": 3}
     ("method", "scenario", "count"),
     [
         ("uda", {}, 60),
-        ("fixmatch", {}, 60),
         ("uda", AT_SERVER, 80),
         ("all-labels", {}, 80),
-        ("all-labels", AT_SERVER, 80),
     ],
 )
 def test_points_arrive_once_and_never_before_their_step(
@@ -283,53 +273,3 @@ def test_annealing_goes_by_the_round_of_the_run(client: Build) -> None:
     # 1/10 + 9/10·exp(−4.5) = .11 leaves out both, .1 + .9·exp(−1) = .43 the first, 1 none.
     expected = [0, -np.log(0.3), -(np.log(0.6) + np.log(0.3)) / 2]
     assert seen == pytest.approx(expected, abs=1e-6)
-
-
-def test_views_are_drawn_as_the_settings_say(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def spy(inputs: Tensor, *options: Any) -> Tensor:
-        asked.append(options)
-        return inputs
-
-    monkeypatch.setattr(views, "randaugment", spy)
-    options = {"ssl.operations": 3}
-    found = client("fixmatch", **options, **{"fixmatch.threshold": 0.0})
-    task_of(found, 1).objective(network(found), *batch(found))
-    views.strong_view(client("uda").settings)(torch.zeros(1, 1, 8, 8))
-    assert asked == [(3,), (6,)]
-
-
-@pytest.mark.parametrize("method", ["uda", "fixmatch"])
-def test_views_of_the_release_are_made_where_they_are_asked_for(
-    client: Build, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    asked: list[tuple[Any, ...]] = []
-
-    def spy(inputs: Tensor, *options: Any) -> Tensor:
-        asked.append(options)
-        return inputs
-
-    monkeypatch.setattr(views, "released_randaugment", spy)
-    found = client(method, **{"ssl.recipe": "release", "ssl.operations": 4})
-    task_of(found, 1).objective(network(found), *batch(found))
-    assert asked == [(4,)]
-
-
-def test_a_client_without_labels_learns_from_the_rest(client: Build) -> None:
-    found = client("fixmatch", **AT_SERVER, **{"fixmatch.threshold": 0.0})
-    given = list(weights().values())
-    arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 1})
-    assert examples == 80
-    assert numbers["loss"] > 0
-    assert any((array != before).any() for array, before in zip(arrays, given, strict=True))
-
-
-def test_the_server_hears_no_label(client: Build) -> None:
-    told = client("uda").on_phase("setup", Content(values=client("uda").setup)).values
-    assert set(told) == {
-        *("partition-id", "num-partitions", "own-data"),
-        *("num-points", "num-labeled"),
-    }

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.baselines.server_only import ServerOnly
 from fedul_flwr.config.run_config import RunConfig
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, summary, train
@@ -32,7 +31,6 @@ def same(one: Any, other: Any) -> bool:
     [
         ("fedul-consistency", {"fedul-consistency.ramp-up-rounds": 3}),
         ("fedpl", {"fedpl.warm-up-rounds": 3}),
-        ("fedllp", SLOW_STEPS),
         ("fedllp-vat", SLOW_STEPS),
     ],
 )
@@ -148,22 +146,3 @@ def test_a_fraction_of_labels(settings: Settings) -> None:
     assert not same(part, whole)
     assert metrics(part)[0]["steps"] == metrics(whole)[0]["steps"] // 10
     assert summary(part)["test_error"] > summary(whole)["test_error"]
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"evaluate": "local"}, "Setting evaluate = 'local': no client trains in method 'server-"),
-        (
-            {"learning_rate_schedule": "client-plateau"},
-            "Setting learning-rate-schedule = 'client-plateau': no client trains in method 'server",
-        ),
-    ],
-)
-def test_settings_of_clients_models_are_refused_where_none_trains(
-    settings: Settings, given: dict[str, Any], words: str
-) -> None:
-    base = settings(method="server-only", server_fraction=0.2)
-    ServerOnly.validate(base)
-    with refuses("setting-needs-clients"):
-        ServerOnly.validate(base.model_copy(update=given))

@@ -13,7 +13,6 @@ import torch
 from safetensors.numpy import load_file
 from torch import Tensor
 
-from fedul_flwr.baselines import local_lp, pseudo_label
 from fedul_flwr.baselines.fedsem import LABEL, FedSemClient
 from fedul_flwr.baselines.labels_only import LabelsOnlyClient
 from fedul_flwr.baselines.local_lp import LocalLPClient
@@ -23,12 +22,11 @@ from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import labeling_views, staged_points
+from fedul_flwr.federated.client_training import staged_points
 from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
@@ -39,7 +37,6 @@ from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.client import GraphPoints
 from tests.support.local_tasks import task_of, weighted_points
-from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, train
 from tests.support.simulated_clients import simulated_client
 
@@ -125,11 +122,6 @@ def test_given_pseudo_labels_then_all_points_that_have_one_are_trained_on(client
     np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
 
 
-def test_without_unlabeled_points_there_is_no_largest_confidence() -> None:
-    empty = none(0)
-    assert PseudoLabels.of(Propagated(empty.labels, empty.confidence)).divisor == 0
-
-
 def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})
@@ -168,56 +160,6 @@ def test_pseudo_labeled_points_alone_are_seen_in_strong_views(
     assert seen(plain, inputs, [19, 20, 3, 89]).equal(before)
 
 
-def test_images_are_labeled_as_they_are(client: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any) -> Tensor:
-        raise AssertionError
-
-    monkeypatch.setattr(pseudo_label_task, "randaugment", never)
-    found = [
-        weighted_points(client(PseudoLabelClient, "pseudo-label", **options), SECOND)
-        for options in ({"semi.operations": 13}, {})
-    ]
-    np.testing.assert_array_equal(found[0].classes, found[1].classes)
-    np.testing.assert_array_equal(found[0].weights, found[1].weights)
-
-
-LABELING: list[tuple[Any, str, Any, str]] = [
-    (PseudoLabelClient, "pseudo-label", pseudo_label, "predict_logits"),
-    (LocalLPClient, "local-lp", local_lp, "extract_features"),
-]
-
-
-@pytest.mark.parametrize(("kind", "method", "module", "name"), LABELING)
-def test_given_the_released_recipe_then_points_are_labeled_in_views_of_the_round(
-    client: Build, monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, module: Any, name: str
-) -> None:
-    views = recorded(monkeypatch, module, name, 4)
-    weighted_points(client(kind, method, 2), SECOND)
-    assert views == [None]
-    built = client(kind, method, 2, seed=6, **{"semi.recipe": "release", "augment": "rotate"})
-    for number in (SECOND, SECOND, SECOND + 1):
-        weighted_points(built, number)
-    # The generator has drawn for the views of the round; a second time it draws the same.
-    drawn = [float(rng.random()) for rng in views[1:]]
-    assert drawn[0] == drawn[1] != drawn[2]
-    unused = stream(6, "labeling-views", SECOND, 2)
-    assert float(unused.random()) != drawn[0]
-
-
-def test_views_to_label_by_are_drawn_for_each_client_and_round(settings: Settings) -> None:
-    release = settings(method="pseudo-label", **{"semi.recipe": "release"})
-    drawn = {}
-    for client, number in [(0, 1), (1, 1), (0, 2)]:
-        views = labeling_views(release, client, number)
-        again = labeling_views(release, client, number)
-        assert views is not None
-        assert again is not None
-        drawn[client, number] = int(views.integers(2**62))
-        assert drawn[client, number] == int(again.integers(2**62))
-    assert len(set(drawn.values())) == 3
-    assert labeling_views(settings(method="pseudo-label"), 0, 1) is None
-
-
 def test_given_the_released_recipe_then_features_in_the_graph_of_xclp_are_of_views(
     client: Build,
 ) -> None:
@@ -233,23 +175,6 @@ def test_given_the_released_recipe_then_features_in_the_graph_of_xclp_are_of_vie
     assert np.abs(found - as_they_are).max() > 0.01
     np.testing.assert_array_equal(found, features(SECOND, **views))
     assert np.abs(found - features(SECOND + 1, **views)).max() > 0.01
-
-
-def test_strong_views_train_to_another_model_that_can_be_repeated(settings: Settings) -> None:
-    """Of a whole run, so that the setting reaches clients; three runs, two of them alike."""
-    plan: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "semi.labels-only-rounds": 1}
-    one, other, plain = (
-        last_model(train(settings(**plan, method="pseudo-label", **options), 2))
-        for options in ({"semi.operations": 2}, {"semi.operations": 2}, {})
-    )
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
-    assert any(not np.array_equal(array, plain[name]) for name, array in one.items())
-
-
-def test_given_no_pseudo_labels_then_labeled_points_alone_are_trained_on(client: Build) -> None:
-    built = client(PseudoLabelClient, "pseudo-label")
-    assert len(labeled_by(built, none(len(built.data.unlabeled))).points) == 20
 
 
 def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
@@ -401,31 +326,3 @@ def test_fedsem_labels_once_by_the_first_stages_model(settings: Settings) -> Non
     )
     np.testing.assert_array_equal(once[0], anew[0])
     assert (once[1] != anew[1]).any()
-
-
-def test_fedsem_that_was_not_asked_trains_on_its_labels(client: Build) -> None:
-    found = client(FedSemClient, "fedsem")
-    assert len(weighted_points(found, SECOND).points) == 20
-    found.on_phase(LABEL, Content(weights(), {"after-round": FIRST}))
-    assert len(weighted_points(found, SECOND).points) == 90
-
-
-def test_labels_alone_stay_alone_in_the_second_stage(client: Build) -> None:
-    found = client(LabelsOnlyClient, "labels-only")
-    for number in (FIRST, SECOND):
-        assert task_of(found, number).num_examples == len(found.data.labeled) == 20
-
-
-@pytest.mark.parametrize(
-    ("kind", "method", "module", "name"),
-    [
-        (PseudoLabelClient, "pseudo-label", pseudo_label, "predict_logits"),
-        (LocalLPClient, "local-lp", local_lp, "extract_features"),
-    ],
-)
-def test_points_are_labeled_in_the_precision_of_the_run(
-    client: Build, monkeypatch: pytest.MonkeyPatch, kind: Any, method: str, module: Any, name: str
-) -> None:
-    plans = recorded(monkeypatch, module, name, 3)
-    task_of(client(kind, method, precision="float64"), SECOND)
-    assert [plan.precision for plan in plans] == ["float64"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -257,14 +256,8 @@ def test_what_does_not_go_is_refused_before_anything_starts(
     ("key", "options"),
     [
         ("ssl.supervised-weight", {"ssl.supervised-weight": 2.0}),
-        ("ssl.unlabeled-batch-size", {"ssl.unlabeled-batch-size": 7}),
-        ("views.weak", {"views.weak": True}),
         ("labels.total", {"labels.total": 7}),
         ("semifl.learning-status", {"semifl.learning-status": True, "base": "krum"}),
-        (
-            "semifl.learning-status",
-            {"semifl.learning-status": True, "client_weights": "examples"},
-        ),
     ],
 )
 def test_what_has_no_effect_is_refused(
@@ -280,10 +273,3 @@ def test_what_has_no_effect_is_refused(
 def test_what_is_out_of_range_is_refused(settings: Settings, key: str, value: float) -> None:
     with refuses("setting-out-of-range"):
         settings(**{**QUICK, f"semifl.{key}": value})
-
-
-def test_given_a_stream_that_has_run_dry_then_the_server_goes_on(settings: Settings) -> None:
-    steps = {"scenario.streaming-steps": 3, "scenario.rounds-per-step": 1}
-    directory = train(settings(**{**QUICK, "points_per_client": 2, "model": TINY}, **steps), 2)
-    assert len(metrics(directory)) == 3
-    assert Path(directory, "summary.json").is_file()

@@ -16,7 +16,6 @@ from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
 from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
-from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
@@ -175,18 +174,11 @@ def test_given_weight_zero_then_assignment_is_fedul_and_dc_is_fedllp(client: Bui
         np.testing.assert_array_equal(one, other)
 
 
-def test_assignment_has_the_threshold_of_consistency(client: Build) -> None:
-    built = client(FedULAssignClient, method="fedul-assign")
-    other = client(FedULConsistencyClient, method="fedul-consistency")
-    assert task_of(built, 5).objective.threshold == task_of(other, 5).objective.threshold == 0.95
-
-
 @pytest.mark.parametrize(
     ("method", "options"),
     [
         ("fedul-assign", {"fedul-consistency.ramp-up-rounds": 3}),
         ("fedllp-dc", {"fedul.num-sets": 40, "fedllp.bag-size": 24, "batch_size": 48}),
-        ("fedllp-pvc", {"fedul.num-sets": 40, "fedllp.bag-size": 24, "batch_size": 48}),
     ],
 )
 def test_it_learns_digits(

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine import flower_simulation as launcher
-from fedul_flwr.engine import simulate as progress
 from fedul_flwr.engine.flower_simulation import RunOutcome
 from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
@@ -113,13 +112,11 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([], {}),
         (["a=1 b=2.5", "c=true"], {"a": 1, "b": 2.5, "c": True}),
         (["m=\"x y\" n='z'"], {"m": "x y", "n": "z"}),
         (["fedul.num-sets=20", "fedul.num-sets = 5"], {"fedul.num-sets": 5}),
         (["FILE", "num-rounds=7"], {"num-rounds": 7, "fedul.num-sets": 3}),
         (["num-rounds=7", "FILE"], {"num-rounds": 9, "fedul.num-sets": 3}),
-        (["a=fedul b=true c=1"], {"a": "fedul", "b": True, "c": 1}),
         (["a=8x8x1 b=0.5,0.5"], {"a": "8x8x1", "b": "0.5,0.5"}),
         (
             ["a=ylecun/mnist b=~/x c=my_models:build"],
@@ -137,9 +134,7 @@ def test_overrides(values: list[str], expected: dict[str, Any], tmp_path: Path) 
     ("value", "words"),
     [
         ("a=[1", "quotes"),
-        ("method='fedul", "quotes"),
         ("just-a-word", "key=value"),
-        ("a=1 b", "from 'b' on"),
         ("absent.toml", "cannot be read"),
         ("a=[1,2]", "a number or text"),
     ],
@@ -163,22 +158,6 @@ def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
     assert "round 1/2: test error 8.00 %, 1.5 s" in result.output
     assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
     assert "a log line" not in result.output
-
-
-def test_given_a_slow_start_then_what_is_loaded_is_said_before_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(config: object, clients: int) -> None:
-        raise UserError("Refused.")
-
-    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
-    result = runner.invoke(app, ["run"])
-    assert result.stdout == "Loading digits …\n"
-    assert result.stderr == "Error: Refused.\n"
-
-
-def test_run_shows_the_log_if_asked(stage: Stage) -> None:
-    assert "a log line" in runner.invoke(app, [*ON_RAY, "--verbose"]).output
 
 
 def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
@@ -205,17 +184,6 @@ def test_failure_before_a_round_leaves_the_log_only(stage: Stage, tmp_path: Path
     assert "Error: No client can take part.\n" in result.stderr
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == [".lock", "error.txt", "flower.log"]
-
-
-def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Path) -> None:
-    rounds(tmp_path / "out", 1)
-    (tmp_path / "out" / "error.txt").write_text("Old.")
-    stage.write = lambda output: None
-    stage.outcome = RunOutcome("lost", "It died.")
-    result = runner.invoke(app, [*ON_RAY, "--output", "out"])
-    assert "It died." in result.stderr
-    assert "round 1" not in result.output
-    assert (tmp_path / "out" / "metrics.jsonl").exists()
 
 
 @pytest.mark.parametrize(
@@ -297,33 +265,13 @@ def test_given_no_engine_then_a_pool_of_processes_runs_it(
 
 
 @pytest.mark.parametrize("engine", ["processes", "in-process"])
-def test_given_no_superlink_then_it_cannot_be_kept(stage: Stage, engine: str) -> None:
-    result = runner.invoke(app, ["run", "--engine", engine, "--keep-superlink"])
-    assert result.exit_code == 1
-    assert code_of(result.stderr) == "option-without-effect"
-
-
-@pytest.mark.parametrize("engine", ["processes", "in-process"])
-def test_given_no_ray_then_no_cluster_can_be_named(stage: Stage, engine: str) -> None:
-    result = runner.invoke(app, ["run", "--engine", engine, "--ray-address", "auto"])
-    assert result.exit_code == 1
-    assert code_of(result.stderr) == "option-without-effect"
-
-
-def test_given_a_run_that_cannot_begin_then_no_superlink_is_kept_for_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("option", [["--keep-superlink"], ["--ray-address", "auto"]])
+def test_given_no_ray_then_its_options_are_refused(
+    stage: Stage, engine: str, option: list[str]
 ) -> None:
-    kept: list[bool] = []
-
-    def refuse(config: FakeConfig, clients: int) -> None:
-        raise UserError("No such data set.")
-
-    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
-    monkeypatch.setattr(FakeSuperLink, "__exit__", lambda link, *_: kept.append(link.keep))
-    result = runner.invoke(app, [*ON_RAY, "--keep-superlink"])
-    assert (result.exit_code, result.stderr) == (1, "Error: No such data set.\n")
-    assert (kept, stage.calls) == ([False], [])
-    assert not (tmp_path / "out").exists()
+    result = runner.invoke(app, ["run", "--engine", engine, *option])
+    assert result.exit_code == 1
+    assert code_of(result.stderr) == "option-without-effect"
 
 
 def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
@@ -337,21 +285,6 @@ def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     [call] = stage.calls
     assert call["superlink"].options["ray_address"] == "head:6379"
     assert call["superlink"].options["home"] == tmp_path / "a"
-
-
-def test_a_failure_in_processes_before_a_round_leaves_the_error_only(
-    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
-) -> None:
-    def write(output: Path) -> None:
-        rounds(output, 0)  # the untrained model was evaluated
-        (output / "error.txt").write_text("No client can take part.\n")
-        raise UserError("No client can take part.")
-
-    stage.write = write
-    result = runner.invoke(app, ["run"])
-    assert (result.exit_code, result.stderr) == (1, "Error: No client can take part.\n")
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == [".lock", "error.txt"]
 
 
 def test_demo_compares_with_the_ceiling(
@@ -379,22 +312,6 @@ def test_demo_compares_with_the_ceiling(
     assert stage.summaries == [{name: demo / name for name in ("fedul", "supervised")}]
 
 
-def test_predict_and_report(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    predict = types.ModuleType("predict")
-    predict.write_predictions = lambda m, i, o, b, p, **_: tmp_path / f"{b}{p or ''}.csv"  # type: ignore[attr-defined]
-    report = types.ModuleType("report")
-    report.report = lambda dirs, output: tmp_path / f"{len(dirs)}.html"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.predict", predict)
-    monkeypatch.setitem(sys.modules, "fedul_flwr.results.report", report)
-    here = str(tmp_path)
-    one = runner.invoke(app, ["predict", "--model", here, "--input", here, "--batch-size", "8"])
-    assert (one.exit_code, one.stdout) == (0, f"Predictions: {tmp_path / '8.csv'}\n")
-    to = ["predict", "--model", here, "--input", here, "--priors", "estimate"]
-    assert runner.invoke(app, to).stdout == f"Predictions: {tmp_path / '256estimate.csv'}\n"
-    two = runner.invoke(app, ["report", here, here])
-    assert (two.exit_code, two.stdout) == (0, f"Report: {tmp_path / '2.html'}\n")
-
-
 def test_bar_starts_where_a_resumed_run_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -414,16 +331,6 @@ def test_bar_starts_where_a_resumed_run_stopped(
             assert progress.rounds_seen == 1
         (tmp_path / "metrics.jsonl").unlink()
         rounds(tmp_path, 1, 2, 3)
-
-
-def test_metrics_written_anew_are_read_from_the_start(tmp_path: Path) -> None:
-    path = tmp_path / "lines"
-    tail = progress._Tail(path)
-    assert tail.lines() == []
-    path.write_text("one\ntwo\n")
-    assert tail.lines() == ["one", "two"]
-    path.write_text("new\n")
-    assert tail.lines() == ["new"]
 
 
 def test_help_imports_nothing_heavy() -> None:

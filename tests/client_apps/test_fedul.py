@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import RecordDict
 
 from fedul_flwr import surrogate
 from fedul_flwr.client_apps import fedul
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.client_apps.fedul_consistency import (
-    DISCLOSURES as CONSISTENCY_DISCLOSURES,
-)
-from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.learning import device, set_priors
-from fedul_flwr.learning.batches import to_input
+from fedul_flwr.learning import set_priors
 from fedul_flwr.learning.local import load_arrays, predict_logits
-from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of
 from tests.support.recorded_calls import recorded
 from tests.support.simulated_clients import mlp_clients, mlp_weights
@@ -38,18 +28,6 @@ Build = Callable[..., Any]
 @pytest.fixture
 def client(settings: Callable[..., RunConfig]) -> Build:
     return mlp_clients(settings)
-
-
-def test_consistency_trains_for_the_class_priors_that_the_server_sends(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    options = {"method": "fedul-consistency", "test_prior": "sets", "fedul.num-sets": 12}
-    built = client(FedULConsistencyClient, **options)
-    asked, plain = [], built.loss
-    monkeypatch.setattr(built, "loss", lambda config: asked.append(config) or plain(config))
-    told = {"server-round": 1, "test-prior": [0.1] * 10}
-    built.task(built.round(told))
-    assert asked == [told, told]  # for the weak view, and for what the strong one is compared with
 
 
 def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build) -> None:
@@ -84,26 +62,6 @@ def test_the_points_that_are_held_out_are_drawn_by_the_runs_seed(client: Build) 
     np.testing.assert_array_equal(built.held_out, expected)
 
 
-def test_the_heldout_loss_is_computed_in_the_precision_of_the_run(client: Build) -> None:
-    options = {"validation_fraction": 0.0, "selection": "heldout", "precision": "float64"}
-    built = client(FedULClient, method="fedul", **options)
-    sets, held, start = built.data.sets, built.held_out, mlp_weights(3)
-    found, _, _ = built.evaluate(start, {"server-round": 1})
-    model = copy.deepcopy(built.model).double()
-    with torch.no_grad():
-        logits = model(to_input(torch.from_numpy(sets.inputs[sets.points[held]])).double())
-        expected = built.loss({"server-round": 1})(logits, torch.from_numpy(sets.sets[held]))
-    assert found == pytest.approx(float(expected), rel=1e-12)
-
-
-def test_given_one_round_then_no_priors_are_checked(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    built = client(FedULClient, method="fedul", num_rounds=1)
-    monkeypatch.setattr(set_priors, "set_likelihoods", lambda *_: pytest.fail("it has looked"))
-    task_of(built, 1)
-
-
 @pytest.mark.parametrize("name", ["learn_priors", "check_fit"])
 def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_without_them(
     client: Build, monkeypatch: pytest.MonkeyPatch, name: str
@@ -128,21 +86,6 @@ def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_with
     assert set(sets.points[kept]).isdisjoint(sets.points[~kept])
 
 
-def test_given_exact_priors_then_they_are_checked_against_themselves(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = recorded(monkeypatch, set_priors, "check_fit", 2)
-    priors = recorded(monkeypatch, set_priors, "set_likelihoods", 1)
-    prior = [0.19, *[0.09] * 9]
-    built = client(FedULClient, method="fedul", num_rounds=3, test_prior=",".join(map(str, prior)))
-    task_of(built, 2)
-    assert told == []
-    task_of(built, 3)
-    np.testing.assert_array_equal(told[0].means, built.data.sets.priors)
-    (used,) = priors
-    np.testing.assert_allclose(used, prior)
-
-
 def test_given_noisy_priors_then_they_are_trained_with_unless_they_are_learned(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,24 +99,6 @@ def test_given_noisy_priors_then_they_are_trained_with_unless_they_are_learned(
         means = sets.posterior.means
         assert np.abs(means - sets.priors).max() > 0.01
         np.testing.assert_array_equal(used[-1].numpy(), means if learns else sets.priors)
-
-
-def test_given_an_owner_who_knows_nothing_of_uncertainty_then_its_priors_are_exact(
-    client: Build,
-) -> None:
-    built = client(FedULClient, method="fedul")
-    built.data.sets = replace(built.data.sets, posterior=None)
-    np.testing.assert_array_equal(built._told().means, built.data.sets.priors)
-
-
-def test_given_class_priors_of_the_server_then_likelihoods_are_of_these(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = recorded(monkeypatch, set_priors, "set_likelihoods", 1)
-    built = client(FedULClient, method="fedul", num_rounds=2, test_prior="sets")
-    pi = [0.19, *[0.09] * 9]
-    task_of(built, 2, **{"test-prior": pi})
-    np.testing.assert_allclose(given, [pi])
 
 
 def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
@@ -194,50 +119,6 @@ def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
     built.state.save("learned-priors", 21, {"priors": np.full((10, 10), 9.0)})
     task_of(built, 20)
     assert begun == [4.0, 4.0]
-
-
-@pytest.mark.parametrize(
-    ("number", "weight"),
-    [(2, 0.6 * math.exp(-1.25)), (4, 0.6)],  # halfway: exp(-5·(1/2)²)
-)
-def test_the_consistency_loss_is_as_the_settings_say(
-    client: Build, number: int, weight: float
-) -> None:
-    options = {"weight": 0.6, "ramp-up-rounds": 4, "threshold": 0.5}
-    table = {f"fedul-consistency.{key}": value for key, value in options.items()}
-    built = client(FedULConsistencyClient, method="fedul-consistency", noise=0.25, **table)
-    found = task_of(built, number).objective
-    assert found.weight == pytest.approx(weight)
-    assert found.threshold == 0.5
-    # Of 12 sets or as many as there are, and 10 classes.
-    assert found.log_weights.shape == built.data.sets.priors.shape
-    # Vectors get the noise of the settings: the fixed strong view is for images alone.
-    assert (found.strong_view(torch.ones(4, 6)) != 1).any()
-
-
-def test_the_consistency_loss_is_declared_where_it_has_a_weight(
-    settings: Callable[..., RunConfig],
-) -> None:
-    def names(weight: float) -> set[str]:
-        config = settings(method="fedul-consistency", **{"fedul-consistency.weight": weight})
-        found = [entry for entry in CONSISTENCY_DISCLOSURES if entry.when(config)]
-        return {name for entry in found for name in entry.names}
-
-    assert names(0.0) == names(0.1) - {"consistency-loss", "confident-share"}
-    assert "confident-share" in names(0.1)
-
-
-def test_a_clients_model_has_the_options_and_threads_of_the_run(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[int] = []
-    monkeypatch.setattr(device, "set_threads", threads.append)
-    built = client(FedULClient, method="fedul", client_threads=3, model_width=7, model_layers=4)
-    expected = build_model("mlp", (8, 8, 1), 10, options=built.settings.model_options)
-    shapes = {name: array.shape for name, array in expected.state_dict().items()}
-    assert {n: a.shape for n, a in built.model.state_dict().items()} == shapes
-    assert len(shapes) == 10  # five layers
-    assert threads == [3]
 
 
 def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> None:

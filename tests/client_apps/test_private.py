@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
@@ -16,9 +15,7 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import SETUP_BEFORE
-from fedul_flwr.propagation import privacy as client_noise
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
@@ -107,36 +104,6 @@ def test_noise_is_drawn_once_a_round() -> None:
     assert (built.client(1).noise.features(POINTS, 1) != first[0]).all()
 
 
-def test_given_a_run_that_begins_earlier_rounds_again_then_each_has_its_own_noise(
-    tmp_path: Path,
-) -> None:
-    """What was drawn in rounds after the one that is begun again lies in files, too."""
-    built = parties(**CODES_OF_200, **{"xclp.labels-epsilon": 1.0})
-    client = built.client(0)
-    noise = client.noise
-    noise._store = ClientState(RecordDict(), tmp_path)
-    drawn = {number: noise.features(POINTS, number) for number in (2, 3, 4)}
-    for number, expected in drawn.items():
-        np.testing.assert_array_equal(noise.features(POINTS, number), expected)
-    # Labels are randomized once in a run: in the round of the first draw it is that draw, too.
-    labels = noise.labels(client.labels, 5, 4)
-    np.testing.assert_array_equal(noise.labels(client.labels, 5, 4), labels)
-    np.testing.assert_array_equal(noise.labels(client.labels, 5, 5), labels)
-
-
-def test_noise_has_the_size_of_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    sigmas: list[float] = []
-
-    def draw(features: Any, sigma: float) -> Any:
-        sigmas.append(sigma)
-        return features
-
-    monkeypatch.setattr(client_noise, "noisy_directions", draw)
-    client = parties(**CODES_OF_200).client(0)
-    client.noise.features(POINTS, 1)
-    assert sigmas == [client.noise.plan.sigma]
-
-
 def test_points_without_a_direction_hide_among_others() -> None:
     features = POINTS.copy()
     features[[0, 1, 95]] = 0
@@ -182,11 +149,6 @@ def test_labels_are_randomized_once() -> None:
     for client, labels in enumerate(np.split(first, np.cumsum(SIZES)[:-1])):
         np.testing.assert_array_equal(built.client(client).randomized(9), labels)
     np.testing.assert_array_equal(built.client(0).labels, GIVEN[:90])  # it knows them still
-
-
-def test_another_run_draws_others() -> None:
-    drawn = [parties(**{"xclp.labels-epsilon": 0.1}).client(2).randomized(1) for _ in range(2)]
-    assert (drawn[0] != drawn[1]).any()
 
 
 @pytest.mark.parametrize("name", ["codes", "labels"])
@@ -343,17 +305,3 @@ def test_other_rounds_than_noise_was_made_for() -> None:
             "Client 1: num-rounds has changed, and the noise of xclp.codes-epsilon is for 20 "
             f"propagations, not {releases}.",
         )
-
-
-def test_memory_lies_in_files_in_a_simulation(tmp_path: Path) -> None:
-    built = parties(**CODES_OF_200, **LABELS_OF_2)
-    client = built.client(0)
-    client.state = ClientState(built.states[0], tmp_path)
-    drawn = client.noise.features(POINTS[:90], 3), client.randomized(3)
-    assert len(built.states[0]) == 0
-    again = built.client(0)
-    again.state = ClientState(built.states[0], tmp_path)
-    for one, other in zip(
-        drawn, (again.noise.features(POINTS[:90], 3), again.randomized(5)), strict=True
-    ):
-        np.testing.assert_array_equal(one, other)

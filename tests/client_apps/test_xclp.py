@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from fedul_flwr.client_apps import xclp, xclp_predict
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.method_settings import PropagationSettings
@@ -18,14 +17,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
-from fedul_flwr.federated.messages import SETUP
-from fedul_flwr.learning import features
-from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.client import RUN_SEED, STORED, GraphPoints
 from fedul_flwr.propagation.phases import END
-from tests.support.recorded_calls import recorded
 from tests.support.simulated_clients import simulated_client
 
 Settings = Callable[..., RunConfig]
@@ -38,37 +32,6 @@ def client(settings: Settings, method: str, **options: Any) -> Any:
     return simulated_client(KINDS[method], config)
 
 
-@pytest.fixture
-def ended(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """States whose propagation has been ended."""
-    states: list[Any] = []
-    for module in (xclp, xclp_predict):
-        monkeypatch.setattr(module, "end_propagation", states.append)
-    return states
-
-
-def test_given_a_round_without_rows_then_no_point_is_labeled_and_its_state_ends(
-    settings: Settings, ended: list[Any]
-) -> None:
-    built = client(settings, "xclp")
-    ended.clear()
-    found = built._pseudo_labels(built.round({"server-round": 11}))
-    assert found.labels.tolist() == [UNLABELED] * 60  # of 80 points 20 have labels
-    assert ended == [built.state]
-
-
-@pytest.mark.parametrize("method", KINDS)
-def test_a_client_that_is_set_up_again_leaves_its_propagation(
-    settings: Settings, ended: list[Any], method: str
-) -> None:
-    built = client(settings, method)
-    assert len(ended) == 1  # its setup
-    built.on_phase("describe", Content())
-    assert len(ended) == 1
-    built.on_phase(SETUP, Content(values=built.setup))
-    assert len(ended) == 2
-
-
 def test_given_the_end_then_a_client_that_labels_forgets_the_seed_of_its_codes(
     settings: Settings,
 ) -> None:
@@ -78,22 +41,6 @@ def test_given_the_end_then_a_client_that_labels_forgets_the_seed_of_its_codes(
     assert built.on_phase(END, Content()) == Content()
     assert not built.state.ephemeral(RUN_SEED)
     assert not built.state.ephemeral(STORED)
-
-
-@pytest.mark.parametrize(
-    ("method", "name"), [("xclp", "extract_features"), ("xclp-predict", "features_and_logits")]
-)
-def test_features_are_in_the_precision_of_the_run(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str, name: str
-) -> None:
-    plans = recorded(monkeypatch, features, name, 3)
-    of_model: dict[str, Any] = (
-        {} if method == "xclp" else {"xclp-predict.features": "model", "start_from": "a-model"}
-    )
-    built = client(settings, method, precision="float64", **of_model)
-    found = built._features(dump_arrays(build_model("mlp", (8, 8, 1), 10)), 1)
-    assert len(found) == 80
-    assert [plan.precision for plan in plans] == ["float64"]
 
 
 def test_given_a_file_for_labels_then_others_lie_beside_it(

@@ -31,10 +31,6 @@ ANSWER = 5
 """Message that it is, hello not counted: prepare, keys, shares, offer, answer."""
 
 PREDICT = {**NO_DATA, "method": "xclp-predict", "xclp.num-bits": 512}
-TRAIN = {
-    **{**NO_DATA, "method": "xclp", "xclp.num-bits": 512, "model": "mlp", "num-rounds": 1},
-    **{"local-epochs": 1, "semi.labels-only-rounds": 0},
-}
 
 
 COLUMNS = [f"column-{number}" for number in range(6)]
@@ -128,15 +124,6 @@ def test_the_same_labels_of_tables_whose_owners_do_not_allow_means_of_columns(
     for masked, plain in pairs:
         assert masked.mean == pytest.approx(plain.mean, rel=1e-12)
         assert masked.scale == pytest.approx(plain.scale, rel=1e-12)
-
-
-def test_the_same_model(deployment: Deployment, tmp_path: Path) -> None:
-    start(deployment, tmp_path / "there", OWNERS)
-    said = deployment.wait(deployment.submit(in_secret(TRAIN, tmp_path)))
-    clear = in_the_clear(TRAIN, tmp_path, OWNERS)
-    assert (tmp_path / "secret" / "summary.json").exists(), said
-    for name, array in last_model(clear).items():
-        np.testing.assert_array_equal(array, last_model(tmp_path / "secret")[name])
 
 
 def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None:

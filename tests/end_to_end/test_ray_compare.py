@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
-from tests.end_to_end.test_ray import ALL_CPUS, fedul, text
-from tests.end_to_end.test_ray_fedmatch import AT_CLIENTS, assert_same_run
+from tests.end_to_end.test_ray import ALL_CPUS, assert_same_numbers, fedul, text
 from tests.end_to_end.test_ray_xclp import CLIENTS, SHARED, in_process
+from tests.support.fedmatch_exchanges import LC, assert_in_step
 from tests.support.runs import last_model, metrics
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
-FEDMATCH = {**AT_CLIENTS, "labels.total": 100}
+FEDMATCH = {
+    **{key.replace("_", "-"): value for key, value in LC.items()},
+    **{"fraction-train": 0.5, "points-per-client": 40, "labels.total": 100},
+}
 IN_THE_CLEAR = {
     **{**SHARED, "method": "xclp", "model": "mlp", "local-epochs": 1, "num-rounds": 3},
     **{"semi.labels-only-rounds": 1, "fraction-train": 0.25},
@@ -46,7 +49,9 @@ def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_
     )
     assert not (failed / "summary.json").exists()
     (tmp_path / "fedmatch").mkdir()
-    assert_same_run(fedmatch, in_process(FEDMATCH, tmp_path / "fedmatch"), FEDMATCH)
+    assert_same_numbers(fedmatch, in_process(FEDMATCH, tmp_path / "fedmatch"))
+    assert metrics(fedmatch)[1]["num_helpers"] > 0
+    assert assert_in_step(fedmatch, FEDMATCH["num-rounds"])
     assert_as_in_the_clear(xclp, in_process(IN_THE_CLEAR, tmp_path))
 
 

@@ -148,9 +148,6 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
     "option",
     [
         ["--num-supernodes", "3"],
-        ["--client-cpus", "2"],
-        ["--engine", "ray"],
-        ["--ray-address", "auto"],
         ["--keep-superlink"],
     ],
 )
@@ -161,12 +158,4 @@ def test_given_an_option_of_simulations_then_it_is_refused(
     assert result.exit_code == 1
     assert code_of(result.stderr) == "option-without-effect"
     assert option[0] in result.stderr
-    assert flower.asked == []
-
-
-def test_given_an_unknown_superlink_then_the_nearest_one_is_suggested(flower: FakeFlower) -> None:
-    result = runner.invoke(app, ["run", "--federation", "consortum", *SETTINGS])
-    assert result.exit_code == 1
-    assert code_of(result.stderr) == "unknown-name"
-    assert "'consortium'?" in result.stderr
     assert flower.asked == []

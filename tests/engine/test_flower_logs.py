@@ -2,30 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import logging
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fedul_flwr.engine.flower_logs import flower_logs, plain_log
-
-
-def test_given_an_error_within_then_the_level_is_as_before() -> None:
-    flower = logging.getLogger("flwr")
-    before = flower.level
-
-    def fail() -> None:
-        with flower_logs(logging.CRITICAL):
-            assert flower.level == logging.CRITICAL
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert flower.level == before
+from fedul_flwr.engine.flower_logs import flower_logs
 
 
 def test_given_a_file_then_it_has_all_and_the_rest_shows_errors(
@@ -61,23 +45,3 @@ def test_given_a_program_that_has_not_loaded_flower_then_its_log_is_not_shown(
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert (done.stdout, done.stderr) == ("", "")
     assert (tmp_path / "log").read_text() == "INFO :      round\n"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("closed", [False, True])
-def test_colors_are_for_a_terminal_that_is_still_open(
-    closed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    stream = Terminal()
-    handler: Any = logging.StreamHandler(stream)
-    handler.colored = True
-    monkeypatch.setattr(logging.getLogger("flwr"), "handlers", [handler])
-    if closed:
-        stream.close()
-    plain_log()
-    assert handler.colored is not closed

@@ -26,9 +26,8 @@ from fedul_flwr.config.overrides import flatten
 from fedul_flwr.engine import flower_run
 from fedul_flwr.engine import flower_run as app_bundle
 from fedul_flwr.engine.flower_run import FlowerProgram
-from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, app_directory, run_app
+from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, run_app
 from fedul_flwr.engine.superlink import _is_compiled, absolute, end_superlink, superlink_environment
-from fedul_flwr.errors import UserError
 from tests.support.patience import quiet_seconds
 from tests.support.refusals import refuses
 
@@ -340,13 +339,6 @@ def test_given_impossible_cpus_then_the_run_is_refused(
         )
 
 
-def test_given_a_command_that_flwr_does_not_know_then_its_words_are_told(
-    nobody: LocalSuperLink,
-) -> None:
-    with refuses("flower-failed", match="juggle"):
-        nobody.flwr.ask("juggle")
-
-
 def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: Callable[[], set[int]]
 ) -> None:
@@ -366,12 +358,8 @@ def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_e
     [
         ("cache", "HERE/cache"),
         ("sqlite:///runs.db", "sqlite:///HERE/runs.db"),
-        ("/cache", "/cache"),
-        ("sqlite:////runs.db", "sqlite:////runs.db"),
         ("~/cache", "~/cache"),
         ("https://example.org/mlflow", "https://example.org/mlflow"),
-        ("databricks", "databricks"),
-        ("", ""),
     ],
 )
 def test_given_a_path_in_a_variable_then_it_does_not_depend_on_the_superlinks_folder(
@@ -450,17 +438,6 @@ def test_given_a_log_that_cannot_be_written_then_the_run_goes_on_to_its_end(
     assert told == []
 
 
-def test_given_a_run_that_was_stopped_then_it_is_a_failure(
-    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
-) -> None:
-    program: Any = scripted.flwr
-    program.end = "finished:stopped"
-    outcome = start(scripted, mini_app, tmp_path)
-    assert outcome == RunOutcome(
-        "finished:stopped", "Flower reports finished:stopped without a reason."
-    )
-
-
 def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(
     mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
 ) -> None:
@@ -472,20 +449,6 @@ def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_i
     program: Any = scripted.flwr
     assert program.asked[0][0] == "run"
     assert program.asked[-1] == ("stop", "7")
-
-
-def test_the_cause_of_a_chain_is_told() -> None:
-    log = f"Traceback\n  x\nValueError: no CPUs\nThen\nRuntimeError: {flower_run.GENERIC}\n"
-    failed = RunOutcome("finished:failed", flower_run.GENERIC)
-    assert flower_run.explained(failed, log).details == "ValueError: no CPUs"
-    assert flower_run.explained(failed, "") == failed
-
-
-def test_app_files_leave_out_virtual_environments(tmp_path: Path) -> None:
-    for name in ("app/a.py", "env/pyvenv.cfg", "env/b.py", ".hidden/c.py", "pyproject.toml"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    assert copied(tmp_path) == {"app/a.py", "pyproject.toml"}
 
 
 def copied(app: Path) -> set[str]:
@@ -504,29 +467,3 @@ def test_given_an_app_that_names_its_files_then_no_others_are_copied(tmp_path: P
         (tmp_path / name).touch()
     (tmp_path / "pyproject.toml").write_text('[tool.flwr.app]\nfab-include = ["app/**/*.py"]\n')
     assert copied(tmp_path) == {"app/a.py", "app/deep/b.py", ".gitignore", "pyproject.toml"}
-
-
-def test_app_directory_of_a_checkout() -> None:
-    assert app_directory() == Path(__file__).resolve().parents[2]
-
-
-def test_app_directory_of_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = tmp_path / "fedul_flwr"
-    for name in (".", "engine", *app_bundle.METHODS):
-        (package / name / "__pycache__").mkdir(parents=True)
-        (package / name / "__init__.py").touch()
-    (package / "engine" / "flower_run.py").touch()
-    monkeypatch.setattr(app_bundle, "__file__", str(package / "engine" / "flower_run.py"))
-    with pytest.raises(UserError, match="install"):
-        app_directory()
-    (package / "app_pyproject.toml").write_text("[tool.flwr.app]\n")
-    (package / "app_README.md").write_text("# App\n")
-    (package / "app_LICENSE.md").write_text("Free.\n")
-    app = app_directory()
-    names = {path.relative_to(app).as_posix() for path in app.rglob("*") if path.is_file()}
-    assert names == {
-        *("pyproject.toml", "README.md", "LICENSE"),
-        *("fedul_flwr/__init__.py", "strategies/__init__.py"),
-        *("client_apps/__init__.py", "baselines/__init__.py"),
-        *("fedul_flwr/engine/__init__.py", "fedul_flwr/engine/flower_run.py"),
-    }

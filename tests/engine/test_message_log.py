@@ -119,17 +119,6 @@ def test_what_lies_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("identity")
-def test_what_is_hidden_behind_an_array_is_there(tmp_path: Path) -> None:
-    message = train_message(0)
-    array = message.content.array_records["rows"]["x"]
-    array.data += b"behind"
-    list(InProcessGrid(answering(), 1, {}, MessageLog(tmp_path)).send_and_receive([message]))
-    recorded = next(read_message_log(tmp_path)).arrays[-1]
-    assert recorded.numpy().shape == (0,)
-    assert recorded.travelled().endswith(b"behind")
-
-
-@pytest.mark.usefixtures("identity")
 def test_a_client_that_fails(tmp_path: Path) -> None:
     grid = InProcessGrid(answering(fails=1), 2, {}, MessageLog(tmp_path))
     replies = list(grid.send_and_receive([train_message(1), train_message(0)]))
@@ -142,23 +131,6 @@ def test_a_client_that_fails(tmp_path: Path) -> None:
     assert failed.error.startswith("ValueError: no power (line ")
     assert (failed.values, failed.arrays) == ({}, ())
     assert [message.error for message in others] == [None, None]
-
-
-@pytest.mark.usefixtures("identity")
-def test_lines_are_there_as_messages_are_sent(tmp_path: Path) -> None:
-    app, seen = ClientApp(), []
-
-    @app.train()
-    def answer(message: Message, context: Context) -> Message:
-        seen.append(len((tmp_path / "messages.jsonl").read_text().splitlines()))
-        return Message(RecordDict(), reply_to=message)
-
-    grid = InProcessGrid(app, 2, {}, MessageLog(tmp_path))
-    list(grid.send_and_receive([train_message(0), train_message(1)]))
-    assert seen == [1, 3]
-    with (tmp_path / "messages.jsonl").open("a") as file:
-        file.write('{"number": 5, "direc')  # it ended in the midst of a line
-    assert [message.number for message in read_message_log(tmp_path)] == [1, 2, 3, 4]
 
 
 def test_codes_are_found_where_they_are_sent(settings: Settings, tmp_path: Path) -> None:
@@ -213,32 +185,22 @@ def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:
         MessageLog(tmp_path / "file")
 
 
-def test_nothing_to_read(tmp_path: Path) -> None:
-    with refuses("run-missing", match="none"):
-        list(read_message_log(tmp_path / "none"))
-    MessageLog(tmp_path / "new")
-    assert list(read_message_log(tmp_path / "new")) == []
-
-
-@pytest.mark.parametrize("command", ["run", "label"])
-def test_from_the_command_line(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     method = 'method="xclp-predict" xclp.num-bits=256'
     options = ["--num-supernodes", "3", "--output", "out", "-c", method, "--message-log", "t"]
-    refused = CliRunner().invoke(command_line, [command, *options])
+    refused = CliRunner().invoke(command_line, ["label", *options])
     assert refused.exit_code == 1
     assert code_of(refused.stderr) == "option-without-effect"
     assert list(tmp_path.iterdir()) == []
-    done = CliRunner().invoke(command_line, [command, "--engine", "in-process", *options])
+    done = CliRunner().invoke(command_line, ["label", "--engine", "in-process", *options])
     assert done.exit_code == 0, done.output
     phases = [message.phase for message in read_message_log(tmp_path / "t")]
     # Each of three clients is asked and answers.
     names = ("describe", "setup", *["xclp-compare"] * 5, "xclp-sum", "xclp-label")
     assert phases == [name for name in names for _ in range(6)]
     options[3] = "o"
-    again = CliRunner().invoke(command_line, [command, "--engine", "in-process", *options])
+    again = CliRunner().invoke(command_line, ["label", "--engine", "in-process", *options])
     assert again.exit_code == 1
     assert code_of(again.stderr) == "file-exists"
     assert not (tmp_path / "o").exists()

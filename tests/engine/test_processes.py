@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-import torch
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine import in_process as local_grid
-from fedul_flwr.engine import processes, worker
+from fedul_flwr.engine import processes
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.engine.processes import (
     ProcessGrid,
@@ -70,46 +69,12 @@ def test_given_more_messages_than_processes_then_replies_come_in_their_order(
     assert list(grid.get_node_ids()) == [FIRST_NODE_ID + client for client in range(3)]
 
 
-def test_given_fewer_clients_than_cores_then_no_process_is_idle() -> None:
-    with task_identity(), ProcessGrid(1, {"method": "fedul"}, TWO) as grid:
-        assert partitions(grid.answer(describe(0), None)) == [0]
-        assert len(pool()) == 1
-
-
 def test_given_the_end_of_the_run_then_no_process_is_left() -> None:
     with task_identity(), ProcessGrid(2, {"method": "fedul"}, TWO) as grid:
         list(grid.send_and_receive(describe(0, 1)))
         found = pool()
     assert len(found) == 2
     assert not any(process.is_running() for process in found)
-
-
-def test_given_messages_with_one_content_then_it_is_packed_once(
-    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    packed: list[object] = []
-    real = processes.pack
-    monkeypatch.setattr(processes, "pack", lambda thing: packed.append(thing) or real(thing))
-    first, *others = describe(0, 1, 2)
-    for other in others:
-        other.content = first.content
-    assert partitions(grid.answer([first, *others], None)) == [0, 1, 2]
-    assert packed == [first.content]
-
-
-def test_given_an_answer_then_its_process_gets_the_next_message_before_it_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    steps: list[str] = []
-
-    def noted(step: str, real: Any) -> Any:
-        return lambda *given: steps.append(step) or real(*given)
-
-    with task_identity(), ProcessGrid(3, {"method": "fedul"}, [{}]) as grid:
-        monkeypatch.setattr(processes._Worker, "order", noted("order", processes._Worker.order))
-        monkeypatch.setattr(processes.Packed, "open", noted("read", processes.Packed.open))
-        assert partitions(grid.answer(describe(0, 1, 2), None)) == [0, 1, 2]
-    assert steps == ["order", "order", "read", "order", "read", "read"]
 
 
 @pytest.mark.parametrize(
@@ -143,22 +108,6 @@ def test_given_all_threads_then_a_client_that_is_alone_gets_both_cores(
     assert set(given) == threads
 
 
-def test_given_an_order_with_threads_then_torch_uses_as_many() -> None:
-    own, other = multiprocessing.Pipe()
-    before = torch.get_num_threads()
-    try:
-        with task_identity(), ProcessGrid(1, {"method": "fedul"}, TWO) as grid:
-            [message] = describe(0)
-            processes.pack(message.content).send(own)
-            own.send((message.metadata, grid._context(message), before + 2))
-            worker.answer_next(other)
-        assert torch.get_num_threads() == before + 2
-        (reply, trace), _ = processes.Packed.receive(own).open(None)
-        assert (partitions([reply]), trace) == ([0], "")
-    finally:
-        torch.set_num_threads(before)
-
-
 def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its_place(
     grid: ProcessGrid,
 ) -> None:
@@ -186,18 +135,6 @@ def test_given_processes_that_do_not_answer_in_time_then_there_is_no_reply_and_t
     assert partitions(grid.answer(describe(0, 1, 2), 60.0)) == [0, 1, 2]
 
 
-def test_given_an_error_for_the_user_then_the_server_gets_its_text(
-    grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logged: list[str] = []
-    monkeypatch.setattr(local_grid, "log", lambda _, form, *values: logged.append(form % values))
-    [unknown] = phase_messages("nonsense", {FIRST_NODE_ID: Content()})
-    [reply] = grid.answer([unknown], None)
-    assert reply.error.code == ErrorCode.CLIENT_APP_RAISED_EXCEPTION
-    assert "'nonsense'" in reply.error.reason
-    assert logged == []
-
-
 def test_given_an_error_that_nobody_foresaw_then_its_traceback_is_logged(
     grid: ProcessGrid, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,11 +144,6 @@ def test_given_an_error_that_nobody_foresaw_then_its_traceback_is_logged(
     [reply] = grid.answer([broken], None)
     assert reply.error.reason.startswith("KeyError: 'phase'")
     assert [text.splitlines()[-1] for text in logged] == ["KeyError: 'phase'"]
-
-
-def test_given_messages_that_are_pushed_then_they_can_be_pulled(grid: ProcessGrid) -> None:
-    first, second = grid.push_messages(describe(1, 0))
-    assert partitions(list(grid.pull_messages([second, first]))) == [0, 1]
 
 
 RUNS = {
@@ -272,12 +204,10 @@ def test_given_too_many_cpus_for_a_client_then_it_is_refused() -> None:
 @pytest.mark.parametrize(
     ("gpus", "share", "visible", "expected"),
     [
-        (1, 1.0, None, ["0"]),
         (1, 0.5, None, ["0", "0"]),
-        (2, 1.0, None, ["0", "1"]),
         (2, 2.0, None, ["0,1"]),
         (2, 1.0, "5,7", ["5", "7"]),
-        (4, 0.3, None, ["0", "1", "2", "3"]),  # as many as there are cores
+        (4, 0.3, None, ["0", "1", "2", "3"]),
     ],
 )
 def test_given_gpus_for_clients_then_each_process_sees_its_own(

@@ -40,13 +40,3 @@ def test_given_relative_folders_of_modules_then_the_superlinks_programs_search_t
     found = superlink_environment(tmp_path / "home", "")
     assert found["PYTHONPATH"] == os.pathsep.join([str(tmp_path / "src"), "/lib"])
     assert found[USER_PATH] == str(tmp_path)
-
-
-def test_a_superlink_looks_for_runs_five_times_a_second_unless_the_user_says_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "FLWR_SUPEREXEC_TASK_POLL_INTERVAL"
-    monkeypatch.delenv(name, raising=False)
-    assert superlink_environment(tmp_path, "")[name] == "0.2"
-    monkeypatch.setenv(name, "3")
-    assert superlink_environment(tmp_path, "")[name] == "3"

@@ -182,29 +182,6 @@ def test_given_a_row_of_the_kernel_when_read_then_user_and_process_count(
     assert belongs_to_user(("127.0.0.1", 40000), ("127.0.0.1", 80)) is ours
 
 
-@pytest.mark.parametrize("missing", ["client", "server"])
-def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused(missing: str) -> None:
-    import asyncio
-
-    scope = {
-        "type": "http",
-        "path": "/",
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-        missing: None,
-    }
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    async def receive() -> Any:
-        raise AssertionError("nothing is read")
-
-    asyncio.run(SameUserOnly(hello)(scope, receive, send))
-    assert sent[0]["status"] == 403
-
-
 def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token() -> None:
     superlink = LocalSuperLink()
     from fedul_flwr.engine.superlink import _new_home

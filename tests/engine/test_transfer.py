@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import pytest
-from flwr.app import Array, ConfigRecord, RecordDict
+from flwr.app import ConfigRecord, RecordDict
 
 from fedul_flwr.engine import transfer
 from fedul_flwr.engine.transfer import Packed, pack
@@ -68,16 +68,6 @@ def test_given_large_arrays_then_they_travel_beside_the_connection_once_for_all(
     )
 
 
-def test_given_small_arrays_then_no_file_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, "_write", None)
-    assert pack(records(SMALL)).file is None
-
-
-def test_given_an_array_of_flowers_own_then_it_travels_too() -> None:
-    [found] = through(pack(Array(np.ones(LARGE))), mapped=True)
-    np.testing.assert_array_equal(found.numpy(), np.ones(LARGE))
-
-
 def test_given_no_room_in_shared_memory_then_the_temporary_folder_serves(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,13 +95,6 @@ def test_given_no_room_anywhere_then_the_error_says_so(monkeypatch: pytest.Monke
         pack(records(LARGE))
 
 
-def test_given_a_closed_connection_then_the_end_is_told() -> None:
-    here, there = multiprocessing.Pipe()
-    here.close()
-    with there, pytest.raises(EOFError):
-        Packed.receive(there)
-
-
 def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(
     tmp_path: Path,
 ) -> None:
@@ -126,10 +109,3 @@ def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(
         disk.truncate(0)  # nothing was kept in memory
         with refuses("message-form", BadMessageError, match="NumPy"):
             array.numpy()
-
-
-def test_given_small_arrays_then_they_do_not_go_to_the_file(tmp_path: Path) -> None:
-    with (tmp_path / "replies").open("w+b") as disk:
-        [found] = through(pack(records(SMALL)), mapped=False, disk=disk)
-        assert to_arrays(found[ARRAYS])["weight"][-1] == SMALL - 1
-        assert disk.tell() == 0

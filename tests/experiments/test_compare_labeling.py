@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
@@ -126,13 +125,3 @@ def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(
     figure = compare_figure(rows)
     assert len(figure.axes) == 2
     assert "labels, or test" in figure.axes[1].get_xlabel()
-
-
-def test_given_labels_without_true_labels_then_a_note_says_so(here: Path) -> None:
-    asked = plan(here, LABELS)
-    write_label_run(asked.trials[0].directory, scored=False)
-    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
-    assert any(": xclp-predict, seed 0." in note for note in notes(asked, rows, "Bold"))
-    compare_figure(rows).savefig(here / "figure.png")
-    with Image.open(here / "figure.png") as picture:
-        assert picture.width < 800

@@ -23,7 +23,6 @@ from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from tests.support.runs import metrics, train
 
 ROOT = Path(__file__).parents[2]
-EXPERIMENTS = ROOT / "experiments"
 NAMES = ["none", "covid", "other"]
 SHAPE = (8, 8, 1)
 
@@ -166,13 +165,11 @@ def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path
 @pytest.mark.parametrize(
     ("method", "place", "clients", "options"),
     [
-        ("fedmatch", "10-hospitals-few", 10, {}),
-        ("given-labels", "10-hospitals-few", 10, {}),
-        ("given-labels", "10-hospitals-few", 10,
+("fedmatch", "10-hospitals-few", 10, {}),
+("given-labels", "10-hospitals-few", 10,
          {"scenario.labels-at": "server", "server_fraction": 0.4}),
-        ("fedul", "5-hospitals-sets-6", 5, {}),
-        ("supervised", "5-hospitals-all", 5, {}),
-    ],
+("fedul", "5-hospitals-sets-6", 5, {}),
+],
 )  # fmt: skip
 def test_given_a_method_then_it_runs_at_the_hospitals(
     settings: Callable[..., RunConfig],

@@ -16,13 +16,6 @@ from tests.support.paper_tables import (
 
 SIZES: tuple[Size, ...] = ("full", "quick")
 ALL = columns("fedmatch/")
-RECIPE = "recipes/fedmatch-cifar10"
-REDUCED = {
-    *("model", "num-rounds", "points-per-client", "learning-rate", "local-epochs", "server.epochs"),
-    *("evaluate-every", "fraction-train", "scenario.rounds-per-step", "labels.total"),
-}
-SERVER = {"l1-weight": 1e-5, "psi-cutoff": 1e-5, "difference-threshold": 1e-5}
-CLIENTS = {"l1-weight": 1e-4, "psi-cutoff": 5e-6, "difference-threshold": 5e-5}
 FEW_CLIENTS = {"fedmatch/figure-6c": 1, "fedmatch/figure-9": 10, "fedmatch/table-2": 10}
 
 

@@ -22,57 +22,15 @@ from tests.support.paper_tables import (
 )
 
 OVERVIEW = EXPERIMENTS / "overview"
-COLUMNS = {
-    "bi-objective/table-1": 2,
-    "fedmatch/figure-6ab": 1,
-    "fedmatch/figure-6c": 1,
-    "fedmatch/figure-9": 2,
-    "fedmatch/table-1": 4,
-    "fedmatch/table-2": 2,
-    "fedmatch/table-5": 4,
-    "fedmatch/table-6": 5,
-    "fedul/figure-3": 10,
-    "fedul/table-1": 12,
-    "fedul/table-2": 3,
-    "fedul/table-d8": 5,
-    "fedul/table-e10": 5,
-    "fedul/table-e11": 9,
-    "fedul/table-e12": 4,
-    "fedul/table-e13": 12,
-    "fedul/table-e9": 5,
-    "recipes/covid-fedmatch": 2,
-    "recipes/covid-fedul": 2,
-    "recipes/fedmatch-cifar10": 2,
-    "recipes/fedmatch-cifar10-features": 2,
-    "recipes/fedul-cifar10-features": 6,
-    "recipes/tables": 2,
-    "recipes/xclp-cifar10": 2,
-    "recipes/xclp-cifar10-features": 4,
-    "reference/clients": 15,
-    "reference/server": 30,
-    "reference/sets": 15,
-    "semifl/cifar10": 4,
-    "xclp/table-1": 8,
-    "xclp/table-2": 7,
-    "xclp/table-3": 3,
-    "xclp/table-4": 8,
-    "xclp/table-5": 4,
-    "xclp/table-6": 6,
-}
 FEDUL = columns("fedul/", "bi-objective/")
-REDUCED = {
-    *("model", "num-rounds", "evaluate-every", "points-per-client", "learning-rate", "image-size"),
-    "start-from",
-}
 MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
 CIFAR_L1 = {10: 2e-5, 20: 1e-5, 40: 4e-6}
 HOSPITAL_L1 = {12: 2e-6, 24: 8e-7, 48: 4e-7}
 """The paper's weights of the L1 penalty by the number of sets M."""
 
 
-def test_given_all_tables_then_each_has_its_columns_and_is_in_the_guide() -> None:
+def test_given_all_tables_then_each_is_in_the_guide() -> None:
     names = table_names(EXPERIMENTS)
-    assert {name: len(table(name).columns) for name in names} == COLUMNS
     guide = (EXPERIMENTS / "README.md").read_text()
     named = {*re.findall(r"^\| `([\w-]+/[\w-]+)` \|", guide, flags=re.MULTILINE)}
     assert named == {name for name in names if not name.startswith("recipes/")}

@@ -15,13 +15,11 @@ from fedul_flwr.experiments.trial_plan import Overrides
 from tests.support.digits_table import (
     FILE,
     START,
-    TABLE,
     change_table,
     invoke,
     output_of,
     start_from_another,
 )
-from tests.support.refusals import code_of
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = Path("experiments")
@@ -48,20 +46,6 @@ def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: 
         "# fedul-flwr run -c FILE --num-supernodes 3\n"
         "# flwr run . --run-config FILE --federation-config 'num-supernodes=3' --stream"
     )
-
-
-def test_given_quick_then_the_file_has_what_quick_runs_change(digits_table: Path) -> None:
-    FILE.write_text(TABLE + "\n[quick]\nclients = 2\nnum-rounds = 1\n")
-    comments, settings = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL", "--quick")
-    assert settings["num-rounds"] == 1
-    assert "--num-supernodes 2" in comments
-
-
-def test_given_no_row_then_the_file_has_what_all_rows_share(digits_table: Path) -> None:
-    comments, settings = printed("mini/table-1", "--print", "M=10")
-    assert "method" not in settings
-    assert settings["fedul.num-sets"] == 10
-    assert "--rows ROW" in comments
 
 
 def test_given_a_method_without_a_setting_of_the_column_then_its_file_has_it_not(
@@ -97,16 +81,12 @@ def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
     ("arguments", "words"),
     [
         (["--print", "M=1"], "Unknown column 'M=1'; there are M=10, M=12; did you mean"),
-        (["--print", "M=10,M=12"], "--print takes one column, not M=10, M=12."),
         (["--print", "M=10", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all"),
-        (["--print", "M=10", "--rows", "start"], "Unknown row 'start'; there are FedUL, all"),
         (
             ["--print", "M=10", "--rows", "all labels,FedUL"],
             "--print takes one row, not FedUL, all",
         ),
         (["--print", "M=10", "--seeds", "1"], "--seeds has no effect with --print: leave it out."),
-        (["--print", "M=10", "--columns", "M=10"], "--columns has no effect with --print"),
-        (["--print", "M=10", "--tuned"], "--tuned has no effect with --print"),
     ],
 )
 def test_given_a_wrong_name_or_an_option_without_effect_then_print_is_refused(
@@ -115,11 +95,6 @@ def test_given_a_wrong_name_or_an_option_without_effect_then_print_is_refused(
     refused = invoke("reproduce", "mini/table-1", *arguments)
     assert refused.exit_code == 1
     assert words in output_of(refused)
-
-
-def test_given_no_table_then_print_is_refused(digits_table: Path) -> None:
-    refused = invoke("reproduce", "--list", "--print", "M=10")
-    assert code_of(refused.output) == "option-without-effect"
 
 
 @pytest.mark.parametrize("size", ["full", "quick"])

@@ -120,13 +120,3 @@ def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table
     FILE.unlink()
     folder = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=10")
     assert "mini/table-2: mean ranks" in output_of(folder)
-
-
-def test_given_a_folder_then_a_name_that_is_not_in_every_table_is_refused(
-    digits_table: Path,
-) -> None:
-    FILE.with_name("table-2.toml").write_text(TABLE.replace('"M=12"', '"M=14"', 1))
-    refused = invoke("reproduce", "mini", "--device", "cpu", "--columns", "M=14")
-    assert refused.exit_code == 1
-    assert "Unknown column 'M=14'; there are M=10, M=12" in output_of(refused)
-    assert not Path("runs").exists()

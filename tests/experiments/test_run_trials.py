@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from fedul_flwr.experiments import compare_files
 from fedul_flwr.experiments.compare_table import print_rows, texts
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.results.figure_style import draw_formats
-from tests.support.fake_training import ERRORS, FakeTraining
+from tests.support.fake_training import FakeTraining
 from tests.support.refusals import refuses
 
 RUNS = {"FedUL": {"method": "fedul"}, "All | labels": {"method": "supervised"}}
@@ -60,13 +59,6 @@ def test_given_another_device_or_tracker_then_finished_trials_count(
     training.run(plan(tmp_path, device="cpu"))
     training.run(plan(tmp_path, device="auto", tracking="tensorboard"))
     assert training.started == []
-
-
-def test_given_more_seeds_then_only_these_run(training: FakeTraining, tmp_path: Path) -> None:
-    training.run(plan(tmp_path, seeds=(0,)))
-    training.run(plan(tmp_path))
-    assert training.started == [("fedul", 1), ("supervised", 1)]
-    assert training.titles[-2] == "trial 3 of 4: FedUL, seed 1, about 40 s left"
 
 
 def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
@@ -134,20 +126,6 @@ apart from it at the 5 % level (p is its p-value). With fewer seeds the test tel
     assert (asked.output / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_given_measures_then_the_table_has_their_means_and_else_only_the_csv_files(
-    training: FakeTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = replace(plan(tmp_path), measures=("balanced-accuracy", "auc", "ece"))
-    rows = training.run(asked)
-    text = (asked.output / "comparison.md").read_text()
-    assert "| p | balanced (%) | AUC | ECE (%) | best round |" in text
-    # Seeds 0 and 1 of FedUL have 87 and 86 %, and 0.90 and 0.91; nobody measured an ECE.
-    assert "| 0.070 | 86.50 (0.71) | 0.905 (0.007) | – | 2, 2 |" in text
-    print_rows(asked, rows)
-    assert "86.50 (0.71)" in capsys.readouterr().out
-    assert float(table(asked.output / "comparison.csv")[0]["balanced_accuracy"]) == 86.5
-
-
 def test_given_an_interrupted_trial_then_it_resumes(training: FakeTraining, tmp_path: Path) -> None:
     asked = plan(tmp_path)
     training.failing = {("fedul", 1): KeyboardInterrupt()}
@@ -194,27 +172,11 @@ def test_given_a_failing_trial_then_others_run_and_the_next_call_repeats_it(
     assert [row.failed for row in rows] == [0, 0]
 
 
-def test_given_a_failed_seed_then_the_run_is_compared_over_the_others(
-    training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for method, error in (("fedul", 5.0), ("supervised", 2.0)):
-        monkeypatch.setitem(ERRORS, (method, 2), error)
-    training.failing = {("fedul", 1): UserError("Lost.")}
-    asked = plan(tmp_path, seeds=(0, 1, 2))
-    rows = training.run(asked)
-    assert (rows[0].ranking.seeds, texts(rows[0])[-1]) == ((0, 2), "2 of 3")
-    text = (asked.output / "comparison.md").read_text()
-    assert "both have: 0, 2." in text
-    assert "Failed: FedUL, seed 1: Lost." in text
-
-
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"learning_rate": 0.5}, r"fedul/seed-0 was run with learning-rate = 'auto', not 0.5"),
-        ({"num_rounds": 1}, "num-rounds = 2, not 1"),
         ({"clients": 5}, "num-supernodes = 4, not 5"),
-        ({"selection": "last"}, "selection = 'validation', not 'last'"),
         ({"runs": {"FedUL": {"method": "supervised"}}}, "method = 'fedul', not 'supervised'"),
     ],
 )
@@ -267,41 +229,3 @@ def test_given_more_rounds_then_finished_trials_resume(
     assert all(config.resume for config in training.configs[4:])
     training.run(plan(tmp_path, num_rounds=30))
     assert training.started == []
-
-
-def test_given_no_trained_round_then_the_trial_starts_again(
-    training: FakeTraining, tmp_path: Path
-) -> None:
-    training.run(plan(tmp_path, seeds=(0,)))
-    directory = plan(tmp_path).trials[0].directory
-    (directory / "last.safetensors").unlink()
-    (directory / "summary.json").unlink()
-    training.run(plan(tmp_path, seeds=(0,)))
-    assert training.started == [("fedul", 0)]
-    assert training.configs[-1].resume == ""
-
-
-def test_given_an_unknown_test_error_then_it_is_not_ranked(
-    training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = plan(tmp_path, seeds=(0,))
-    training.run(asked)
-    file = asked.trials[1].directory / "summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"test_error": None}))
-    rows = training.run(asked)
-    assert [row.ranking.marked for row in rows] == [True, False]
-    assert texts(rows[1])[1] == "–"
-    text = (asked.output / "comparison.md").read_text()
-    assert "best round of: All \\| labels, seed 0." in text
-
-
-def test_given_different_splits_then_the_table_says_so(
-    training: FakeTraining, tmp_path: Path
-) -> None:
-    runs = {"FedUL": {}, "All": {"method": "supervised", "validation-fraction": 0.1}}
-    asked = plan(tmp_path, runs, seeds=(0,))
-    training.run(asked)
-    assert (
-        "validation-fraction differs: 0.2 for FedUL; 0.1 for All."
-        in (asked.output / "comparison.md").read_text()
-    )

@@ -101,18 +101,6 @@ def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
-def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    # Rung at round 4 of 8; evaluated in rounds 3, 6 and 8.
-    asked = task(tmp_path, num_rounds=8, evaluate_every=3)
-    order = tried(asked)
-    runs.error = lambda rate, step: float(order.index(rate))
-    records = run_search(asked, nothing)
-    assert records[1]["rounds"] == 6
-    assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
-
-
 def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_keeps_it(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -122,25 +110,6 @@ def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_k
     last = task(tmp_path, selection="last")
     by_last = run_search(last, nothing)[0]
     assert (by_last["value"], by_last["round"]) == (40.0, 4)
-
-
-def test_given_equal_values_then_the_first_trial_is_chosen(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 3.0
-    records = run_search(task(tmp_path), nothing)
-    assert {record["state"] for record in records} == {"complete"}  # ties are not worse
-    best = best_of(records)
-    assert best is not None
-    assert best["trial"] == 0
-
-
-def test_trials_have_the_searchs_seed_and_measure_no_test_error(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    run_search(task(tmp_path), nothing)
-    assert {config.measure_test_error for config in runs.configs} == {False}
-    assert {config.seed for config in runs.configs} == {0}
 
 
 def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
@@ -186,15 +155,6 @@ def test_given_diverged_trials_then_new_ones_take_their_place(
     assert len(records) == 8 + sum(tried(asked, 12).count(rate) for rate in (0.1, 0.7))
 
 
-def test_given_that_all_diverge_then_the_search_ends(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: math.nan
-    records = run_search(task(tmp_path, rates=tuple(n / 100 for n in range(10, 60))), nothing)
-    assert [record["state"] for record in records] == ["diverged"] * 16
-    assert best_of(records) is None
-
-
 def test_given_an_ended_search_then_nothing_runs_again(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -204,14 +164,6 @@ def test_given_an_ended_search_then_nothing_runs_again(
     runs.started.clear()
     assert run_search(task(tmp_path), said.append) == first
     assert runs.started == []
-
-
-def test_given_the_same_seed_then_two_searches_have_the_same_records(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 50 * rate + step
-    first, second = (run_search(task(tmp_path / name), nothing) for name in "ab")
-    assert first == second
 
 
 def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_without_interruption(
@@ -233,25 +185,6 @@ def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_wi
         assert len(runs.started) == len(whole) - position
 
 
-def test_given_an_interruption_after_the_last_round_then_the_trial_does_not_run_again(
-    runs: FakeSearchTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = run_search(task(tmp_path / "whole"), nothing)
-
-    def run_and_stop(*given: Any, **more: Any) -> None:
-        runs(*given, **more)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(simulation, "run_in_process", run_and_stop)
-    asked = task(tmp_path / "cut")
-    with pytest.raises(KeyboardInterrupt):
-        run_search(asked, nothing)
-    monkeypatch.setattr(simulation, "run_in_process", runs)
-    runs.started.clear()
-    assert run_search(asked, nothing) == whole
-    assert tried(asked)[0] not in [rate for rate, *_ in runs.started]
-
-
 def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -266,31 +199,6 @@ def test_given_a_loss_of_nan_then_the_trial_ends_at_once_and_is_not_chosen(
     best = best_of(records)
     assert best is not None
     assert best["value"] == 5.0
-
-
-@pytest.mark.parametrize("loss", ["validation_loss", "heldout_loss", "surrogate_loss", "loss"])
-def test_given_an_infinite_loss_then_the_trial_has_diverged_however_low_its_error_is(
-    runs: FakeSearchTraining, tmp_path: Path, loss: str
-) -> None:
-    runs.error = lambda rate, step: 1.0 if rate == 0.4 else 5.0
-    runs.infinite = {0.4: loss}
-    records = run_search(task(tmp_path), nothing)
-    (diverged,) = [record for record in records if record["state"] == "diverged"]
-    assert diverged["settings"] == {"learning-rate": 0.4}
-    assert {reached for rate, _, reached in runs.started if rate == 0.4} == {2}
-    best = best_of(records)
-    assert best is not None
-    assert best["value"] == 5.0
-
-
-def test_given_an_error_after_weights_of_nan_then_the_trial_has_diverged(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 5.0
-    runs.broken = {0.4}
-    records = run_search(task(tmp_path), nothing)
-    assert [r["settings"] for r in records if r["state"] == "diverged"] == [{"learning-rate": 0.4}]
-    assert not [r for r in records if r["state"] == "failed"]
 
 
 def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
@@ -324,15 +232,6 @@ def test_given_a_running_search_of_the_row_then_another_process_is_refused(
     ):
         run_search(task(tmp_path), nothing)
     assert len(run_search(task(tmp_path), nothing)) == 8
-
-
-def test_given_files_of_another_search_then_they_are_removed(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    run_search(task(tmp_path), nothing)
-    runs.started.clear()
-    run_search(task(tmp_path, rungs=0), nothing)
-    assert len(runs.started) == 8
 
 
 def test_given_ended_trials_then_their_models_are_removed(

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.table_file import pick, read_table, table_names
+from fedul_flwr.experiments.table_file import read_table
 from tests.support.digits_table import FILE, TABLE
-from tests.support.refusals import refuses
 
 ROOT = Path(__file__).parents[2]
 EXPERIMENTS = Path("experiments")
@@ -27,31 +26,13 @@ def test_given_table_1_of_fedul_then_it_has_the_papers_figures() -> None:
     [
         ("clients = 3", "client = 3", "Unknown key 'client'; did you mean 'clients'?"),
         ("clients = 3", "", "Key clients is missing, and column 'M=10' has none of its own."),
-        ("clients = 3", "clients = -3", "Key clients = -3: must be at least 0."),
         ('["test-error"]', '["error"]', "Unknown measure 'error'; there are test-error,"),
         ("methods.toml", "rows.toml", f"{FILE.parent}/rows.toml cannot be read: No such file"),
         ('rows = "methods.toml"', "", "The file needs one of the keys rows and benchmark."),
-        ("rows", 'benchmark = "x"\nrows', "The file needs one of the keys rows and benchmark."),
-        (
-            'rows = "methods.toml"',
-            'benchmark = "x"',
-            "Key clients has no effect with benchmark: leave it out.",
-        ),
         ('"M=12"', '"M, 12"', "Column 'M, 12': a comma separates columns"),
-        ('"M=12"', '"m 10"', "Columns 'M=10' and 'm 10' would share a directory."),
         ("{ FedUL", "{ FedLU", "Key paper.test-error.'M=10'.FedLU: there is no such row."),
-        (
-            '"M=10" = { FedUL',
-            '"M=11" = { FedUL',
-            "Key paper.test-error.'M=11': there is no such column.",
-        ),
         ("paper.test-error", "paper.accuracy", "Key paper.accuracy: measures does not have it."),
         ("[settings]", "[start]", "Key start has no effect: no column has a start-from"),
-        (
-            'dataset = "digits"',
-            'start-from = "runs/x-{model}"',
-            "Key start-from: {model} is not a setting with a number.",
-        ),
     ],
 )
 def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
@@ -72,11 +53,6 @@ def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
             'method = "supervised"\nmodel = "mlp"',
             "Key start: the columns have the same model: leave it out.",
         ),
-        (
-            'method = "supervised"\n[quick.start]\nmethod = "supervised"',
-            "Key quick.start: start has the same method: leave it out.",
-        ),
-        ("model = 3\n[quick]\nstart = 3", "Key quick.start = 3 must be a table."),
         ("", "Key start is missing: columns start from a run of this table."),
     ],
 )
@@ -89,16 +65,3 @@ def test_given_a_wrong_start_then_the_refusal_names_its_key(
     with pytest.raises(UserError) as refused:
         read_table(EXPERIMENTS, "mini/table-1")
     assert str(refused.value).startswith(f"{FILE}: {words}")
-
-
-def test_given_a_file_without_a_title_then_it_is_not_a_table(
-    digits_table: Path,
-) -> None:
-    assert table_names(EXPERIMENTS) == ["mini/table-1"]
-    with refuses("unknown-name"):
-        read_table(EXPERIMENTS, "mini/methods")
-
-
-def test_picked_names_have_the_order_of_the_table() -> None:
-    assert pick("c, a", ["a", "b", "c"], "row") == ["a", "c"]
-    assert pick(None, ["a", "b"], "row") == ["a", "b"]

@@ -60,25 +60,6 @@ def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(
     assert not_run_lines(without, shown) == ["", "Not run: 3 of 4 cells."]
 
 
-def test_given_runs_of_the_column_then_tuned_ones_are_plotted_first_and_full_before_quick(
-    digits_table: Path,
-) -> None:
-    FILE.write_text('picture = "M=12"\n' + TABLE)
-    table = read_table(EXPERIMENTS, "mini/table-1")
-
-    def plotted(results: Any, tuned: Any) -> Any:
-        return TableResults(table, Path("results"), results, tuned).plotted()
-
-    other = {("FedUL", "M=10", 0): run([1], [5.0])}
-    measured = {("FedUL", "M=12", 0): run([1], [5.0])}
-    assert plotted({"full": other, "quick": {}}, {}) is None
-    assert plotted({"full": {("FedUL", "M=12", 0): run([], [])}, "quick": {}}, {}) is None
-    assert plotted({"full": other, "quick": measured}, {}) == ("quick", False, measured)
-    # Tuned runs can be compared with each other, others cannot: they come first at any size.
-    found = plotted({"full": measured}, {"full": other, "quick": measured})
-    assert found == ("quick", True, measured)
-
-
 @pytest.mark.parametrize(("column", "linked"), [("M=10", False), ("M=12", True)])
 def test_given_a_run_of_the_column_then_the_page_shows_the_plot(
     digits_table: Path, column: str, linked: bool

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.trial_plots import column_figure
 
@@ -30,26 +28,3 @@ def test_given_two_seeds_then_a_rows_line_is_their_mean_in_rounds_that_both_meas
     assert list(line.get_xdata()) == [2, 3]
     assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
     assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
-
-
-def test_given_equal_last_errors_then_the_labels_do_not_overlap(digits_table: Path) -> None:
-    table = read_table(digits_table / "experiments", "mini/table-1")
-    results = {(row, "M=10", 0): run([1], [5.0]) for row in ("FedUL", "all labels")}
-    figure = column_figure(table, "M=10", "full", results)
-    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
-    assert heights[1] - heights[0] == pytest.approx(0.045)
-
-
-def test_given_training_with_labels_then_its_line_says_how_many_there_are(
-    digits_table: Path,
-) -> None:
-    methods = digits_table / "experiments" / "mini" / "methods.toml"
-    methods.write_text(
-        '[FedUL]\nmethod = "fedul"\n["FedAvg 100 %"]\nmethod = "supervised"\n'
-        '["FedAvg 10 %"]\nmethod = "supervised"\nsupervised.label-fraction = 0.1\n'
-    )
-    table = read_table(digits_table / "experiments", "mini/table-1")
-    results = {(row, "M=10", 0): run([1], [5.0]) for row in table.rows()}
-    (axes,) = column_figure(table, "M=10", "full", results).axes
-    labels = {text.get_text() for text in axes.texts}
-    assert labels == {"FedUL  5.00", "all labels  5.00", "10 % of labels  5.00"}

@@ -16,14 +16,11 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.search_file import outcome_hash
-from fedul_flwr.run.evaluation import Errors, Evaluator
 from tests.support.digits_table import (
-    FILE,
     SEARCH,
     change_table,
     invoke,
     output_of,
-    start_from_another,
 )
 from tests.support.patience import PATIENCE, wait_until
 from tests.support.refusals import code_of
@@ -187,31 +184,6 @@ def test_given_an_edited_search_then_it_is_refused(digits_search: Path) -> None:
     assert "'column'" in output_of(refused)
 
 
-def test_given_random_test_errors_then_the_search_is_the_same(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert invoke("tune", *COLUMN).exit_code == 0
-    honest = without_clocks(searches())
-    real = Evaluator.errors
-    draws = np.random.default_rng(0)
-
-    def nonsense(self: Evaluator, models: Any, prior: Any) -> Errors:
-        return real(self, models, prior)._replace(test=float(draws.uniform(0, 100)))
-
-    monkeypatch.setattr(Evaluator, "errors", nonsense)
-    assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0  # nothing is run again
-    for folder in Path("runs/tune").rglob("search.sha256"):
-        folder.write_text("of another search")
-    assert invoke("tune", *COLUMN, "--results", "other").exit_code == 0
-    measured = [
-        json.loads(line)["test_error"]
-        for file in Path("runs/tune").rglob("metrics.jsonl")
-        for line in file.read_text().splitlines()
-    ]
-    assert len(set(measured)) > 5  # the nonsense was there to be read
-    assert without_clocks(searches(Path("other/mini/table-1.search.json"))) == honest
-
-
 def test_given_a_search_then_no_trial_reads_the_test_set(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,21 +227,6 @@ def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_method
     assert [config.selection for config in ran] == ["heldout"]
 
 
-def test_given_the_balanced_criterion_then_trials_and_tuned_runs_choose_by_it(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
-    asked = (*COLUMN, "--rows", "FedUL")
-    done = invoke("tune", *asked, "--criterion", "balanced", "--trials", "1")
-    assert done.exit_code == 0, done.output
-    assert "balanced" in done.output
-    assert [config.selection for config in ran] == ["balanced"]
-    (found,) = searches()
-    assert found["chosen"]["settings"] == {"selection": "balanced"}
-    ran.clear()
-    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
-    assert [config.selection for config in ran] == ["balanced"]
-
-
 def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
     digits_search: Path, ran: list[RunConfig]
 ) -> None:
@@ -285,42 +242,6 @@ def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_no
     ran.clear()
     assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
     assert [config.validation_fraction for config in ran] == [0.0]
-
-
-def test_given_ctrl_c_then_the_same_command_ends_with_the_same_search(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = (*COLUMN, "--rows", "FedUL")
-    assert invoke("tune", *asked, "--results", "whole").exit_code == 0
-    for mark in Path("runs/tune").rglob("search.sha256"):
-        mark.write_text("of another search")
-    real = simulation.run_in_process
-    calls: list[str] = []
-
-    def cut(config: RunConfig, clients: int, **options: Any) -> None:
-        calls.append(config.resume)
-        if len(calls) != 1:
-            real(config, clients, **options)
-            return
-        watch = options.pop("watch")
-
-        def until_round_1(lines: Any) -> None:
-            watch(lines)
-            raise KeyboardInterrupt
-
-        real(config, clients, watch=until_round_1, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", cut)
-    stopped = invoke("tune", *asked)
-    assert stopped.exit_code == 130
-    assert "resumes" in stopped.output
-    assert not FOUND.exists()
-    done = invoke("tune", *asked)
-    assert done.exit_code == 0, done.output
-    assert [bool(resume) for resume in calls] == [False, True, False, False]
-    assert without_clocks(searches()) == without_clocks(
-        searches(Path("whole/mini/table-1.search.json"))
-    )
 
 
 def test_given_a_failed_trial_then_the_exit_code_is_1(
@@ -414,12 +335,8 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
     ("arguments", "words"),
     [
         ([], "tune takes either TABLE or --runs FILE."),
-        ([*MINI, "--runs", "runs.toml"], "tune takes either TABLE or --runs FILE."),
         ([*MINI, "-c", "l1=0.1"], "-c has no effect with mini/table-1: leave it out."),
-        ([*MINI, "--output", "x"], "--output has no effect with mini/table-1: leave it out."),
-        (["--runs", "runs.toml", "--quick"], "--quick has no effect with --runs: leave it out."),
         ([*MINI, "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all labels"),
-        ([*MINI, "--search", "no.toml"], "no.toml cannot be read"),
         (["mini/table-2"], "Unknown table 'mini/table-2'"),
     ],
 )
@@ -432,14 +349,6 @@ def test_given_wrong_arguments_then_the_refusal_names_them(
     assert words in output_of(result)
 
 
-def test_given_a_column_that_starts_from_another_run_then_it_is_refused(
-    digits_search: Path,
-) -> None:
-    start_from_another()
-    refused = invoke("tune", *COLUMN)
-    assert code_of(refused.output) == "nothing-to-search"
-
-
 def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
     digits_search: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -447,12 +356,3 @@ def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
     refused = invoke("tune", *MINI)
     assert refused.exit_code == 1
     assert code_of(refused.output) == "package-missing"
-
-
-def test_given_a_search_in_the_tables_file_then_it_wins(digits_search: Path) -> None:
-    assert "trials = 3" in SEARCH
-    step = STEP.replace("[space]", "[search.space]")
-    FILE.write_text(f"{FILE.read_text()}\n[search]\ntrials = 1\n{step}")
-    assert invoke("tune", *COLUMN, "--rows", "FedUL").exit_code == 0
-    assert len(searches()[0]["trials"]) == 1
-    assert list(searches()[0]["search"]["space"]) == ["step"]

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, resolve
@@ -35,10 +34,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def config(folder: Path, **settings: object) -> RunConfig:
     return resolve({"dataset": "./data", **settings}, folder)
-
-
-def test_given_built_in_names_alone_then_there_is_nothing_to_compare(folder: Path) -> None:
-    assert user_content(resolve({"dataset": "digits"}, folder)) == {}
 
 
 def test_given_the_same_content_elsewhere_then_the_digest_is_the_same(folder: Path) -> None:
@@ -75,11 +70,6 @@ def test_given_a_changed_module_or_one_that_it_imports_then_the_digest_is_anothe
     assert list(changed_content(before, user_content(config(folder, **own)))) == ["model"]
 
 
-@pytest.mark.parametrize("key", ["optimizer", "augment"])
-def test_given_an_own_function_then_its_module_counts(folder: Path, key: str) -> None:
-    assert set(user_content(config(folder, **{key: "content_model:build"}))) == {"dataset", key}
-
-
 def test_given_a_finished_trial_and_a_changed_table_then_compare_refuses(folder: Path) -> None:
     def trial() -> tuple:  # type: ignore[type-arg]
         plan = make_plan({"a": {"method": "fedul"}}, {"dataset": "./data"}, [0], 2, folder / "out")
@@ -100,11 +90,3 @@ def test_given_a_finished_trial_and_a_changed_table_then_compare_refuses(folder:
     # A trial from before such files were written stays valid.
     (one.directory / "user-files.json").unlink()
     check_unchanged(trial())
-
-
-def test_given_no_own_files_then_the_identity_is_that_of_the_settings(folder: Path) -> None:
-    from fedul_flwr.experiments.trial import digest
-
-    (one,) = make_plan({"a": {"method": "fedul"}}, {}, [0], 2, folder / "out").trials
-    assert identity(one) == digest(one.settings)
-    assert np.array_equal(sorted(one.content), [])

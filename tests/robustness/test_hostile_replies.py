@@ -19,10 +19,7 @@ def some(plan: list[tuple[Attack, int]], first: int) -> list[tuple[Attack, int]]
     ("family", "first"),
     [
         ("FedUL", 0),
-        ("fedavg", 1),
         ("scaffold", 2),
-        ("fednova", 3),
-        ("krum", 4),
         ("FedMatch", 5),
         ("XCLP, plaintext", 6),
     ],

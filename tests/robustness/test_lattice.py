@@ -9,7 +9,6 @@ import pytest
 
 from fedul_flwr.secure.hamming import rlwe as ring
 from robustness.lattice import (
-    COSTS,
     LWE,
     OURS,
     TERNARY,
@@ -17,7 +16,6 @@ from robustness.lattice import (
     core_svp_quantum,
     dual,
     gates,
-    main,
     primal,
     standard,
     standard_quantum,
@@ -75,18 +73,3 @@ def test_noise_and_secrets_are_as_the_estimate_takes_them() -> None:
     noise, secret = ring.binomial((500, 500), bytes), ring.ternary((500, 500), bytes)
     assert noise.std() == pytest.approx(OURS.noise, rel=0.01)
     assert secret.std() == pytest.approx(OURS.secret, rel=0.01)
-
-
-def test_a_larger_modulus_or_less_noise_is_weaker() -> None:
-    for weaker in (LWE(4096, 97, OURS.secret, OURS.noise), LWE(4096, 96, OURS.secret, 1)):
-        assert primal(weaker).beta < primal(OURS).beta
-        assert dual(weaker, core_svp).beta < dual(OURS, core_svp).beta
-
-
-def test_everything_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    main()
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 * len(COSTS)
-    assert lines[0] == (
-        "core-SVP, classical         primal  2^115.0  beta 394, dimension 8153, repeated 1 times"
-    )
