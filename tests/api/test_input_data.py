@@ -14,9 +14,8 @@ import torch
 from PIL import Image
 from torch.utils.data import Dataset, TensorDataset
 
-from fedul_flwr.api.input_data import CLIENT, dataset_of
+from fedul_flwr.api.input_data import dataset_of
 from fedul_flwr.api.keywords import flat_settings
-from fedul_flwr.api.points import stored_points
 from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
@@ -75,20 +74,6 @@ def test_given_images_in_any_form_then_the_data_set_has_their_pixels_and_labels(
     check_images(dataset_of(data))
 
 
-def test_given_names_of_classes_then_a_data_set_of_hugging_face_keeps_them() -> None:
-    features = datasets.Features(
-        {
-            "v": datasets.Sequence(datasets.Value("float32")),
-            "label": datasets.ClassLabel(2, ["a", "b"]),
-        }
-    )
-    data = datasets.Dataset.from_dict({"v": VECTORS, "label": LABELS}, features=features)
-    both = datasets.DatasetDict({"train": data, "test": data})
-    source = load_source(dataset_of(both))
-    assert source.class_names == ("a", "b")
-    np.testing.assert_array_equal(source.train.inputs, VECTORS)
-
-
 def test_given_texts_as_labels_then_they_name_the_classes_and_none_is_no_label() -> None:
     labels = np.array(["ill", "sound", None, "ill"] * 5, dtype=object)
     source = load_source(dataset_of((VECTORS, labels)))
@@ -131,107 +116,6 @@ def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alon
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (3, "data-not-readable"),
-        ((VECTORS, LABELS[:3]), "points-and-labels-differ"),
-        ((IMAGES.astype(float), LABELS), "points-type"),
-        ((np.zeros((2, 2, 2, 2)), [0, 1]), "points-shape"),
-        ((VECTORS, LABELS + 0.5), "labels-wrong"),
-        ((VECTORS[:2], [0, 1]), "too-few-points"),
-        (pd.DataFrame({"a": [1.0]}), "column-missing"),
-    ],
-)
-def test_given_data_that_cannot_be_used_then_a_sentence_says_what_is_allowed(
-    data: Any, code: str
-) -> None:
-    with refuses(code):
-        dataset_of(data)
-
-
-def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_classes() -> None:
-    names = np.array(["no", "yes"])[LABELS]
-    points = torch.from_numpy(VECTORS)
-    torch_data = [(point, name) for point, name in zip(points, names, strict=True)]
-    for data in (
-        (VECTORS, names),
-        (pd.DataFrame(VECTORS), names),
-        (points.clone().requires_grad_(), names),
-        ([point.clone().requires_grad_() for point in points], names),
-        (VECTORS.astype(object), names),
-        (np.asfortranarray(VECTORS), names),
-        Listed(torch_data),
-    ):
-        source = load_source(dataset_of(data))
-        assert source.class_names == ("no", "yes")
-        rows = [*source.train.inputs, *source.test.inputs]
-        assert sorted_rows(rows) == sorted_rows(VECTORS)
-
-
-class Listed(Dataset[Any]):
-    """A data set of torch with these points."""
-
-    def __init__(self, points: list[Any]) -> None:
-        self.points = points
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.points[index]
-
-
-def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_them() -> None:
-    gray = [Image.fromarray(image[..., 0]) for image in IMAGES]
-    data = Listed([(p.convert("RGB") if n else p, n % 2) for n, p in enumerate(gray)])
-    source = load_source(dataset_of(data))
-    assert source.input_shape == (4, 5, 3)
-    rows = [*source.train.inputs, *source.test.inputs]
-    assert sorted_rows(rows) == sorted_rows(np.repeat(IMAGES[..., :1], 3, axis=3))
-    larger = Listed([(p.resize((7, 4)) if n else p, n % 2) for n, p in enumerate(gray)])
-    with refuses("image-size"):
-        load_source(dataset_of(larger))
-    assert load_source(dataset_of(larger), image_size=4).input_shape == (4, 4, 1)
-    assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
-
-
-def test_given_pictures_by_path_then_a_data_set_of_hugging_face_has_their_pixels(
-    tmp_path: Path,
-) -> None:
-    paths = [str(tmp_path / f"{n}.png") for n in range(len(IMAGES))]
-    for path, image in zip(paths, IMAGES, strict=True):
-        Image.fromarray(image).save(path)
-    features = datasets.Features({"image": datasets.Image(), "label": datasets.Value("int64")})
-    data = datasets.Dataset.from_dict({"image": paths, "label": LABELS}, features=features)
-    check_images(dataset_of(data))
-    check_images(dataset_of(data.cast_column("image", datasets.Image(decode=False))))
-    check_images(dataset_of(data.with_format("torch")))
-    with refuses("data-not-readable"):
-        dataset_of(data.with_transform(lambda batch: batch))
-    with refuses("data-not-readable"):
-        dataset_of(data.to_iterable_dataset())
-    texts = datasets.Dataset.from_dict({"image": paths, "label": LABELS})
-    with refuses("column-type"):
-        load_source(dataset_of(texts))
-    Path(paths[0]).unlink()
-    with refuses("file-missing"):
-        dataset_of(data)
-
-
-def test_given_masked_values_then_they_are_missing_and_not_what_lies_under_the_mask() -> None:
-    gaps = np.eye(20, 2, dtype=bool)
-    values = np.where(gaps, 1e6, np.arange(40.0).reshape(20, 2))
-    x = np.ma.masked_array(values, mask=gaps)
-    for data in (x, list(x)):
-        with refuses("cell-not-a-number"):
-            load_source(dataset_of((data, LABELS)))
-        source = load_source(dataset_of((data, LABELS)), table=TableOptions(missing="mean"))
-        rows = np.concatenate([source.train.inputs, source.test.inputs])
-        assert set(sorted_rows(values[2:].astype(np.float32))) < set(sorted_rows(rows))
-        assert rows.max() == 39
-
-
 FRAME = pd.DataFrame(VECTORS.astype(np.float64), columns=["a", "b", "c"])
 
 
@@ -267,11 +151,6 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
     assert source.train.inputs[:2].tolist() == [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
 
 
-def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
-    source = load_source(dataset_of((FRAME, LABELS), (FRAME[["c", "a", "b"]], LABELS)))
-    np.testing.assert_array_equal(source.test.inputs, VECTORS)
-
-
 @pytest.mark.parametrize(
     ("data", "test", "code"),
     [
@@ -281,6 +160,13 @@ def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "column-type"),
         ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "points-and-labels-differ"),
         ((VECTORS, [None] * 20), None, "labels-missing"),
+        (3, None, "data-not-readable"),
+        ((VECTORS, LABELS[:3]), None, "points-and-labels-differ"),
+        ((IMAGES.astype(float), LABELS), None, "points-type"),
+        ((np.zeros((2, 2, 2, 2)), [0, 1]), None, "points-shape"),
+        ((VECTORS, LABELS + 0.5), None, "labels-wrong"),
+        ((VECTORS[:2], [0, 1]), None, "too-few-points"),
+        (pd.DataFrame({"a": [1.0]}), None, "column-missing"),
     ],
 )
 def test_given_frames_or_arrays_that_do_not_fit_then_a_sentence_says_why(
@@ -306,21 +192,6 @@ def test_given_keywords_then_settings_have_the_names_of_the_command_line() -> No
         "test-prior": "0.75,0.25",
         "start-from": "runs/a",
     }
-
-
-@pytest.mark.parametrize("kind", ["arrays", "frame", "hub"])
-def test_given_the_client_of_each_point_then_a_column_beside_the_features_has_it(kind: str) -> None:
-    clients = np.tile(["b", "a"], 10)
-    data: Any = (VECTORS, LABELS)
-    frame = pd.DataFrame(VECTORS, columns=["x", "y", "z"]).assign(label=LABELS)
-    if kind != "arrays":
-        data = frame if kind == "frame" else datasets.Dataset.from_pandas(frame)
-    dataset = dataset_of(data, clients=clients)
-    source = load_source(dataset, table=TableOptions(group=CLIENT))
-    assert source.input_shape == (3,)
-    for row, client in zip(source.train.inputs, source.train.columns[CLIENT], strict=True):
-        [place] = np.flatnonzero((row == VECTORS).all(axis=1))
-        assert ["a", "b"][int(client)] == clients[place]
 
 
 @pytest.mark.parametrize(

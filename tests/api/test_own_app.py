@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Strategy
 
 import fedul_flwr as ff
-from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
@@ -90,16 +89,6 @@ def test_given_fedul_around_fedavg_then_the_model_is_the_estimators_bit_for_bit(
         assert torch.equal(array, result.arrays.to_torch_state_dict()[name]), name
 
 
-def test_given_settings_then_they_count() -> None:
-    client = ff.make_client_app(fedul_client)
-    settings = {"local_epochs": 5, "fedul": {"surrogate_loss": "release"}}
-    found = run(fedul(settings=settings), client, rounds=1)
-    # 40 points in batches of 16 are 2 steps an epoch.
-    assert found.train_metrics_clientapp[1]["steps"] == 10
-    other = run(fedul(settings={"local_epochs": 5}), client, rounds=1)
-    assert found.train_metrics_clientapp[1]["loss"] != other.train_metrics_clientapp[1]["loss"]
-
-
 def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updates() -> None:
     base = FedAvg(fraction_train=0.5, min_train_nodes=2)
     strategy = fedul(base=base)
@@ -115,19 +104,6 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
     assert any(not torch.equal(mean[name], median[name]) for name in mean)
     with refuses("too-few-clients", setting="base"):
         run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
-
-
-def test_given_a_function_then_server_and_clients_build_its_model(
-    module: Callable[[str], Any],
-) -> None:
-    app = module("fedul")
-    start = app.model((4,), 2).state_dict()
-    result = run(
-        fedul(model=app.model),
-        ff.make_client_app(fedul_client),
-        initial_arrays=ArrayRecord(start),
-    )
-    assert list(result.arrays) == list(start)
 
 
 @pytest.mark.parametrize(
@@ -192,26 +168,3 @@ def test_given_a_device_then_an_error_about_its_data_stays_there(
         fedul().start(grid, num_rounds=1)
     assert "sets must be" not in str(error.value)
     assert "sets must be" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_given_the_page_then_flower_runs_its_app(tmp_path: Path) -> None:
-    [project] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    app = tmp_path / "my-app"
-    app.mkdir()
-    (app / "pyproject.toml").write_text(project)
-    (app / "my_app.py").write_text(APPS["fedul"])
-    with LocalSuperLink() as superlink:
-        outcome = run_app(
-            superlink,
-            app,
-            {},
-            num_supernodes=3,
-            client_cpus=1,
-            on_poll=lambda: None,
-            log_file=tmp_path / "log.txt",
-        )
-    log = (tmp_path / "log.txt").read_text()
-    assert outcome.succeeded, log
-    assert "'error'" in log

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +62,6 @@ def test_given_points_in_another_form_then_predictions_are_those_of_the_model(
     # Training points are most of these: the error is near that of the test points.
     error = 100 * (result.predict(IMAGES) != LABELS).mean()
     assert error == pytest.approx(result.summary["test_error"], abs=6)
-
-
-def test_given_a_result_then_its_figures_are_drawn_and_notebooks_show_them(
-    result: ff.Result,
-) -> None:
-    assert result.plot().axes[0].get_xlabel() == "round"
-    assert result.plot("confusion")._repr_png_()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
-    with refuses("unknown-name", match="eror"):
-        result.plot("eror")
 
 
 def test_given_a_result_when_saved_then_it_is_loaded_from_there(
@@ -154,37 +141,6 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
         assert torch.equal(array, result.model.state_dict()[name])
 
 
-@pytest.mark.slow
-def test_given_ctrl_c_in_a_program_then_a_line_says_how_to_go_on(place: Path) -> None:
-    """With the pool of processes, which all get the signal of a terminal."""
-    program = (
-        "import signal\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it\n"
-        "import fedul_flwr as ff\n"
-        "ff.simulate(clients=2, rounds=200, output='stopped')"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("round 2/"):
-            os.killpg(process.pid, signal.SIGINT)
-            break
-    rest = process.stdout.read()
-    assert process.wait(60) != 0
-    said = f"Stopped; fedul_flwr.simulate(resume={str(place / 'stopped')!r}) goes on from here."
-    assert rest.count(said) == 1
-    assert rest.count("Traceback") == 1  # of the program, not of each process
-    done = int(ff.load("stopped").metrics.index[-1])
-    resumed = ff.simulate(resume="stopped", rounds=done + 1, engine="in-process")
-    assert resumed.metrics.index.tolist() == list(range(1, done + 2))
-
-
 def test_given_a_finished_run_when_resumed_with_more_rounds_then_it_trains_on(
     result: ff.Result, tmp_path: Path
 ) -> None:
@@ -225,9 +181,7 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
     ("arguments", "message"),
     [
         ({"methods": []}, "methods is empty"),
-        ({"methods": ["fedul", "fedul"]}, "'fedul' twice"),
         ({"methods": ["fedul"], "test": (IMAGES, LABELS)}, "test has no effect without data"),
-        ({"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
         ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
     ],
 )
@@ -262,30 +216,6 @@ def test_given_points_of_which_some_have_labels_then_all_get_one_in_their_order(
     row, label, *_ = text.split(",")
     assert found.labels[np.flatnonzero(owners == 1)[int(row)]] == int(label)
     assert "points 178" in repr(found)
-
-
-def test_given_the_name_of_a_data_set_then_its_clients_points_get_labels(place: Path) -> None:
-    found = ff.label(
-        "wine", clients=3, engine="in-process", labels={"total": 30}, xclp={"num_bits": 1024}
-    )
-    assert (found.confidence == 1).sum() >= 30
-    scores = json.loads((found.result.directory / "labels.json").read_text())
-    assert scores["sources"]["xclp"]["points"] == len(found.labels) - 30
-    assert len(np.unique(found.rows)) == len(found.labels) == len(found.confidence)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (((IMAGES, LABELS[:3]),), "3 labels for 1797 points"),
-        (("wine",), "clients must be a number"),
-    ],
-)
-def test_given_points_that_cannot_be_labeled_then_a_sentence_says_why(
-    place: Path, arguments: Any, message: str
-) -> None:
-    with pytest.raises(ff.UserError, match=message):
-        ff.label(*arguments, clients=[0, 1])
 
 
 def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Path) -> None:

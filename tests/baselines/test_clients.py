@@ -19,11 +19,10 @@ from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
-from tests.support.owner_files import CLASSES, write_points, write_sets
+from tests.support.owner_files import CLASSES, write_points
 from tests.support.refusals import refuses
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
@@ -49,15 +48,6 @@ def test_a_fraction_is_of_the_clients_points_and_at_least_one(
     assert part.fit(mlp_weights(), {"server-round": 1})[1] == expected
     known = dict(zip(whole.points, whole.targets, strict=True))
     assert [known[point] for point in data.points] == data.targets.tolist()
-
-
-def test_a_fraction_is_drawn_by_the_runs_seed_for_each_client(client: Build) -> None:
-    options = {"method": "supervised", "seed": 4}
-    whole = training_points(client(SupervisedClient, 2, **options)).points
-    part = client(SupervisedClient, 2, **options, **{"supervised.label-fraction": 0.25})
-    count = round(0.25 * len(whole))
-    order = stream(4, "labeled", 2).permutation(len(whole))  # of client 2
-    np.testing.assert_array_equal(training_points(part).points, whole[np.sort(order[:count])])
 
 
 def test_pseudo_labels_of_a_client_are_its_sets_likeliest_classes(client: Build) -> None:
@@ -128,42 +118,22 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
     assert (fewer == of_fedul) == (batch_size == 0)
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (
-            FedPLClient,
-            {"method": "fedpl", "fedpl.recipe": "release"},
-        ),
-        (
-            SupervisedClient,
-            {"method": "supervised", "supervised.steps": "sets"},
-        ),
-    ],
-)
 def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
-    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any]
+    client: Build, tmp_path: Path
 ) -> None:
-    built = client(kind, **options)
-    folder = tmp_path / "ward"
-    if kind is FedPLClient:
-        write_sets(folder)
-    else:
-        write_points(folder)
+    built = client(SupervisedClient, method="supervised", **{"supervised.steps": "sets"})
+    folder = write_points(tmp_path / "ward")
     built.node = NodeConfig(partition_id=0, num_partitions=3, data=str(folder))
     built.__dict__.pop("data", None)  # of the simulation that it was prepared for
-    shape = DataShape((8, 8, 1), CLASSES)
     with refuses("setting-for-simulations"):
-        built.on_phase("setup", setup_content(built.settings, shape, {}))
+        built.on_phase("setup", setup_content(built.settings, DataShape((8, 8, 1), CLASSES), {}))
 
 
 @pytest.mark.parametrize(
     ("alpha", "number", "ramp", "weight"),
     [
-        (0.5, 2, 4, 0.5 * math.exp(-1.25)),  # halfway: exp(-5·(1/2)²)
-        (0.5, 4, 4, 0.5),
+        (0.5, 2, 4, 0.5 * math.exp(-1.25)),
         (1.0, 1, 0, 1.0),
-        (0.0, 1, 0, 0.0),
     ],
 )
 def test_the_adversarial_loss_has_its_weight_of_the_round(
@@ -215,11 +185,3 @@ def test_given_the_released_recipe_then_the_ramp_begins_anew_each_epoch_and_the_
             assert found == pytest.approx(3 * weight, rel=1e-4)
             assert 0.0067 * 0.5 < weight < 0.011 * 0.5
     assert radii == pytest.approx([6.0 * unit] * 12)
-
-
-def test_batches_of_fedllp_are_the_clients_sets(client: Build) -> None:
-    built = client(FedLLPClient, method="fedllp", batch_size=4)
-    batches = list(task_of(built).batches(np.random.default_rng(0)))
-    assert sorted(int(targets[0]) for _, targets in batches) == list(range(10))
-    sizes = {int(targets[0]): len(targets) for _, targets in batches}
-    assert [sizes[m] for m in range(10)] == built.data.sets.set_sizes.tolist()

@@ -18,11 +18,9 @@ from torch.nn import functional
 from fedul_flwr.baselines.fedsiam import FedSiam, TeacherCodec
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.federated.messages import to_record
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 
@@ -89,28 +87,6 @@ def test_it_equals_a_plain_loop(settings: Settings) -> None:
         np.testing.assert_allclose(array, x[name].numpy(), rtol=1e-6, atol=1e-8)
         np.testing.assert_allclose(kept[f"teacher/{name}"], teacher[name], rtol=1e-6, atol=1e-8)
         assert np.abs(array - teacher[name].numpy()).max() > 1e-4
-
-
-def test_teachers_with_batch_norm_are_averaged_with_their_buffers(
-    settings: Settings, tmp_path: Path
-) -> None:
-    options = {"model": TINY, "num_rounds": 2, "client_weights": "examples"}
-    config = settings(**{**QUICK, **options, "partition": "dirichlet", "points_per_client": 0})
-    directory = train(config, 3, message_log=tmp_path / "t")
-    sizes, returned = {}, {}
-    for message in read_message_log(tmp_path / "t"):
-        if (message.type, message.direction) == ("train", TO_SERVER):  # of round 2 in the end
-            sizes[message.client] = message.values["metrics"]["num-examples"]
-            returned[message.client] = {
-                array.name: array.numpy() for array in message.arrays if array.record == "teacher"
-            }
-    assert len(set(sizes.values())) > 1
-    kept, total = load_file(directory / "state-2.safetensors"), sum(sizes.values())
-    floats = [n for n, a in returned[0].items() if a.dtype.kind == "f"]
-    assert any("running_var" in name for name in floats)
-    for name in floats:
-        mean = sum(sizes[client] / total * returned[client][name] for client in sizes)
-        np.testing.assert_allclose(kept[f"teacher/{name}"], mean, rtol=1e-5, atol=1e-7)
 
 
 def test_a_client_alone_has_nobody_to_average_teachers_with(settings: Settings) -> None:

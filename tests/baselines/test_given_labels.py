@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.label_split import LabelTruth
-from fedul_flwr.experiments.trial_plan import make_plan
-from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.strategies import fedmatch
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
@@ -25,7 +22,6 @@ AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 
 WIDE: dict[str, Any] = {
     **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
 }
-ALIKE = ("given-labels", "uda", "fixmatch", "fedmatch")
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -82,42 +78,6 @@ def test_with_labels_at_the_server_no_client_is_asked(settings: Settings) -> Non
     for line in metrics(train(settings(**QUICK, **AT_SERVER, method="given-labels"), 3)):
         assert (line["clients"], line["bytes_up"], line["bytes_down"]) == (0, 0, 0)
         assert line["server_loss"] > 0
-
-
-# Rows of one comparison
-
-
-@pytest.mark.parametrize("place", ["clients", "server"])
-def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_path: Path) -> None:
-    shared: dict[str, Any] = {"dataset": "digits", "validation-fraction": 0.1}
-    if place == "server":
-        shared |= {"scenario.labels-at": "server", "server-fraction": 0.2, "server.points": 50}
-    else:
-        shared |= {"labels.total": 40}
-    runs = {name: {"method": name} for name in ALIKE}
-    plan = make_plan(runs, {**shared, "scenario.streaming-steps": 2}, (0, 3), 4, tmp_path)
-    assert plan.split_warnings == ()
-    for seed in (0, 3):
-        labeled, clients, validation = [], [], []
-        for trial in plan.trials:
-            if trial.seed != seed:
-                continue
-            data = open_server_data(trial.config).split_over(4, trial.config)
-            found = data.labeled(trial.config) if place == "server" else data.labeled_by_owners()
-            assert found is not None
-            assert data.split is not None
-            labeled.append((found.points.tolist(), found.labels.tolist()))
-            validation.append(data.validation.tolist())
-            clients.append([c.points.tolist() for c in data.split.clients])
-            known = [
-                (c.observed >= 0).any() for c in data.split.clients if isinstance(c, LabelTruth)
-            ]
-            assert known == [place == "clients"] * 4
-        assert len(labeled) == len(ALIKE)
-        assert len(labeled[0][0]) == (50 if place == "server" else 40)
-        assert labeled == [labeled[0]] * len(ALIKE)
-        assert clients == [clients[0]] * len(ALIKE)
-        assert validation == [validation[0]] * len(ALIKE)
 
 
 # What it refuses

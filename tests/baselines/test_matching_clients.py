@@ -22,12 +22,10 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.client_training import arrived
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
@@ -87,14 +85,6 @@ def test_all_labels_are_all_labels_wherever_others_are(
     labels = np.asarray(load_source("digits").train.labels)
     assert sorted(data.points) == sorted(found.data.examples.points)
     np.testing.assert_array_equal(data.targets, labels[data.points])
-
-
-def test_labels_at_the_server_leave_a_client_none(client: Build) -> None:
-    found = client("uda", **AT_SERVER)
-    data = training_points(found)
-    assert found.register() == {"num-points": 80, "num-labeled": 0}
-    assert len(data.points) == 80
-    assert (data.targets == -1).all()
 
 
 def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
@@ -169,22 +159,6 @@ def test_points_arrive_once_and_never_before_their_step(
         assert len(labeled[0]) == 80 - count
 
 
-def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
-    def of(**options: Any) -> list[set[int]]:
-        return arrivals(client("uda", **STREAM, **options), 12, labeled=False)
-
-    assert of() == of()
-    # The same points under every method that shares the split.
-    assert of() == arrivals(client("fixmatch", **STREAM), 12, labeled=False)
-    positions = np.arange(60)
-    orders = [
-        arrived(found.data, positions, found.round({"server-round": 1})).tolist()
-        for number, seed in ((0, 0), (1, 0), (0, 1))
-        for found in (client("uda", number, **STREAM, seed=seed),)
-    ]
-    assert len({tuple(order) for order in orders}) == 3
-
-
 def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> None:
     found = client("uda", **AT_SERVER, **{**STREAM, "scenario.streaming-steps": 81})
     sizes = [len(training_points(found, 1 + 3 * step).points) for step in range(81)]
@@ -195,17 +169,6 @@ def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> Non
 
 
 # Batches and losses
-
-
-def test_batches_have_unlabeled_points_beside(client: Build) -> None:
-    for method, size, expected in (("uda", 25, 25), ("fixmatch", 0, 30)):
-        found = client(method, batch_size=10, **{"ssl.unlabeled-batch-size": size})
-        batches = task_of(found).batches(np.random.default_rng(0))
-        parts = [int((labels < 0).sum()) for _, labels in batches]
-        assert parts == [expected] * 2  # of 20 labeled points
-    found = client("all-labels", batch_size=10)
-    batches = task_of(found).batches(np.random.default_rng(0))
-    assert [len(labels) for _, labels in batches] == [10] * 8
 
 
 def batch(client: MethodClient, count: int = 40) -> tuple[Tensor, Tensor]:
@@ -259,17 +222,3 @@ def test_the_loss_of_all_labels(client: Build) -> None:
     value = task_of(found, 1).objective(model, inputs, labels)
     expected = 3 * functional.cross_entropy(model(inputs), labels)
     assert float(value.detach()) == pytest.approx(float(expected.detach()))
-
-
-def test_annealing_goes_by_the_round_of_the_run(client: Build) -> None:
-    found = client("uda", num_rounds=10)
-    logits = torch.tensor([[0.6, *[0.4 / 9] * 9], [0.3, *[0.7 / 9] * 9]]).log()
-    labels = torch.zeros(2, dtype=torch.int64)
-    seen = []
-    for number in (1, 8, 10):
-        objective = task_of(found, number).objective
-        assert isinstance(objective, MatchingObjective)
-        seen.append(float(objective.supervised(logits, labels)))
-    # 1/10 + 9/10·exp(−4.5) = .11 leaves out both, .1 + .9·exp(−1) = .43 the first, 1 none.
-    expected = [0, -np.log(0.3), -(np.log(0.6) + np.log(0.3)) / 2]
-    assert seen == pytest.approx(expected, abs=1e-6)

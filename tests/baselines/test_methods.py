@@ -6,24 +6,16 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import RunConfig
-from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, summary, train
+from tests.support.runs import metrics, same, summary, train
 
 Settings = Callable[..., RunConfig]
 SHORT: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 200},
 }
 SLOW_STEPS: dict[str, Any] = {"learning_rate": 1e-3, "fedul.num-sets": 40}
-
-
-def same(one: Any, other: Any) -> bool:
-    """Whether two runs end with the same weights, bit for bit."""
-    first, second = last_model(one), last_model(other)
-    return all(np.array_equal(first[name], second[name]) for name in first)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +41,6 @@ def test_one_set_is_enough_where_nothing_is_inverted(settings: Settings, method:
     assert metrics(directory)[-1]["loss"] > 0
 
 
-@pytest.mark.parametrize("method", ["fedpl", "fedllp"])
-def test_methods_without_a_heldout_loss_say_so(settings: Settings, method: str) -> None:
-    config = settings(**SHORT, method=method, validation_fraction=0.0, selection="heldout")
-    with refuses("method-mismatch", setting="selection"):
-        train(config, 2)
-
-
 def test_vat_of_weight_zero_is_fedllp(settings: Settings) -> None:
     plain = train(settings(**SHORT, method="fedllp"), 2)
     zero = {"fedllp-vat.alpha": 0.0}
@@ -67,12 +52,6 @@ def test_vat_of_weight_zero_is_fedllp(settings: Settings) -> None:
     for key, value in (("radius", 1.0), ("recipe", "release")):
         other = {**some, f"fedllp-vat.{key}": value}
         assert not same(directory, train(settings(**SHORT, method="fedllp-vat", **other), 2)), key
-
-
-def test_a_step_of_fedllp_is_a_set(settings: Settings) -> None:
-    for batch_size in (16, 0):
-        config = settings(**SHORT, method="fedllp", batch_size=batch_size, **{"fedul.num-sets": 13})
-        assert [line["steps"] for line in metrics(train(config, 2))] == [13, 13]
 
 
 def test_consistency_of_weight_zero_is_fedul(settings: Settings) -> None:
@@ -134,15 +113,3 @@ def test_fedpl_warms_up_on_the_likeliest_classes(settings: Settings) -> None:
         assert metrics(run)[2]["loss"] != metrics(plain)[2]["loss"]
     for i, run in enumerate(runs):
         assert not any(same(run, other) for other in runs[:i])
-
-
-def test_a_fraction_of_labels(settings: Settings) -> None:
-    whole = train(settings(**SHORT, method="supervised"), 3)
-    explicit = train(settings(**SHORT, method="supervised", **{"supervised.label-fraction": 1}), 3)
-    assert same(whole, explicit)
-    tenth = {"supervised.label-fraction": 0.1}
-    part = train(settings(**SHORT, method="supervised", **tenth), 3)
-    assert same(part, train(settings(**SHORT, method="supervised", **tenth), 3))
-    assert not same(part, whole)
-    assert metrics(part)[0]["steps"] == metrics(whole)[0]["steps"] // 10
-    assert summary(part)["test_error"] > summary(whole)["test_error"]

@@ -11,23 +11,18 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from torch import Tensor
 
-from fedul_flwr.baselines.fedsem import LABEL, FedSemClient
-from fedul_flwr.baselines.labels_only import LabelsOnlyClient
+from fedul_flwr.baselines.fedsem import LABEL
 from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
 from fedul_flwr.client_apps.xclp import XCLPClient
-from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import staged_points
-from fedul_flwr.learning import pseudo_label_task
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
@@ -35,7 +30,6 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.client import GraphPoints
 from tests.support.local_tasks import task_of, weighted_points
 from tests.support.runs import last_model, train
 from tests.support.simulated_clients import simulated_client
@@ -72,19 +66,6 @@ def none(count: int) -> PseudoLabels:
     return PseudoLabels.none(count)
 
 
-@pytest.mark.parametrize("kind", [LabelsOnlyClient, PseudoLabelClient, LocalLPClient])
-def test_in_the_first_stage_labels_count_alone_and_as_one(client: Build, kind: Any) -> None:
-    names: dict[Any, str] = {LabelsOnlyClient: "labels-only", PseudoLabelClient: "pseudo-label"}
-    built = client(kind, names.get(kind, "local-lp"))
-    found, own = weighted_points(built, FIRST), built.data.examples
-    given = own.labels >= 0
-    assert given.sum() == 20
-    np.testing.assert_array_equal(found.points, own.points[given])
-    np.testing.assert_array_equal(found.classes, own.labels[given])
-    np.testing.assert_array_equal(found.weights, np.ones(20))
-    assert found.num_labeled == 20
-
-
 def test_weights_of_network_labels_by_hand(client: Build) -> None:
     """Confidences as they are: neither text nor code divides those of a network."""
     built = client(PseudoLabelClient, "pseudo-label")
@@ -107,74 +88,11 @@ def test_weights_of_network_labels_by_hand(client: Build) -> None:
     assert np.ptp(found.weights) > 0.1
 
 
-def test_given_pseudo_labels_then_all_points_that_have_one_are_trained_on(client: Build) -> None:
-    kept = [0, 1, 2, 4, 5]
-    built = client(PseudoLabelClient, "pseudo-label")
-    data = built.data
-    guess = none(len(data.unlabeled))
-    guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
-    guess.confidence[:6] = [0.5, 0.2, 0.8, 0.9, 0.8, 0.4]
-    found = labeled_by(built, guess)
-    own = data.examples.points
-    expected = np.append(own[data.labeled], own[data.unlabeled[kept]])
-    np.testing.assert_array_equal(found.points, expected)
-    np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
-    np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
-
-
 def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})
     assert isinstance(client.data, PartlyLabeledData)
     return staged_points(client.data, client.state, now, lambda: labels)
-
-
-def seen(client: MethodClient, inputs: Tensor, positions: list[int]) -> Tensor:
-    """The inputs of the client's network for a batch of inputs."""
-    found: list[Tensor] = []
-
-    def network(given: Tensor) -> Tensor:
-        found.append(given)
-        return torch.zeros(len(given), 10)
-
-    objective = task_of(client, SECOND).objective
-    objective(network, inputs, torch.tensor(positions))  # type: ignore[arg-type]
-    return found[0]
-
-
-def test_pseudo_labeled_points_alone_are_seen_in_strong_views(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def darkened(images: Tensor, num_operations: int) -> Tensor:
-        return images - num_operations
-
-    monkeypatch.setattr(pseudo_label_task, "randaugment", darkened)
-    found = client(PseudoLabelClient, "pseudo-label", **{"semi.operations": 3})
-    inputs = torch.rand(4, 1, 8, 8)
-    before = inputs.clone()
-    changed = seen(found, inputs, [19, 20, 3, 89])  # 20 points are labeled
-    torch.testing.assert_close(changed, before - torch.tensor([0, 3, 0, 3]).view(4, 1, 1, 1))
-    assert inputs.equal(before)
-    assert seen(found, inputs, [0, 1, 2, 3]).equal(before)
-    plain = client(PseudoLabelClient, "pseudo-label")
-    assert seen(plain, inputs, [19, 20, 3, 89]).equal(before)
-
-
-def test_given_the_released_recipe_then_features_in_the_graph_of_xclp_are_of_views(
-    client: Build,
-) -> None:
-    def features(number: int, **options: Any) -> Any:
-        built = client(XCLPClient, "xclp", 1, **options)
-        return built._features(weights(), number)
-
-    plain, views = {"augment": "rotate"}, {"semi.recipe": "release", "augment": "rotate"}
-    as_they_are = features(SECOND, **plain)
-    np.testing.assert_array_equal(as_they_are, features(SECOND + 1, **plain))
-    found = features(SECOND, **views)
-    assert found.shape == as_they_are.shape
-    assert np.abs(found - as_they_are).max() > 0.01
-    np.testing.assert_array_equal(found, features(SECOND, **views))
-    assert np.abs(found - features(SECOND + 1, **views)).max() > 0.01
 
 
 def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
@@ -231,59 +149,6 @@ def test_confidences_of_xclp_are_over_the_largest_of_the_clients_unlabeled_point
     found = labeled_by(built, PseudoLabels.of(Propagated(guess.labels, guess.confidence)))
     expected = [0.5, 1.0, 0.25]
     np.testing.assert_allclose(found.weights, [1.0] * 20 + expected)
-
-
-@pytest.mark.parametrize("recipe", ["release", "paper"])
-def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
-    client: Build, recipe: str
-) -> None:
-    options = {"xclp.num-bits": 256, "xclp.recipe": recipe}
-    built = client(LocalLPClient, "local-lp", **options)
-    guess, found = built.pseudo_labels(), weighted_points(built, SECOND)
-    graph = GraphPoints.of_training(built.data.examples, 10)
-    features = extract_features(built.model, built.data.examples.inputs, graph.rows)
-    scores = graph.own_scores(features, built.settings[PropagationSettings])
-    shares = scores / scores.sum(axis=1, keepdims=True)
-    logs = np.log(shares, out=np.zeros_like(shares), where=shares > 0)
-    largest = (1 + (shares * logs).sum(axis=1) / np.log(10)).max()
-    assert largest > guess.confidence.max()  # it is that of a labeled point
-    usable = (guess.labels >= 0) & (guess.confidence > 0)
-    divisor = largest if recipe == "release" else 1.0
-    np.testing.assert_allclose(found.weights[20:], guess.confidence[usable] / divisor)
-    np.testing.assert_array_equal(found.weights[:20], np.ones(20))
-
-
-@pytest.mark.parametrize(
-    ("kind", "method"),
-    [
-        (PseudoLabelClient, "pseudo-label"),
-        (FedSemClient, "fedsem"),
-        (LocalLPClient, "local-lp"),
-    ],
-)
-def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
-    full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}
-    bits = {"xclp.num-bits": 256} if method == "local-lp" else {}
-    built = client(kind, method, **full, **bits)
-    if method == "fedsem":
-        built.on_phase(LABEL, Content(weights(), {"after-round": FIRST}))
-    found = weighted_points(built, SECOND)
-    assert found.points.tolist() == built.data.examples.points.tolist()
-    np.testing.assert_array_equal(found.weights, np.ones(100))
-
-
-def test_without_a_label_there_is_nothing_to_learn_at_first(client: Build) -> None:
-    options = {"labels.labeled-clients": 0.4, "labels.total": 20}
-    kinds = [client(PseudoLabelClient, "pseudo-label", number, **options) for number in (0, 1, 2)]
-    (found, *_) = [one for one in kinds if not len(one.data.labeled)]
-    given = list(weights(5).values())
-    arrays, examples, numbers = found.fit([a.copy() for a in given], {"server-round": FIRST})
-    assert examples == 0
-    assert numbers == {"loss": 0.0, "steps": 0, "normalizer": 0.0}
-    for array, expected in zip(arrays, given, strict=True):
-        np.testing.assert_array_equal(array, expected)
-    _, examples, _ = found.fit([a.copy() for a in given], {"server-round": SECOND})
-    assert examples == 90
 
 
 # FedSem

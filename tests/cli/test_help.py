@@ -81,16 +81,8 @@ def test_given_a_positional_argument_then_help_explains_it(
     assert words in " ".join(said(*command, "--help").replace("│", " ").split())
 
 
-@pytest.mark.parametrize(
-    ("typed", "right"),
-    [
-        ("methds", "methods"),
-    ],
-)
-def test_given_a_misspelt_command_then_the_right_one_is_suggested_once(
-    typed: str, right: str
-) -> None:
-    result = runner.invoke(app, [typed])
+def test_given_a_misspelt_command_then_the_right_one_is_suggested_once() -> None:
+    result = runner.invoke(app, ["methds"])
     assert result.exit_code == 2
     assert result.output.count("Did you mean") == 1
-    assert f"'{right}'?" in result.output
+    assert "'methods'?" in result.output

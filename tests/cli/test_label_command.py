@@ -11,13 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.errors import UserError
-from fedul_flwr.run.resolve_settings import with_model
 from tests.support.refusals import code_of
 from tests.support.runs import summary
 
 runner = CliRunner()
-METHOD = {"method": "xclp-predict"}
 IN_THE_CLEAR = ("-c", 'xclp.secure="plaintext"')
 
 
@@ -57,17 +54,8 @@ def test_labels_across_clients_without_rounds(here: Path) -> None:
 
 def test_features_of_an_earlier_run(here: Path) -> None:
     first = 'method="labels-only" model="mlp" num-rounds=1 local-epochs=1'
-    trained = [
-        "run",
-        "--engine",
-        "in-process",
-        "--num-supernodes",
-        "3",
-        "-c",
-        first,
-        "--output",
-        "first",
-    ]
+    options = ("--engine", "in-process", "--num-supernodes", "3", "--output", "first")
+    trained = ["run", "-c", first, *options]
     assert runner.invoke(app, trained).exit_code == 0
     done = label("--model", "first", "--output", "out", *IN_THE_CLEAR)
     assert done.exit_code == 0, done.output
@@ -82,9 +70,7 @@ def test_features_of_an_earlier_run(here: Path) -> None:
     [
         (["-c", 'method="fedul"'], "method = 'fedul' trains a model: use fedul-flwr run."),
         (["--model", "empty"], "is not the directory of a run: it holds no config.json."),
-        (["--model", "none"], "the run holds no model.safetensors."),
         (["--model", "run", "-c", 'model="lenet"'], "'lenet' contradicts --model, which means"),
-        (["--model", "run", "-c", 'xclp-predict.features="pixels"'], "'pixels' contradicts"),
     ],
 )
 def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -> None:
@@ -96,25 +82,6 @@ def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (here / "runs").exists()
-
-
-def test_what_a_model_implies(tmp_path: Path) -> None:
-    run = write_model(tmp_path / "run", **{"image-size": 16, "input-shape": "16x16x1"})
-    found = with_model(METHOD, run)
-    assert found == {
-        **METHOD,
-        "start-from": str(run),
-        "model": "mlp",
-        "image-size": 16,
-        "xclp-predict.features": "model",
-    }
-    without_data = with_model({**METHOD, "dataset": "none"}, run)
-    assert without_data["input-shape"] == "16x16x1"
-    assert "image-size" not in without_data
-    same = {**METHOD, "start-from": str(run), "model": "mlp", "image-size": 16}
-    assert with_model(same, run) == found
-    with pytest.raises(UserError, match="contradicts --model"):
-        with_model({**METHOD, "model": "lenet"}, run)
 
 
 def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:

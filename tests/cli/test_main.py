@@ -18,7 +18,6 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine import flower_simulation as launcher
 from fedul_flwr.engine.flower_simulation import RunOutcome
-from fedul_flwr.engine.simulate import RunProgress
 from fedul_flwr.errors import UserError
 from tests.support.refusals import code_of
 
@@ -213,30 +212,6 @@ def test_ctrl_c_is_130(stage: Stage) -> None:
     assert runner.invoke(app, ON_RAY).exit_code == 130
 
 
-def test_given_ctrl_c_while_a_class_is_made_then_the_command_is_stopped(stage: Stage) -> None:
-    class Attribute:
-        def __set_name__(self, owner: type, name: str) -> None:
-            raise KeyboardInterrupt
-
-    def write(output: Path) -> None:
-        type("Loaded", (), {"attribute": Attribute()})
-
-    stage.write = write
-    result = runner.invoke(app, ON_RAY)
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "Stopped.")
-
-
-def test_in_process(stage: Stage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    module = types.ModuleType("simulation")
-    module.run_in_process = lambda config, n, **_: rounds(Path(config.output), n)  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fedul_flwr.engine.in_process", module)
-    result = runner.invoke(app, ["run", "--engine", "in-process", "--num-supernodes", "2"])
-    assert result.exit_code == 0, result.output
-    assert "round 2/2" in result.output
-    assert stage.calls == []
-    assert stage.summaries == [tmp_path / "out"]
-
-
 @pytest.fixture
 def processes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """What the pool of processes was asked to run; it writes what the stage's runs write."""
@@ -310,27 +285,6 @@ def test_demo_compares_with_the_ceiling(
     assert not stale.exists()
     demo = tmp_path / "runs" / "demo"
     assert stage.summaries == [{name: demo / name for name in ("fedul", "supervised")}]
-
-
-def test_bar_starts_where_a_resumed_run_stopped(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    rounds(tmp_path, 1, 2, 3)
-    settings = {"method": "fedul", "dataset": "digits", "num_rounds": 5, "output": str(tmp_path)}
-    for resume, first in ((str(tmp_path), 3), ("", 0)):
-        with RunProgress(FakeConfig(**settings, resume=resume)) as progress:  # type: ignore[arg-type]
-            assert progress._bar is not None
-            task = progress._bar.tasks[0]
-            assert (task.completed, task.total) == (first, 5)
-            with (tmp_path / "metrics.jsonl").open("a") as file:
-                file.write('{"round": 4, "test_error": null, "surrogate_loss": 0.5}\n{"round": 5')
-            progress.poll()
-            assert task.completed == 4
-            assert task.fields["note"] == "surrogate loss 0.5000"
-            assert progress.rounds_seen == 1
-        (tmp_path / "metrics.jsonl").unlink()
-        rounds(tmp_path, 1, 2, 3)
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -12,13 +12,8 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.experiments.search_file import read_searches
 
 GIVEN = [
-    "run",
-    "--engine",
-    "in-process",
-    "--num-supernodes",
-    "2",
-    "-c",
-    "dataset=wine num-rounds=2",
+    *("run", "--engine", "in-process", "--num-supernodes", "2"),
+    *("-c", "dataset=wine num-rounds=2"),
 ]
 
 

@@ -143,9 +143,6 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
         np.testing.assert_array_equal(far.held[name], array)
 
 
-# Views
-
-
 # Helpers
 
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import RecordDict
 
 from fedul_flwr import surrogate
 from fedul_flwr.client_apps import fedul
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning import set_priors
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from tests.support.local_tasks import task_of
@@ -51,15 +47,6 @@ def test_the_heldout_loss_is_that_of_the_points_that_were_held_out(client: Build
     assert found == pytest.approx(loss(held), rel=1e-5)
     assert found != pytest.approx(loss(~held), rel=1e-3)
     assert found != pytest.approx(loss(np.ones(len(held), dtype=bool)), rel=1e-3)
-
-
-def test_the_points_that_are_held_out_are_drawn_by_the_runs_seed(client: Build) -> None:
-    options = {"validation_fraction": 0.0, "selection": "heldout", "fedul.heldout-fraction": 0.3}
-    built = client(FedULClient, 2, method="fedul", seed=5, **options)
-    sets = built.data.sets
-    order = stream(5, "held-out", 2).permutation(np.unique(sets.points))  # of client 2
-    expected = np.isin(sets.points, order[: int(0.3 * len(order))])
-    np.testing.assert_array_equal(built.held_out, expected)
 
 
 @pytest.mark.parametrize("name", ["learn_priors", "check_fit"])
@@ -99,26 +86,6 @@ def test_given_noisy_priors_then_they_are_trained_with_unless_they_are_learned(
         means = sets.posterior.means
         assert np.abs(means - sets.priors).max() > 0.01
         np.testing.assert_array_equal(used[-1].numpy(), means if learns else sets.priors)
-
-
-def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
-    client: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A run that was cut off after round 4 begins round 3 again: files of round 4 are there."""
-    built = client(FedULClient, method="fedul", **{"fedul.learn-priors": True})
-    built.state = ClientState(RecordDict(), tmp_path)
-    for number in (2, 3, 4):
-        built.state.save("learned-priors", number, {"priors": np.full((10, 10), float(number))})
-    assert [float(built._learned(number)[0, 0]) for number in (2, 3, 5)] == [2.0, 3.0, 4.0]
-    np.testing.assert_array_equal(built._learned(1), built.data.sets.priors)
-    begun: list[float] = []
-    monkeypatch.setattr(
-        set_priors, "learn_priors", lambda *given: begun.append(given[2][0, 0]) or given[2]
-    )
-    task_of(built, 20)
-    built.state.save("learned-priors", 21, {"priors": np.full((10, 10), 9.0)})
-    task_of(built, 20)
-    assert begun == [4.0, 4.0]
 
 
 def test_the_prior_that_the_server_found_is_that_of_the_loss(client: Build) -> None:

@@ -293,15 +293,3 @@ def test_other_points_than_noise_was_drawn_for() -> None:
     # A label that was corrected has no part in what was drawn.
     built.labels = [GIVEN[:90], np.where(np.arange(110) == at, own[at] ^ 1, own), GIVEN[200:]]
     built.client(1).randomized(2)
-
-
-def test_other_rounds_than_noise_was_made_for() -> None:
-    built = parties(**CODES_OF_200)  # rounds 11 to 30 propagate
-    built.client(1).noise.features(POINTS, 11)
-    for rounds, releases in ((31, 21), (29, 19)):
-        built.settings = built.settings.model_copy(update={"num_rounds": rounds})
-        refused(
-            lambda: built.client(1).noise.features(POINTS, 12),
-            "Client 1: num-rounds has changed, and the noise of xclp.codes-epsilon is for 20 "
-            f"propagations, not {releases}.",
-        )

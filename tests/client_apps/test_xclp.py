@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,10 +11,8 @@ import pytest
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.method_settings import PropagationSettings
-from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.client import RUN_SEED, STORED, GraphPoints
@@ -41,24 +38,6 @@ def test_given_the_end_then_a_client_that_labels_forgets_the_seed_of_its_codes(
     assert built.on_phase(END, Content()) == Content()
     assert not built.state.ephemeral(RUN_SEED)
     assert not built.state.ephemeral(STORED)
-
-
-def test_given_a_file_for_labels_then_others_lie_beside_it(
-    settings: Settings, tmp_path: Path
-) -> None:
-    config = settings(method="xclp-predict", **QUICK)
-    node = NodeConfig.parse(
-        {
-            **{"partition-id": 0, "num-partitions": 2, "data": str(tmp_path / "scans")},
-            "labels": str(tmp_path / "out" / "found.csv"),
-        }
-    )
-    built = client(settings, "xclp-predict")
-    own = XCLPPredictClient(config, node, built.state)
-    names = [own._file(source).name for source in (XCLP, NETWORK, LOCAL_LP, LEFT_OUT)]
-    others = [f"found-{source}.csv" for source in (NETWORK, LOCAL_LP, LEFT_OUT)]
-    assert names == ["found.csv", *others]
-    assert own._file(XCLP).parent == tmp_path / "out"
 
 
 @pytest.mark.parametrize("recipe", ["release", "paper"])

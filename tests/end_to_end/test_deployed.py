@@ -179,20 +179,3 @@ def test_a_run_goes_on_without_those_who_fail_and_with_those_who_come(
     assert (found[3]["clients"], found[3]["failures"]) == (3, 0)
     assert all(np.isfinite(array).all() for array in last_model(tmp_path / "there").values())
     assert summary(tmp_path / "there")["failures"] == sum(line["failures"] for line in found)
-
-
-@pytest.mark.slow
-def test_given_an_owner_that_claims_the_number_of_another_when_a_run_begins_then_it_is_refused(
-    two_owners: Deployment, owners: list[Path], app: Path, tmp_path: Path
-) -> None:
-    script = two_owners.owner(1) / "start-supernode.sh"
-    script.write_text(script.read_text().replace("partition-id=1 ", "partition-id=0 "))
-    for client in (0, 1):
-        two_owners.start_node(client, owners[client])
-        two_owners.node_id(client)
-    settings = {**SETTINGS, "num-rounds": 1, "on-client-failure": "continue"}
-    run = two_owners.submit(text({**settings, "output": str(tmp_path / "there")}), app)
-    said = two_owners.wait(run)
-    assert run.returncode == 0, said
-    assert "partition-id 0, which is that of owner-0; owner-1 has 1" in said
-    assert [line["clients"] for line in metrics(tmp_path / "there")] == [1], said

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -71,28 +72,14 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     The server, too, trains.
     """
     finetuned = {"method": "fedul-finetune", "server-fraction": 0.2}
-    done = fedul(
-        "run",
-        "--engine",
-        "ray",
-        "-c",
-        f"{QUICK} {text(finetuned)}",
-        "--output",
-        "result",
-        cwd=tmp_path,
-    )
+    options = ("-c", f"{QUICK} {text(finetuned)}", "--output", "result")
+    done = fedul("run", "--engine", "ray", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     directory = tmp_path / "result"
     files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
     assert files >= {
-        "config.json",
-        "environment.json",
-        "metrics.jsonl",
-        "summary.json",
-        "federation.json",
-        "model.safetensors",
-        "last.safetensors",
-        "plots/error.png",
+        *("config.json", "environment.json", "metrics.jsonl", "summary.json", "federation.json"),
+        *("model.safetensors", "last.safetensors", "plots/error.png"),
     }
     found = summary(directory)
     assert found["status"] == "completed"
@@ -130,3 +117,27 @@ def test_a_run_on_ray_resumes_and_its_model_predicts(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = (tmp_path / "images-predictions.csv").read_text().splitlines()
     assert len(lines) == 6
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Address of a cluster of two machines with a core each, both on this one."""
+    from ray.cluster_utils import Cluster
+
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    try:
+        machines.add_node(num_cpus=1)
+        yield machines.address
+    finally:
+        machines.shutdown()
+
+
+@pytest.mark.slow
+def test_given_a_cluster_then_it_runs_the_clients_with_the_numbers_of_one_process(
+    cluster: str, tmp_path: Path
+) -> None:
+    options = ("--engine", "ray", "--ray-address", cluster, "--output", "result")
+    done = fedul("run", "-c", QUICK, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert_same_numbers(tmp_path / "result", in_process(tmp_path, 2))
+    assert [path.name for path in tmp_path.glob("fedul-*")] == []  # the SuperLink's home

@@ -64,14 +64,6 @@ def test_given_the_hubs_rules_then_the_files_pass(
     assert "Validation passed" in capsys.readouterr().out
 
 
-def test_given_what_the_hub_publishes_then_no_file_of_the_packages_is_missing(
-    files: dict[str, Path], published: dict[str, Path]
-) -> None:
-    own = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
-    missing = {name for name in files if name.startswith(own) and name not in published}
-    assert missing <= {"fedul_flwr/py.typed"}  # for type checkers
-
-
 def test_given_the_readme_on_the_hub_then_its_links_lead_somewhere(
     published: dict[str, Path],
 ) -> None:

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.engine.fork_server import working_folder_last
-
 SHADOWS = (
     *("secrets", "random", "queue", "signal", "threading", "socket", "selectors", "pickle"),
     *("numpy", "torch", "flwr", "run", "sitecustomize", "optuna", "mlflow", "numba", "onnx"),
@@ -67,21 +65,3 @@ def test_given_files_with_names_of_modules_then_no_command_runs_them(
 ) -> None:
     fedul(folder, *command)
     assert not (folder / "marker").exists()
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        (["", "/a", "/b"], ["/a", "/b", ""]),
-        (["HERE", "/a", "/b"], ["/a", "/b", "HERE"]),
-        (["", "HERE", "/a"], ["/a", "HERE"]),
-        (["/a", "/b"], ["/a", "/b"]),
-    ],
-)
-def test_the_working_folder_comes_last_if_it_is_on_the_path(
-    path: list[str], expected: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    here = {"HERE": str(Path.cwd())}
-    found = working_folder_last([here.get(part, part) for part in path])
-    assert found == [here.get(part, part) for part in expected]

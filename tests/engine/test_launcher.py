@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import http.server
-import io
 import os
 import signal
 import subprocess
@@ -27,7 +25,7 @@ from fedul_flwr.engine import flower_run
 from fedul_flwr.engine import flower_run as app_bundle
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, run_app
-from fedul_flwr.engine.superlink import _is_compiled, absolute, end_superlink, superlink_environment
+from fedul_flwr.engine.superlink import _is_compiled, absolute, superlink_environment
 from tests.support.patience import quiet_seconds
 from tests.support.refusals import refuses
 
@@ -280,15 +278,6 @@ def test_no_start_is_a_user_error(
     assert list(tmp_path.glob("fedul-*")) == []
 
 
-def test_only_a_superlinks_own_home_is_removed(tmp_path: Path) -> None:
-    for name in ("fedul-", "other"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "other" / "config.toml").touch()
-    for path in tmp_path.iterdir():
-        end_superlink(path)
-        assert path.exists()
-
-
 @pytest.fixture(scope="module")
 def nobody(tmp_path_factory: pytest.TempPathFactory) -> LocalSuperLink:
     """A SuperLink that does not answer."""
@@ -319,24 +308,6 @@ def test_given_an_app_that_flower_does_not_take_then_its_reason_is_told(
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.replace('publisher = "tests"', ""))
     with refuses("flower-failed", match='refused(?s:.*)"publisher"'):
         start(nobody, tmp_path, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("cpus", "code"), [(0.5, "setting-out-of-range"), (10**6, "machine-too-small")]
-)
-def test_given_impossible_cpus_then_the_run_is_refused(
-    cpus: float, code: str, mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
-) -> None:
-    with refuses(code, match="CPUs"):
-        run_app(
-            nobody,
-            mini_app,
-            {},
-            num_supernodes=2,
-            client_cpus=cpus,
-            on_poll=lambda: None,
-            log_file=tmp_path / "log",
-        )
 
 
 def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_ends(
@@ -414,28 +385,6 @@ def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
     (tmp_path / "flower.log").write_text("earlier\n")
     assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
     assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
-
-
-def test_given_a_log_that_cannot_be_written_then_the_run_goes_on_to_its_end(
-    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a full disk. No thread prints an error of its own."""
-    told: list[object] = []
-    own = Path.open
-
-    class Full(io.BytesIO):
-        def write(self, content: object) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def opened(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
-        if path.name == "flower.log" and "+" in mode:
-            return Full() if "b" in mode else io.TextIOWrapper(Full(), write_through=True)
-        return own(path, mode, *args, **options)
-
-    monkeypatch.setattr(threading, "excepthook", told.append)
-    monkeypatch.setattr(Path, "open", opened)
-    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
-    assert told == []
 
 
 def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(

@@ -1,12 +1,16 @@
-"""Printing to outputs that are closed, cut, or have a narrow encoding."""
+"""Printing to outputs that are closed, cut, or have a narrow encoding; and Flower's log."""
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from fedul_flwr.engine.flower_logs import flower_logs
 
 PRINT = """
 import sys
@@ -37,13 +41,6 @@ def test_a_file_does_not_get_the_number_of_an_output_that_is_closed() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"True")
 
 
-def test_all_outputs_may_be_closed() -> None:
-    assert (
-        run("print(1); print(2, file=sys.stderr)", '"$P" -c "$PROGRAM" <&- >&- 2>&-').returncode
-        == 0
-    )
-
-
 def test_work_goes_on_when_the_reader_has_gone_and_its_exit_code_counts() -> None:
     program = "\nfor i in range(100000): print(i)\nsys.stdout.flush(); sys.stderr.write('end')\n"
     shell = '"$P" -c "$PROGRAM" | head -1; exit ${PIPESTATUS[0]}'
@@ -57,3 +54,38 @@ def test_a_full_disk_is_no_reader_that_has_gone() -> None:
     done = run("print(1, flush=True)", '"$P" -c "$PROGRAM" >/dev/full')
     assert done.returncode != 0
     assert b"No space left" in done.stderr
+
+
+def test_given_a_file_then_it_has_all_and_the_rest_shows_errors(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flower = logging.getLogger("flwr")
+    before = flower.level, [handler.level for handler in flower.handlers]
+    shown = logging.StreamHandler(sys.stdout)
+    flower.addHandler(shown)
+    try:
+        with flower_logs(logging.ERROR, tmp_path / "log"):
+            flower.info("round %s", 1)
+            flower.error("lost")
+        flower.error("later")
+    finally:
+        flower.removeHandler(shown)
+    assert (tmp_path / "log").read_text() == "INFO :      round 1\nERROR :      lost\n"
+    assert capsys.readouterr().out == "lost\nlater\n"
+    assert (flower.level, [handler.level for handler in flower.handlers]) == before
+
+
+def test_given_a_program_that_has_not_loaded_flower_then_its_log_is_not_shown(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import logging, pathlib, sys\n"
+        "from fedul_flwr.engine.flower_logs import flower_logs\n"
+        "with flower_logs(logging.ERROR, pathlib.Path(sys.argv[1])):\n"
+        "    from flwr.common import log\n"
+        "    log(logging.INFO, 'round')\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "log")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    assert (tmp_path / "log").read_text() == "INFO :      round\n"

@@ -1,15 +1,20 @@
-"""Environment variables of a SuperLink's processes."""
+"""What a SuperLink's processes are told, and clusters of Ray that do not answer."""
 
 from __future__ import annotations
 
-import importlib.util
+import http.server
 import os
+import socket
+import threading
 from pathlib import Path
 
 import pytest
 
 from fedul_flwr.config.references import USER_PATH
+from fedul_flwr.engine import flower_simulation
+from fedul_flwr.engine.flower_simulation import refuse_silent_cluster
 from fedul_flwr.engine.superlink import superlink_environment, without_proxy
+from tests.support.refusals import refuses
 
 
 def test_this_machine_is_reached_without_a_proxy() -> None:
@@ -22,15 +27,6 @@ def test_this_machine_is_reached_without_a_proxy() -> None:
     }
 
 
-@pytest.mark.parametrize("usable", [False, True])
-def test_a_socks_proxy_that_httpx_cannot_use_is_left_out(
-    usable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if usable else None)
-    found = without_proxy({"ALL_PROXY": "socks5://p:1", "all_proxy": "SOCKS5H://p:1"})
-    assert ("ALL_PROXY" in found, "all_proxy" in found) == (usable, usable)
-
-
 def test_given_relative_folders_of_modules_then_the_superlinks_programs_search_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -40,3 +36,36 @@ def test_given_relative_folders_of_modules_then_the_superlinks_programs_search_t
     found = superlink_environment(tmp_path / "home", "")
     assert found["PYTHONPATH"] == os.pathsep.join([str(tmp_path / "src"), "/lib"])
     assert found[USER_PATH] == str(tmp_path)
+
+
+def test_given_a_port_without_a_program_then_it_is_named() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    with refuses("ray-not-reachable", option="--ray-address"):
+        refuse_silent_cluster(f"127.0.0.1:{port}")
+
+
+def test_given_another_program_then_it_is_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flower_simulation, "_PATIENCE", 1.0)
+    server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with refuses("ray-not-reachable", option="--ray-address"):
+            refuse_silent_cluster(f"127.0.0.1:{server.server_port}")
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "head",
+        "head:",
+        "head:99999",
+    ],
+)
+def test_given_another_form_then_the_form_is_named(address: str) -> None:
+    with refuses("address-wrong", option="--ray-address"):
+        refuse_silent_cluster(address)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from flwr.superlink.cli.flower_superlink import _run_superlink_http_api, flower_superlink
+from flwr.superlink.cli.flower_superlink import _run_superlink_http_api
 
 from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
 from fedul_flwr.engine.superlink_guard import (
@@ -130,16 +130,6 @@ def test_given_flowers_own_program_then_the_guarded_one_serves_with_the_same_opt
     assert options_of_uvicorn(run_superlink) - {"proxy_headers"} == flowers - {"reload"}
 
 
-def test_given_flowers_own_program_then_it_does_no_more_than_the_guarded_one() -> None:
-    """But for a note about a new release, and telemetry."""
-    tree = ast.parse(inspect.getsource(flower_superlink))
-    called = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert set(called) == {
-        *("warn_if_flwr_update_available", "log", "event"),
-        *("_parse_superlink_lifespan_config", "_run_superlink_http_api"),
-    }
-
-
 @pytest.mark.parametrize("has_tables", [True, False])
 def test_given_a_connection_of_this_process_when_looked_up_then_it_is_ours(
     monkeypatch: pytest.MonkeyPatch, has_tables: bool
@@ -159,29 +149,6 @@ def client_port_of_nobody() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.mark.parametrize(
-    ("user", "inode", "ours"),
-    [
-        (0, "55", True),
-        (1, "55", False),
-        # The process has closed its end: whose it was is not known.
-        (0, "0", False),
-    ],
-)
-def test_given_a_row_of_the_kernel_when_read_then_user_and_process_count(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, user: int, inode: str, ours: bool
-) -> None:
-    # 127.0.0.1 is 0100007F in the byte order of this machine, port 40000 is 9C40, port 80 is 0050.
-    row = (
-        "0: 0100007F:9C40 0100007F:0050 01 00000000:00000000 00:00000000 00000000"
-        f" {os.getuid() + user} 0 {inode}"
-    )
-    table = tmp_path / "tcp"
-    table.write_text(f"header\n{row}\n")
-    monkeypatch.setitem(KERNEL_TABLES, socket.AF_INET, table)
-    assert belongs_to_user(("127.0.0.1", 40000), ("127.0.0.1", 80)) is ours
-
-
 def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token() -> None:
     superlink = LocalSuperLink()
     from fedul_flwr.engine.superlink import _new_home
@@ -196,14 +163,3 @@ def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token()
         assert superlink.home.stat().st_mode & 0o077 == 0
     finally:
         superlink.stop()
-
-
-def test_given_a_cluster_then_its_own_rules_hold(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    environment = superlink_environment(tmp_path, "head:6379")
-    assert environment["RAY_ADDRESS"] == "head:6379"
-    assert environment["RAY_AUTH_TOKEN"] == "of the cluster"
-    assert {"RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}.isdisjoint(environment)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import multiprocessing
-import os
 import threading
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -84,15 +82,6 @@ def test_given_no_room_in_shared_memory_then_the_temporary_folder_serves(
     [found] = through(pack(records(LARGE)), mapped=True)
     assert to_arrays(found[ARRAYS])["weight"][-1] == LARGE - 1
     assert list(tmp_path.iterdir()) == []  # a file without a name
-
-
-def test_given_no_room_anywhere_then_the_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(dir: str | None) -> Any:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(transfer.tempfile, "TemporaryFile", refuse)
-    with pytest.raises(OSError, match="space"):
-        pack(records(LARGE))
 
 
 def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(

@@ -13,12 +13,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
-from fedul_flwr.experiments.compare_table import headings, make_rows, notes
-from fedul_flwr.experiments.trial import read_trial
-from fedul_flwr.experiments.trial_plan import Plan, make_plan
-from fedul_flwr.experiments.trial_plots import compare_figure
 from tests.support.runs import summary
-from tests.support.synthetic_results import write_label_run
 
 RUNS = """
 ["3 neighbors"]
@@ -28,18 +23,10 @@ xclp.k = 3
 method = "xclp-predict"
 """
 OPTIONS = (
-    "--runs",
-    "runs.toml",
-    "--seeds",
-    "0,1",
-    "--num-supernodes",
-    "3",
-    "--engine",
-    "in-process",
+    *("--runs", "runs.toml", "--seeds", "0,1", "--num-supernodes", "3"),
+    *("--engine", "in-process"),
 )
 QUICK = ("-c", 'labels.total=30 xclp.secure="plaintext"')
-LABELS = {"method": "xclp-predict"}
-MODEL = {"method": "labels-only"}
 
 
 @pytest.fixture(autouse=True)
@@ -64,11 +51,6 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def compare(*more: str) -> Any:
     return CliRunner().invoke(app, ["compare", *OPTIONS, *QUICK, "--output", "out", *more])
-
-
-def plan(tmp_path: Path, *runs: dict[str, Any], num_rounds: int = 2) -> Plan:
-    named = {str(run["method"]): run for run in runs}
-    return make_plan(named, {"num-rounds": num_rounds}, (0,), 3, tmp_path / "out")
 
 
 def test_given_two_settings_and_seeds_then_their_labels_are_compared(
@@ -110,18 +92,3 @@ def test_given_an_interrupted_labeling_then_it_starts_again(here: Path, ran: lis
     assert ran == ["3-neighbors/seed-1"]
     assert (trial / "labels.json").read_bytes() == before
     assert summary(trial)["test_error"] == error
-
-
-def test_given_training_and_labeling_runs_then_the_notes_say_what_each_error_is(here: Path) -> None:
-    asked = plan(here, LABELS, MODEL)
-    write_label_run(asked.trials[0].directory)
-    rows = make_rows(asked, [read_trial(trial) for trial in asked.trials])
-    assert headings(rows)[1] == "error (%)"
-    said = notes(asked, rows, "Bold")
-    assert said[1].startswith("xclp-predict: It is the error of the labels that clients gave ")
-    assert said[2].startswith(
-        "The other runs: It is the test error of the model of the best round."
-    )
-    figure = compare_figure(rows)
-    assert len(figure.axes) == 2
-    assert "labels, or test" in figure.axes[1].get_xlabel()

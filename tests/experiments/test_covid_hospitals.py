@@ -6,7 +6,6 @@ import csv
 import importlib.util
 import io
 import json
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -77,23 +76,6 @@ def numbers(images: np.ndarray[Any, Any]) -> list[int]:
     return (256 * images[:, 0, 0, 0].astype(int) + images[:, 0, 1, 0]).tolist()
 
 
-def test_given_patients_then_each_is_at_one_place_and_classes_are_spread_evenly() -> None:
-    rng = np.random.default_rng(1)
-    patients = [f"p{rng.integers(300)}" for _ in range(600)]
-    labels = rng.choice(3, 600, p=[0.6, 0.1, 0.3])
-    places = script.deal_patients(labels, patients, 6, seed=0)
-    assert sorted(np.concatenate(places)) == list(range(600))
-    homes = defaultdict(set)
-    for place, rows in enumerate(places):
-        for row in rows:
-            homes[patients[row]].add(place)
-    assert all(len(found) == 1 for found in homes.values())
-    counts = np.array([np.bincount(labels[rows], minlength=3) for rows in places])
-    # A patient has two images on average and seven at most; 60 of the rarest class are 10 a place.
-    assert np.ptp(counts[:, 1]) <= 4
-    assert np.ptp(counts.sum(axis=1)) <= 30
-
-
 def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class() -> None:
     # The rarest class, 1, goes first: one of its patients to each place; then classes 2 and 0.
     labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2])
@@ -154,20 +136,10 @@ def test_given_a_hospitals_images_then_no_label_is_among_them(hospitals: Path) -
         assert {row["label"] for row in csv.DictReader(file)} == set(NAMES)
 
 
-def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    write(tmp_path / "train.parquet", ["a", "b"], 0, rng)
-    write(tmp_path / "test.parquet", ["b", "c"], 2, rng)
-    with pytest.raises(ValueError, match="1 patients"):
-        script.write_hospitals(tmp_path, tmp_path / "out")
-
-
 @pytest.mark.parametrize(
     ("method", "place", "clients", "options"),
     [
 ("fedmatch", "10-hospitals-few", 10, {}),
-("given-labels", "10-hospitals-few", 10,
-         {"scenario.labels-at": "server", "server_fraction": 0.4}),
 ("fedul", "5-hospitals-sets-6", 5, {}),
 ],
 )  # fmt: skip

@@ -9,7 +9,6 @@ import pytest
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.experiments.search_space import Criterion, is_diverged, make_criterion
-from tests.support.refusals import refuses
 
 LINES = [
     {"round": 1, "validation_error": 9.0, "heldout_loss": 0.9, "test_error": 1.0},
@@ -44,13 +43,6 @@ def test_given_a_selection_then_the_measure_is_that_of_the_round_the_run_keeps(
     assert Criterion(name, selection).chosen(LINES) == kept
 
 
-def test_given_rounds_without_a_number_then_they_are_ignored() -> None:
-    lines = [{"round": 1, "heldout_loss": math.nan}, {"round": 2, "heldout_loss": 3.0}]
-    assert Criterion("heldout", "heldout").chosen(lines) == (2, 3.0)
-    assert Criterion("heldout", "heldout").chosen(lines[:1]) is None
-    assert Criterion("validation", "validation").chosen([]) is None
-
-
 def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
     for key in ("loss", "surrogate_loss", "heldout_loss", "validation_loss"):
         for value in (math.nan, math.inf):
@@ -61,16 +53,11 @@ def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "selection"),
     [
-        ("validation", {}, "validation"),
         ("validation", {"selection": "last"}, "last"),
         ("validation", {"selection": "balanced"}, "balanced"),
-        ("balanced", {}, "balanced"),
         ("balanced", {"selection": "validation"}, "balanced"),
         ("balanced", {"selection": "heldout"}, "heldout"),
-        ("balanced", {"selection": "last"}, "last"),
-        ("heldout", {}, "heldout"),
         ("heldout", {"selection": "validation"}, "heldout"),
-        ("heldout", {"selection": "last"}, "last"),
     ],
 )
 def test_given_heldout_then_no_label_chooses_the_round_and_else_the_runs_own_selection(
@@ -80,22 +67,3 @@ def test_given_heldout_then_no_label_chooses_the_round_and_else_the_runs_own_sel
     assert (found.name, found.selection) == (name, selection)
     measured = "heldout" if name == "heldout" else selection
     assert found.settings() == {"selection": measured, "measure-test-error": False}
-
-
-def test_given_validation_points_of_trials_alone_then_runs_choose_their_round_as_before() -> None:
-    own = config(method="supervised", validation_fraction=0.0)
-    trial = config(method="supervised", validation_fraction=0.1)
-    assert make_criterion("validation", own, trial).selection == "last"
-    assert make_criterion("balanced", own, trial).selection == "last"
-    for name in ("validation", "balanced"):
-        with refuses("setting-needs-labels"):
-            make_criterion(name, own, own)
-
-
-def test_given_a_method_without_the_measure_then_it_is_refused() -> None:
-    supervised = config(method="supervised")
-    with refuses("method-mismatch"):
-        make_criterion("heldout", supervised, supervised)
-    labeling = config(method="xclp-predict")
-    with refuses("nothing-to-search"):
-        make_criterion("validation", labeling, labeling)

@@ -120,37 +120,3 @@ def test_given_the_overview_then_every_method_of_unlabeled_sets_has_the_same_spl
     # LLP-PVC takes exact counts alone, which the drawn class shares are not.
     assert {cell.config.method for cell in plan.trials} == on_sets - {"fedllp-pvc"}
     assert plan.split_warnings == ()
-
-
-def test_given_an_overview_of_labels_at_the_server_then_its_runs_have_the_same_split(
-    tmp_path: Path,
-) -> None:
-    runs = read_runs(OVERVIEW / "server-runs.toml")
-    over = parse_overrides([str(OVERVIEW / "server-digits.toml")])
-    plan = make_plan(runs, over, (0, 1), 10, tmp_path)
-    when = {trial.config.value("server.when") for trial in plan.trials}
-    assert when == {"auto", "after"}
-    assert plan.split_warnings == ()
-
-
-@pytest.mark.parametrize(
-    ("runs", "over"),
-    [("xclp-runs", "xclp-mnist"), ("xclp-runs", "xclp-cifar10"), ("labeling-runs", "labeling")],
-)
-def test_given_an_overview_of_partly_labeled_data_then_its_methods_have_the_same_split(
-    runs: str, over: str, tmp_path: Path
-) -> None:
-    found = read_runs(OVERVIEW / f"{runs}.toml")
-    settings = parse_overrides([str(OVERVIEW / f"{over}.toml")])
-    plan = make_plan(found, settings, (0, 1), 20, tmp_path)
-    trains = runs == "xclp-runs"
-    # Methods without FedMatch's scenarios.
-    expected = {
-        name
-        for name, method in METHODS.items()
-        if method.data == "partly-labeled"
-        and "scenario" not in method.tables
-        and method.trains == trains
-    }
-    assert {cell.config.method for cell in plan.trials} == expected
-    assert plan.split_warnings == ()

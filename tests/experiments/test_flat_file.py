@@ -13,12 +13,8 @@ from fedul_flwr.experiments.table_file import Size, read_table
 from fedul_flwr.experiments.table_plan import Device, plan_columns
 from fedul_flwr.experiments.trial_plan import Overrides
 from tests.support.digits_table import (
-    FILE,
-    START,
-    change_table,
     invoke,
     output_of,
-    start_from_another,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -48,45 +44,14 @@ def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: 
     )
 
 
-def test_given_a_method_without_a_setting_of_the_column_then_its_file_has_it_not(
-    digits_table: Path,
-) -> None:
-    change_table("{ fedul.num-sets = 10 }", "{ fedpl.threshold = 0.5 }")
-    (FILE.parent / "methods.toml").write_text(
-        '[FedPL]\nmethod = "fedpl"\n[FedUL]\nmethod = "fedul"\n'
-    )
-    _, other = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
-    _, own = printed("mini/table-1", "--print", "M=10", "--rows", "FedPL")
-    assert own["fedpl.threshold"] == 0.5
-    assert "fedpl.threshold" not in other
-
-
-def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
-    digits_table: Path,
-) -> None:
-    start_from_another("learning-rate = 0.25")
-    comments, settings = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
-    assert settings["start-from"] == START
-    command = "fedul-flwr reproduce mini/table-1 --print M=10 --rows start"
-    assert command in comments
-    comments, first = printed("mini/table-1", "--print", "M=10", "--rows", "start")
-    assert first == {
-        "dataset": "digits", "points-per-client": 150, "num-rounds": 2, "model": "mlp",
-        "fedul.num-sets": 10, "method": "supervised", "learning-rate": 0.25, "output": START,
-    }  # fmt: skip
-    assert "Run first" not in comments
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--print", "M=1"], "Unknown column 'M=1'; there are M=10, M=12; did you mean"),
-        (["--print", "M=10", "--rows", "FedPL"], "Unknown row 'FedPL'; there are FedUL, all"),
         (
             ["--print", "M=10", "--rows", "all labels,FedUL"],
             "--print takes one row, not FedUL, all",
         ),
-        (["--print", "M=10", "--seeds", "1"], "--seeds has no effect with --print: leave it out."),
     ],
 )
 def test_given_a_wrong_name_or_an_option_without_effect_then_print_is_refused(

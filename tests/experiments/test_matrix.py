@@ -9,7 +9,6 @@ import pytest
 
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import Column, expand
-from tests.support.refusals import refuses
 
 CONTENT = """
 clients = 5
@@ -100,21 +99,16 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
     ("old", "new", "words"),
     [
         ("l1 = 1e-5", "l1x = 1e-5", "Key settings: Unknown setting 'l1x'; did you mean 'l1'?"),
-        ("l1 = 1e-5", "clients = 3", "Key settings.clients: write it above the first table"),
         (
             '"CIFAR-10 M=20"',
             '"CIFAR-10 M=30"',
             "Key when.'CIFAR-10 M=30' names no values of the matrix and no row: "
             "MNIST, CIFAR-10; M=10, M=20; FedUL, FedPL.",
         ),
-        ('"CIFAR-10 M=20"', '"M=20 CIFAR-10"', "Key when.'M=20 CIFAR-10' names no values"),
         ('"CIFAR-10 M=20"', '"MNIST CIFAR-10"', "Key when.'MNIST CIFAR-10' names no values"),
         ("{ l1 = 2e-5 }", "{ l1 = 1e-5 }", "Key when.'CIFAR-10 M=20': l1 changes no column"),
-        ("clients = 5", "clients = 7", "Key matrix.sets.'M=20': clients changes no column"),
         ("clients = 5", "", "Key clients is missing, and column 'MNIST M=10' has none of its own."),
-        ("clients = 7", "clients = 0", "Key clients = 0 of column 'MNIST M=20' must be a number"),
         ("clients = 7", 'only = "FedUL"', "Key matrix.sets.'M=20'.only = 'FedUL' must be a list"),
-        ("clients = 2", 'only = ["FedPL"]', "Key quick: Setting only = ['FedPL'] must be true"),
     ],
 )
 def test_given_a_wrong_key_then_the_refusal_names_its_place(old: str, new: str, words: str) -> None:
@@ -122,9 +116,3 @@ def test_given_a_wrong_key_then_the_refusal_names_its_place(old: str, new: str, 
     with pytest.raises(UserError) as refused:
         columns(CONTENT.replace(old, new))
     assert str(refused.value).startswith(words)
-
-
-def test_given_an_override_that_can_be_read_in_two_ways_then_it_is_refused() -> None:
-    axes = '[matrix.a]\n"x" = {}\n[matrix.b]\n"x" = {}\n"y" = {}\n[when]\nx = { l1 = 1.0 }\n'
-    with refuses("table-file-wrong"):
-        columns(f"clients = 1\n{axes}")

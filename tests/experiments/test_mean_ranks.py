@@ -10,16 +10,11 @@ import pytest
 from fedul_flwr.experiments.mean_ranks import (
     critical_difference,
     mean_ranks,
-    print_ranks,
-    row_errors,
 )
-from fedul_flwr.experiments.table_file import read_table, tables_of
-from tests.support.digits_table import FILE, TABLE, change_table, invoke, output_of
-from tests.support.refusals import refuses
+from fedul_flwr.experiments.table_file import tables_of
+from tests.support.digits_table import FILE, TABLE, invoke, output_of
 
 EXPERIMENTS = Path("experiments")
-ROWS = ["FedUL", "all labels"]
-COLUMNS = ["M=10", "M=12"]
 
 
 def test_given_errors_with_ties_then_mean_ranks_are_those_of_a_calculation_by_hand() -> None:
@@ -54,51 +49,6 @@ def test_given_the_published_quantiles_then_the_difference_has_them(
         scale = math.sqrt(num_rows * (num_rows + 1) / (6 * num_columns))
         found = critical_difference(num_rows, num_columns, level) / scale
         assert found == pytest.approx(q, abs=1e-3)  # it has three digits, some cut off
-
-
-def results(*errors: tuple[str, str, int, float]) -> dict[tuple[str, str, int], dict[str, object]]:
-    return {
-        (row, column, seed): {"figures": {"test_error": error}}
-        for row, column, seed, error in errors
-    }
-
-
-def test_given_results_then_a_cell_is_the_mean_over_all_seeds_or_missing(
-    digits_table: Path,
-) -> None:
-    found = results(
-        ("FedUL", "M=10", 0, 2.0),
-        ("FedUL", "M=10", 1, 4.0),
-        ("FedUL", "M=12", 0, 2.0),
-        ("all labels", "M=10", 0, 1.0),
-        ("all labels", "M=10", 1, 1.0),
-    )
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    errors = row_errors(table, ROWS, COLUMNS, found, num_seeds=2)
-    assert errors == {"FedUL": {"M=10": 3.0}, "all labels": {"M=10": 1.0}}
-    assert row_errors(table, ROWS[:1], COLUMNS[1:], found, num_seeds=1) == {"FedUL": {"M=12": 2.0}}
-
-
-def test_given_a_row_that_learns_from_more_then_it_has_no_rank(digits_table: Path) -> None:
-    change_table("clients = 3", 'clients = 3\nunranked = ["all labels"]')
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    assert row_errors(table, ROWS, COLUMNS, {}, num_seeds=1) == {"FedUL": {}}
-    change_table('unranked = ["all labels"]', 'unranked = ["FedPL"]')
-    with refuses("unknown-name"):
-        read_table(EXPERIMENTS, "mini/table-1")
-
-
-def test_given_columns_then_the_best_row_is_printed_first_with_the_critical_difference(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    print_ranks("mini", {"a": {"x": 2.0, "y": 2.0}, "b": {"x": 1.0, "y": 1.0}})
-    shown = " ".join(capsys.readouterr().out.split())
-    assert shown.index("│ b │ 1.00 │") < shown.index("│ a │ 2.00 │")
-    # q = 1.960 for two rows, times the root of 2 * 3 / (6 * 2).
-    assert "columns: x, y." in shown
-    assert "differ by less than 1.39 are not told apart at the 5 % level" in shown
-    print_ranks("mini", {"a": {"x": 2.0}})
-    assert "No ranks: they need two rows" in " ".join(capsys.readouterr().out.split())
 
 
 def test_given_a_folder_then_all_its_tables_run_and_ranks_come_last(digits_table: Path) -> None:

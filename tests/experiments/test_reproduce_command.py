@@ -15,7 +15,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.trial import digest
 from tests.support.digits_table import (
-    FILE,
     RESULTS,
     change_result,
     change_table,
@@ -153,55 +152,6 @@ def test_given_wrong_arguments_then_the_refusal_names_them(
     result = reproduce(*arguments)
     assert result.exit_code == 1
     assert words in output_of(result)
-
-
-BENCHMARK = """
-title = "Cost"
-source = "A paper, table 2"
-measures = ["gflops"]
-benchmark = "python -m benchmarks method_cost"
-
-[paper.gflops]
-MNIST = { FedUL = 0.048, FedPL = 0.05 }
-"""
-
-
-def test_given_a_table_of_a_benchmark_then_the_papers_figures_are_shown(digits_table: Path) -> None:
-    FILE.write_text(BENCHMARK)
-    shown = reproduce("mini/table-1", "--rows", "FedUL")
-    assert shown.exit_code == 0, shown.output
-    assert "python -m benchmarks method_cost" in output_of(shown)
-    assert "0.048" in shown.output
-    for absent in ("0.050", "ours", "not run", "difference"):
-        assert absent not in shown.output
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--quick"],
-        ["--seeds", "1"],
-    ],
-)
-def test_given_a_table_of_a_benchmark_then_options_of_runs_are_refused(
-    digits_table: Path, option: list[str]
-) -> None:
-    FILE.write_text(BENCHMARK)
-    refused = reproduce("mini/table-1", *option)
-    assert refused.exit_code == 1
-    words = f"{option[0]} has no effect on mini/table-1: a benchmark measures it."
-    assert words in output_of(refused)
-
-
-def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_they_are(
-    digits_table: Path,
-) -> None:
-    assert output_of(reproduce("--list")) == ("mini/table-1: Digits (4 runs a seed; results: none)")
-    assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
-    first = stored_results()[0]
-    text = RESULTS.read_text().replace(first["date"], "2025-01-02T03:04:05+00:00", 1)
-    RESULTS.write_text(text.replace(str(first["commit"]), "0123456789abcdef"))
-    assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
 
 
 def test_given_verify_then_stored_runs_run_again_and_the_drift_is_printed(

@@ -53,14 +53,6 @@ def test_given_finished_trials_then_they_do_not_run_again(
     assert [row.ranking.error.mean for row in rows] == [3.5, 1.25]
 
 
-def test_given_another_device_or_tracker_then_finished_trials_count(
-    training: FakeTraining, tmp_path: Path
-) -> None:
-    training.run(plan(tmp_path, device="cpu"))
-    training.run(plan(tmp_path, device="auto", tracking="tensorboard"))
-    assert training.started == []
-
-
 def test_given_finished_trials_then_the_files_have_table_notes_and_conditions(
     training: FakeTraining, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,23 +179,6 @@ def test_given_changed_settings_then_they_are_refused(
     with refuses("result-of-other-settings"):
         training.run(plan(tmp_path, **changes))
     assert training.started == []
-
-
-def test_given_a_setting_that_no_longer_exists_then_trials_still_resume(
-    training: FakeTraining, tmp_path: Path
-) -> None:
-    training.failing = {("supervised", 0): KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        training.run(plan(tmp_path, seeds=(0,)))
-    for trial in plan(tmp_path, seeds=(0,)).trials:
-        file = trial.directory / "config.json"
-        saved = json.loads(file.read_text())
-        saved["settings"]["of-yesterday"] = 1
-        file.write_text(json.dumps(saved))
-    training.failing = {}
-    training.run(plan(tmp_path, seeds=(0,)))
-    assert training.started == [("supervised", 0)]
-    assert training.configs[-1].resume
 
 
 def test_given_a_spent_privacy_budget_then_the_trial_is_finished(

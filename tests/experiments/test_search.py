@@ -101,17 +101,6 @@ def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
-def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_keeps_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 10.0 * step
-    by_validation = run_search(task(tmp_path), nothing)[0]
-    assert (by_validation["value"], by_validation["round"]) == (10.0, 1)
-    last = task(tmp_path, selection="last")
-    by_last = run_search(last, nothing)[0]
-    assert (by_last["value"], by_last["round"]) == (40.0, 4)
-
-
 def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:
@@ -128,42 +117,6 @@ def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_b
     assert best is not None
     assert best["trial"] == 0
     assert {config.seed for config in runs.configs} == {0, 1000}
-
-
-def test_given_a_warm_up_then_rungs_begin_after_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    # 4 of 12 rounds are warm-up, so the rung is at 4 + 8 / 2 = 8 and not at 6.
-    settings = {"method": "fedpl", "num_rounds": 12, "fedpl.warm_up_rounds": 4}
-    asked = task(tmp_path, **settings)
-    order = tried(asked)
-    runs.error = lambda rate, step: float(order.index(rate))
-    assert asked.warm_up == 4
-    assert [record["rounds"] for record in run_search(asked, nothing)[:2]] == [12, 8]
-    assert task(tmp_path, **{**settings, "fedpl.warm_up_rounds": 11}).warm_up == 6
-    assert task(tmp_path, num_rounds=12).warm_up == 0
-
-
-def test_given_diverged_trials_then_new_ones_take_their_place(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: math.nan if rate in (0.1, 0.7) else 5.0
-    asked = task(tmp_path, rates=tuple(n / 10 for n in range(1, 13)))
-    records = run_search(asked, nothing)
-    ended = [record for record in records if record["state"] != "diverged"]
-    assert len(ended) == 8
-    assert len(records) == 8 + sum(tried(asked, 12).count(rate) for rate in (0.1, 0.7))
-
-
-def test_given_an_ended_search_then_nothing_runs_again(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    said: list[str] = []
-    first = run_search(task(tmp_path), said.append)
-    assert len(said) == len(runs.started) == 8
-    runs.started.clear()
-    assert run_search(task(tmp_path), said.append) == first
-    assert runs.started == []
 
 
 def test_given_an_interrupted_trial_then_it_resumes_and_the_records_are_those_without_interruption(
@@ -232,13 +185,3 @@ def test_given_a_running_search_of_the_row_then_another_process_is_refused(
     ):
         run_search(task(tmp_path), nothing)
     assert len(run_search(task(tmp_path), nothing)) == 8
-
-
-def test_given_ended_trials_then_their_models_are_removed(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    run_search(task(tmp_path), nothing)
-    left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
-    assert left == {
-        *("search.sha256", "trial.json", "config.json", "metrics.jsonl", "summary.json")
-    }

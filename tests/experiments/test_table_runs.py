@@ -14,14 +14,12 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from tests.support.digits_table import (
-    change_result,
     change_table,
     invoke,
     output_of,
     start_from_another,
     stored_results,
 )
-from tests.support.refusals import code_of
 
 MINI = ("mini/table-1", "--device", "cpu")
 ONE = (*MINI, "--columns", "M=10", "--rows", "all labels")
@@ -100,55 +98,3 @@ def test_given_a_directory_of_other_settings_then_its_run_starts_again(
     assert invoke("reproduce", *ONE[:1], *ONE[3:]).exit_code == 0
     assert len(ran) == 4
     assert stored_results() == [kept]
-
-
-def test_given_an_interrupted_run_then_it_resumes_on_another_device(
-    digits_table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = simulation.run_in_process
-
-    def half(config: RunConfig, clients: int, **options: Any) -> None:
-        real(config.model_copy(update={"num_rounds": 1}), clients, **options)
-        (Path(config.output) / "summary.json").unlink()
-        raise KeyboardInterrupt
-
-    resumed: list[str] = []
-
-    def rest(config: RunConfig, clients: int, **options: Any) -> None:
-        resumed.append(config.resume)
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", half)
-    chosen = ("mini/table-1", "--columns", "M=10", "--rows", "all labels")
-    assert invoke("reproduce", *chosen).exit_code != 0
-    monkeypatch.setattr(simulation, "run_in_process", rest)
-    done = invoke("reproduce", *chosen, "--device", "cpu")
-    assert done.exit_code == 0, done.output
-    (directory,) = Path("runs").rglob("seed-0")
-    assert resumed == [str(directory.resolve())]
-    assert json.loads((directory / "config.json").read_text())["settings"]["device"] == "cpu"
-    assert stored_results()[0]["curve"]["rounds"] == [1, 2]
-
-
-def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
-    ran: list[RunConfig],
-) -> None:
-    other = (*MINI, "--columns", "M=12", "--rows", "all labels")
-    for seed in ("0", "1"):
-        assert invoke("reproduce", *other, "--seeds", seed).exit_code == 0
-    assert invoke("reproduce", *ONE).exit_code == 0
-    figures = stored_results()[1]["figures"]
-    change_result(1, figures={**figures, "test_error": 0.1})  # column M=12, seed 0
-    shown = invoke("reproduce", *other, "--seeds", "1")
-    assert shown.exit_code == 0, shown.output
-    assert "2.00, 1 seed" in output_of(shown)
-    assert "M=10" not in output_of(shown)
-    refused = invoke("reproduce", "--render")
-    assert refused.exit_code == 1
-    assert code_of(refused.output) == "result-edited"
-    assert "'M=12', seed 0" in output_of(refused)
-    # Its run still lies there: it is taken again.
-    assert len(ran) == 4
-    assert invoke("reproduce", *other).exit_code == 0
-    assert len(ran) == 4
-    assert stored_results()[1]["figures"] == figures

@@ -1,4 +1,4 @@
-"""The page of all tables."""
+"""The page of all tables: the paper's figures beside ours, plots, and stored results that count."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
+from fedul_flwr.experiments.compare_table import Estimate
 from fedul_flwr.experiments.paper_table import lines
+from fedul_flwr.experiments.result_file import differences
 from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.tables_page import (
-    TableResults,
     markdown,
     not_run_lines,
     read_all,
     result_lines,
 )
+from fedul_flwr.experiments.trial_plots import column_figure
 from tests.support.digits_table import FILE, TABLE
 
 EXPERIMENTS = Path("experiments")
@@ -60,16 +62,62 @@ def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(
     assert not_run_lines(without, shown) == ["", "Not run: 3 of 4 cells."]
 
 
-@pytest.mark.parametrize(("column", "linked"), [("M=10", False), ("M=12", True)])
-def test_given_a_run_of_the_column_then_the_page_shows_the_plot(
-    digits_table: Path, column: str, linked: bool
-) -> None:
-    FILE.write_text('picture = "M=12"\n' + TABLE)
+def test_given_three_seeds_then_a_line_has_mean_deviation_and_interval(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
-    results = {("FedUL", column, 0): {**run([1], [5.0]), "figures": {"test_error": 5.0}}}
-    page = TableResults(table, Path("results"), {"full": results, "quick": {}}, {}).section()
-    assert ("![Digits](pictures/mini-table-1.svg)" in page) == linked
+    errors = {0: 2.0, 1: 4.0, 2: 6.0}
+    results = {
+        ("FedUL", "M=10", seed): {"figures": {"test_error": error}}
+        for seed, error in errors.items()
+    }
+    line, other = lines(table, {"full": results}, ["FedUL", "all labels"], ["M=10"])
+    # Mean 4, sample variance (4 + 0 + 4) / 2 = 4. The 0.975 quantile of t with 2 degrees of freedom
+    # is 4.3027: half of the interval is 4.3027 * 2 / sqrt(3) = 4.968.
+    assert line.ours["full"] == Estimate(4.0, 2.0, 3, pytest.approx(4.9683, abs=1e-4))
+    assert line.texts("full") == ("4.00 ± 4.97 (2.00), 3 seeds", "+1.50")
+    assert (other.text(other.paper), *other.texts("full")) == ("–", "not run", "–")
 
 
 def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
     return {"curve": {"rounds": rounds, "test_error": errors}}
+
+
+def test_given_two_seeds_then_a_rows_line_is_their_mean_in_rounds_that_both_measured(
+    digits_table: Path,
+) -> None:
+    table = read_table(digits_table / "experiments", "mini/table-1")
+    results = {
+        ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),
+        ("FedUL", "M=10", 1): run([2, 3], [6.0, 2.0]),  # round 1 was not measured: left out
+        ("all labels", "M=12", 0): run([1], [1.0]),  # of another column
+    }
+    figure = column_figure(table, "M=10", "full", results)
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [2, 3]
+    assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
+    assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
+
+
+def test_given_a_changed_setting_of_the_starting_run_then_it_has_a_prefix() -> None:
+    then = {"method": "xclp-predict", "l1": 0.5, "start-from:l1": 0.0}
+    now = {"method": "xclp-predict", "l1": 0.5, "start-from:l1": 0.25}
+    assert differences(then, now) == [("start-from:l1", 0.0, 0.25)]
+
+
+def test_given_a_setting_newer_than_the_result_then_its_default_is_no_difference() -> None:
+    assert differences({}, {"momentum": 0.0}) == []
+    assert differences({}, {"momentum": 0.9}) == [("momentum", 0.0, 0.9)]
+
+
+def test_given_names_of_the_version_before_then_they_are_no_difference() -> None:
+    then = {"method": "perclient-lp", "fedadam.eta": 0.5, "start-from:fedadam.eta": 0.25}
+    now = {"method": "local-lp", "fedopt.eta": 0.5, "start-from:fedopt.eta": 0.25}
+    assert differences(then, now) == []
+
+
+def test_given_a_setting_that_is_gone_then_another_value_than_now_is_a_difference() -> None:
+    assert differences({"fedpl.mix-weight": 0.3, "semi.top-fraction": 1.0}, {}) == []
+    assert differences({"fedpl.mix-weight": 0.5}, {}) == [("fedpl.mix-weight", 0.5, 0.3)]
+    then = {"fedpl.mix": "outputs", "fedpl.pairing": "shorter", "fedpl.labels": "drawn"}
+    assert differences(then, {"fedpl.recipe": "release"}) == []
+    assert [key for key, *_ in differences(then, {"fedpl.recipe": "paper"})] == ["fedpl.recipe"]

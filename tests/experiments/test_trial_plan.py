@@ -10,7 +10,6 @@ import pytest
 from fedul_flwr.experiments.trial_plan import (
     Plan,
     make_plan,
-    method_runs,
     parse_seeds,
     read_runs,
 )
@@ -57,33 +56,6 @@ def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("seed-of-all = 3\n[a]\n", "table-file-wrong"),
-        ("", "table-file-wrong"),
-        ("[a", "file-syntax"),
-        ("[a]\nx = [1]\n", "setting-wrong-type"),
-    ],
-)
-def test_given_a_wrong_file_then_it_is_refused(tmp_path: Path, text: str, code: str) -> None:
-    file = tmp_path / "runs.toml"
-    file.write_text(text)
-    with refuses(code):
-        read_runs(file)
-
-
-def test_given_a_list_of_methods_then_each_is_a_run() -> None:
-    assert method_runs("fedul, supervised") == {
-        "fedul": {"method": "fedul"},
-        "supervised": {"method": "supervised"},
-    }
-    with refuses("name-twice", option="--methods"):
-        method_runs("fedul,fedul")
-    with refuses("option-not-allowed", option="--methods"):
-        method_runs(",")
-
-
 def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
     assert parse_seeds("4, 0") == (4, 0)
     for text in ("", "a", "1.5", "-1"):
@@ -97,16 +69,13 @@ def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
     ("runs", "shared", "code"),
     [
         (TWO, {"seed": 1}, "setting-not-allowed"),
-        ({"F": {"output": "x"}}, {}, "setting-not-allowed"),
         (TWO, {"fedul.nonsense": 1}, "unknown-name"),
         (TWO, {"fedprox.proximal-mu": 1.0}, "setting-without-effect"),
-        ({"F": {"method": "feedul"}}, {}, "unknown-name"),
         (
             {"S": {"method": "supervised", "fedul.strict-rank": True}},
             {},
             "setting-without-effect",
         ),
-        ({"A": {}, "a": {}}, {}, "name-twice"),
     ],
 )
 def test_given_a_wrong_setting_then_it_is_refused_before_a_trial_starts(
@@ -154,21 +123,4 @@ def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) 
     }
     assert plan(tmp_path, labels).split_warnings == (
         "The runs do not share their data splits, labels.total differs: 100 for G; 20 for H.",
-    )
-
-
-def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path: Path) -> None:
-    few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
-    server = {"method": "fixmatch", "scenario.labels-at": "server"}
-    assert plan(tmp_path, few).split_warnings == ()
-    assert plan(tmp_path, {"F": server, "A": few["A"]}, server_fraction=0.1).split_warnings == ()
-    other = {**few, "A": {"method": "all-labels", "server-fraction": 0.1}}
-    assert plan(tmp_path, other).split_warnings == (
-        "The runs do not share their data splits, server-fraction differs: 0.0 for U; 0.1 for A.",
-    )
-    # Points that are kept for prediction are kept from it as well.
-    new = {**few, "U": {"method": "uda", "labels.new-fraction": 0.1}}
-    assert plan(tmp_path, new).split_warnings == (
-        "The runs do not share their data splits, labels.new-fraction differs: 0.1 for U; "
-        "0.0 for A.",
     )

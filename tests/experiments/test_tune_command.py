@@ -29,7 +29,6 @@ MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
 FOUND = Path("results/mini/table-1.search.json")
 TUNED = Path("results/mini/table-1.tuned.json")
-STEP = "[space]\nstep = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]\n"
 
 
 def searches(file: Path = FOUND) -> list[dict[str, Any]]:
@@ -153,21 +152,6 @@ def test_given_changed_settings_then_their_earlier_search_is_refused(
     assert [config.batch_size for config in ran] == [32]
 
 
-def test_given_two_searches_of_a_row_then_the_seeds_of_both_are_refused(
-    digits_search: Path,
-) -> None:
-    asked = (*COLUMN, "--rows", "all labels")
-    for seed in ("0", "7"):
-        assert invoke("tune", *asked, "--trials", "1", "--seed", seed).exit_code == 0
-    (found,) = searches()
-    assert (found["seed"], found["seeds"]) == (7, [0, 7])
-    assert found["command"] == (
-        "fedul-flwr tune mini/table-1 --rows 'all labels' --columns M=10 --trials 1 --seed 7"
-    )
-    refused = invoke("reproduce", *asked, "--tuned", "--seeds", "3,0")
-    assert code_of(refused.output) == "option-not-allowed"
-
-
 def test_given_an_edited_search_then_it_is_refused(digits_search: Path) -> None:
     asked = (*COLUMN, "--rows", "all labels")
     assert invoke("tune", *asked, "--trials", "1").exit_code == 0
@@ -205,43 +189,6 @@ def test_given_a_search_then_no_trial_reads_the_test_set(
     given = (*given, "--engine", "in-process", "--seeds", "1")
     assert invoke("compare", "--runs", "runs.toml", *given).exit_code == 0
     assert len(read) == 2
-
-
-def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_methods_are_refused(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
-    refused = invoke("tune", *COLUMN, "--criterion", "heldout")
-    assert refused.exit_code == 1
-    assert code_of(refused.output) == "method-mismatch"
-    assert "'supervised'" in output_of(refused)
-    asked = (*COLUMN, "--rows", "FedUL")
-    done = invoke("tune", *asked, "--criterion", "heldout", "--trials", "1")
-    assert done.exit_code == 0, done.output
-    assert "held-out loss " in done.output
-    assert [config.selection for config in ran] == ["heldout"]
-    (found,) = searches()
-    assert found["chosen"]["settings"] == {"selection": "heldout"}
-    assert found["command"].endswith("--trials 1 --criterion heldout")
-    ran.clear()
-    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
-    assert [config.selection for config in ran] == ["heldout"]
-
-
-def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
-    change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
-    asked = (*COLUMN, "--rows", "all labels")
-    refused = invoke("tune", *asked)
-    assert code_of(refused.output) == "setting-needs-labels"
-    own = Path("experiments/mini/search.toml")
-    own.write_text(f"trials = 1\n[settings]\nvalidation-fraction = 0.25\n{STEP}")
-    assert invoke("tune", *asked).exit_code == 0
-    assert [config.validation_fraction for config in ran] == [0.25]
-    assert searches()[0]["settings"]["validation-fraction"] == 0.0
-    ran.clear()
-    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
-    assert [config.validation_fraction for config in ran] == [0.0]
 
 
 def test_given_a_failed_trial_then_the_exit_code_is_1(

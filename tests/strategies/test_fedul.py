@@ -122,12 +122,6 @@ def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
         train(settings(**QUICK, method="supervised", selection="heldout"), 2)
 
 
-def test_the_release_loss_is_another_loss(settings: Settings) -> None:
-    paper = train(settings(**QUICK), 2)
-    release = train(settings(**QUICK, **{"fedul.surrogate-loss": "release"}), 2)
-    assert metrics(paper)[0]["surrogate_loss"] != metrics(release)[0]["surrogate_loss"]
-
-
 def test_given_the_demo_then_eight_of_its_rounds_reach_its_bar(settings: Settings) -> None:
     """At most 4 % test error with 10 clients; the demo itself has 30 rounds."""
     assert summary(train(settings(num_rounds=8), 10))["test_error"] <= 4.0
