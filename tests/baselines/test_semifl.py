@@ -97,10 +97,10 @@ def test_given_points_that_the_model_learns_then_more_of_them_become_sure(
 
 
 def test_every_setting_counts(settings: Settings) -> None:
-    plain = {**QUICK, "num_rounds": 2, "server.epochs": 3}
+    plain = {**QUICK, "server.epochs": 3}
     adaptive = {**plain, "semifl.threshold": "adaptive"}
     runs = [
-        train(settings(**found), 2)
+        train(settings(**found), 3)
         for found in (
             *(plain, adaptive, {**adaptive, "semifl.learning-status": True}),
             *({**plain, "semifl.mix-weight": 0.0}, {**plain, "semifl.sharpness": 0.5}),
