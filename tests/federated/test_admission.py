@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, RecordDict
 
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.standardize import MEANS, SCALES
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.grid import GridProxy
-from fedul_flwr.federated.messages import COLUMNS, CONFIG, DESCRIBE, SETTINGS, SETUP
+from fedul_flwr.federated.messages import COLUMNS, DESCRIBE, SETTINGS, SETUP
 from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.run.server_data import named_shape
 from tests.support.refusals import refuses
-from tests.support.runs import metrics, train
 
 VECTORS = {
     **{"dataset": "none", "class-names": "sound,ill", "columns": "columns.json", "model": "linear"},
@@ -111,30 +108,3 @@ def test_given_a_run_with_a_module_of_its_own_when_not_allowed_then_nothing_of_i
     with refuses("owner-does-not-allow", match=f"{key} = "):
         build_client(owner).on_phase(SETUP, setup)
     assert "module_of_a_server" not in sys.modules
-
-
-class FalseNumber(GridProxy):
-    """A simulation in which client 1 claims another number, and that clients are not counted."""
-
-    claimed = 10**12
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        replies = list(super().send_and_receive(messages, timeout=timeout))
-        for reply in replies:
-            said = {} if reply.has_error() else reply.content.config_records.get(CONFIG, {})
-            if said.get("partition-id") == 1:
-                said["partition-id"], said["num-partitions"] = self.claimed, 0
-        return replies
-
-
-def test_given_a_number_beyond_all_clients_when_a_simulation_begins_then_it_is_left_out(
-    tmp_path: Path,
-) -> None:
-    overrides = {
-        **{"num-rounds": 1, "points-per-client": 60, "model": "linear", "output": "run"},
-        **{"on-client-failure": "continue", "connect-timeout": 0.5, "fedul.num-sets": 10},
-    }
-    directory = train(resolve(overrides, tmp_path), 4, wrap_grid=FalseNumber)
-    assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [(3, 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -14,9 +13,8 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, METRICS
+from fedul_flwr.federated.messages import ARRAYS, CONFIG
 from fedul_flwr.federated.replies import (
-    check_clipped,
     check_normalizer,
     normalizer_of,
 )
@@ -49,11 +47,9 @@ def figures(**told: Any) -> MetricRecord:
     ("told", "message"),
     [
         ({"normalizer": 1e-300}, "its normalizer does not follow from its steps"),
-        ({"normalizer": 2.6}, "its normalizer does not follow from its steps"),
         ({"normalizer": [2.5]}, "its reply has no steps or no normalizer"),
         ({"steps": 1e9, "normalizer": 2e9}, "its steps is more than its points allow"),
         ({"steps": 0}, "its steps is no whole number above 0, and it has trained"),
-        ({"steps": 1.5}, "its steps is no whole number above 0, and it has trained"),
     ],
 )
 def test_given_another_normalizer_then_it_is_refused(told: dict[str, Any], message: str) -> None:
@@ -80,9 +76,7 @@ def test_given_a_false_normalizer_then_fednova_goes_on_without_its_client(
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        (2**62, "its num-examples is above 1,000,000,000,000"),
         (10**6, "its num-examples is above the num-points that it announced"),
-        (1e308, "its num-examples is beyond 1e+280"),
         (3.0, "its num-examples is no whole number"),
     ],
 )
@@ -123,20 +117,6 @@ def test_given_more_codes_than_points_announced_then_plaintext_refuses_them(
 # Clipping by clients
 
 
-def test_given_clipped_updates_then_only_those_within_the_norm_and_rounding_are_sound() -> None:
-    def record(values: Any) -> ArrayRecord:
-        return ArrayRecord({"w": Array(np.asarray(values, np.float32))})
-
-    start = record([1.0, 1.0])
-    check_clipped(record([4.0, 5.0]), start, 5.0)  # sqrt(3² + 4²) = 5
-    check_clipped(record([4.0, 5.004]), start, 5.0)  # a thousandth more
-    with refuses("update-too-large", BadMessageError, match=r"5\.08035, .* 5$"):
-        check_clipped(record([4.0, 5.1]), start, 5.0)
-    # sqrt(3² + 4.1²) = 5.0804
-    # Around 1e6 neighbors in float32 are 0.0625 apart, and rounding cannot be told from a step.
-    check_clipped(record([1e6 + 0.0625, 1e6]), record([1e6, 1e6]), 1e-3)
-
-
 def test_given_an_update_that_was_not_clipped_then_its_client_has_failed(
     settings: Settings,
 ) -> None:
@@ -173,7 +153,6 @@ def claiming(key: str, value: Any, client: int = 0) -> dict[str, Any]:
     ("key", "value", "said"),
     [
         ("num-partitions", 10**6, "num-partitions = 1000000, and most say 3"),
-        ("num-partitions", 1, "num-partitions = 1, and most say 3"),
         ("own-data", True, "own-data = true, and most say false"),
     ],
 )
@@ -187,31 +166,3 @@ def test_given_a_first_node_that_lies_about_the_run_then_it_is_named_and_decides
     assert f"1 client(s) failed in round 1: Client 0: it says {said}" in caplog.text
     with refuses("client-failed", match=f"Client 0: .*{said}"):
         train(settings(**QUICK), 3, **lie)
-
-
-# Held-out losses
-
-
-def test_given_a_liar_then_its_held_out_loss_picks_no_round(settings: Settings) -> None:
-    plan = {**QUICK, "num_rounds": 3, "evaluate_every": 1, "selection": "heldout"}
-    plan |= {"points_per_client": 150, "learning_rate": 3e-3}
-    honest = train(settings(**plan), 3)
-    lines = metrics(honest)
-    assert [line["round"] for line in lines if len(line["heldout_losses"]) == 3] == [1, 2, 3]
-    first = min(range(1, 4), key=lambda number: lines[number - 1]["heldout_loss"])
-    worst = max(range(1, 4), key=lambda number: lines[number - 1]["heldout_loss"])
-    assert first != worst
-
-    def lie(call: int, replies: list[Message]) -> list[Message]:
-        number = math.ceil((call - 1) / 2)  # after two calls, each round has two
-        if replies[0].metadata.message_type == "evaluate" and number == worst:
-            for reply in replies:
-                if reply.metadata.src_node_id == FIRST_NODE_ID + BAD_CLIENT:
-                    reply.content[METRICS]["loss"] = -1e6
-        return replies
-
-    lied = train(settings(**plan), 3, wrap_grid=lambda grid: MeddlingGrid(grid, lie))
-    assert metrics(lied)[worst - 1]["heldout_losses"][1] == [1, -1e6]
-    for directory in (honest, lied):
-        found = (directory / "summary.json").read_text()
-        assert f'"best_round": {worst},' not in found

@@ -1,28 +1,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
-from fedul_flwr.errors import UserError
+from fedul_flwr.engine.in_process import task_identity
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.base_strategies import SampledGrid
-from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.grid import GridProxy, PackingGrid, PromptGrid, owner_names
-from fedul_flwr.federated.messages import from_records, phase_messages
+from fedul_flwr.federated.grid import GridProxy, PromptGrid, owner_names
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.wire import PACKED
-from tests.support.wire_grid import WireGrid
 
 
 class SlowGrid(GridProxy):
@@ -103,80 +92,6 @@ def test_what_has_not_come_in_time_is_left_out(clock: Clock) -> None:
 
 
 # Packing
-
-
-@pytest.fixture
-def wire() -> Iterator[WireGrid]:
-    with task_identity():
-        yield WireGrid(
-            InProcessGrid(
-                make_client_app(
-                    lambda context: Doubling(NO_SETTINGS, NodeConfig(), ClientState(context.state))
-                ),
-                3,
-                {},
-            )
-        )
-
-
-NO_SETTINGS: Any = None
-
-
-class Doubling(MethodClient):
-    def on_phase(self, name: str, content: Content) -> Content:
-        if name == "fail":
-            raise UserError("no battery")
-        return Content({key: 2 * array for key, array in content.arrays.items()})
-
-
-def questions(*values: float, name: str = "double") -> list[Message]:
-    """To nodes one after the other."""
-    contents = [Content({"w": np.array(value)}) for value in values]
-    return phase_messages(name, dict(enumerate(contents, FIRST_NODE_ID)))
-
-
-def answered(replies: Iterable[Message]) -> dict[int, float]:
-    return {
-        reply.metadata.src_node_id: float(from_records(reply.content).arrays["w"])
-        for reply in replies
-    }
-
-
-def test_messages_travel_packed_and_are_seen_as_they_were(wire: WireGrid) -> None:
-    grid, sent = PackingGrid(wire), questions(1.0, 2.0)
-    before = [RecordDict(dict(message.content)) for message in sent]
-    replies = grid.send_and_receive(sent)
-    assert answered(replies) == {FIRST_NODE_ID: 2.0, FIRST_NODE_ID + 1: 4.0}
-    assert [message.content for message in sent] == before
-    for message in (*wire.sent, *wire.received):
-        assert list(message.content) == ["config", PACKED]
-    # Who sent them knows them by the ids they travel with.
-    ids = [message.metadata.message_id for message in sent]
-    assert ids == [message.metadata.message_id for message in wire.sent]
-    assert {reply.metadata.reply_to_message_id for reply in replies} == set(ids) - {""}
-
-
-def test_messages_with_one_content_are_packed_once_and_pushed_together(wire: WireGrid) -> None:
-    one, two = questions(1.0, 2.0)
-    alike = [Message(one.content, FIRST_NODE_ID + node, "query.phase") for node in range(3)]
-    PackingGrid(wire).push_messages(message for message in [*alike, two])
-    assert wire.pushes == [3, 1]
-    assert len({id(message.content) for message in wire.sent}) == 2
-
-
-def test_an_error_of_a_client_comes_as_it_is(wire: WireGrid) -> None:
-    (reply,) = PackingGrid(wire).send_and_receive(questions(1.0, name="fail"))
-    assert reply.error.reason == "no battery"
-
-
-def test_what_cannot_be_unpacked_is_an_error_of_the_same_node(wire: WireGrid) -> None:
-    ids = list(wire.push_messages(questions(1.0)))
-    for reply in wire.replies.values():
-        reply.content[PACKED] = ArrayRecord({"x": Array(np.zeros(1))})
-    (reply,) = PackingGrid(wire).pull_messages(ids)
-    assert "packed" in reply.error.reason
-    assert reply.metadata.src_node_id == FIRST_NODE_ID
-    assert [reply.metadata.reply_to_message_id] == ids
 
 
 def test_nodes_with_a_name_are_registered(clock: Clock) -> None:

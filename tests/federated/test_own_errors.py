@@ -21,7 +21,7 @@ from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
-from tests.support.runs import EVERYTHING_ALLOWED, metrics, train
+from tests.support.runs import metrics, train
 
 SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")
 """Parts of the data and their places; "/" is in every path."""
@@ -53,11 +53,8 @@ def ask(config: RunConfig, node_config: dict[str, Any], app: Any = own_app) -> M
     ("method", "name", "text", "logged"),
     [
         ("fedul", "priors.csv", PRIORS.replace("0.7", "1.25?"), "january' in "),
-        ("fedul", "priors.csv", PRIORS.replace("ill", "cyst"), "are sound, cyst; they must"),
         ("fedul", "priors.csv", PRIORS + "cyst,0.7,0.3\n", "holds no set 'cyst'"),
         ("xclp", "labels.csv", "name,label\n0,cyst\n", "gives '0' the label 'cyst'"),
-        ("xclp", "labels.csv", "name,label\nscan-7,ill\n", "names 'scan-7', which"),
-        ("supervised", "labels.csv", "name,label\n0,ill\n", "11 of the 12 points in"),
         ("fedmatch", "scans.npz", "no archive", "cannot be read as an .npz file"),
     ],
 )
@@ -78,15 +75,6 @@ def test_bad_files_stay_at_home(
     assert failure_reason(reply, FIRST_NODE_ID) == f'it says "{UNUSABLE[:-1]}"'
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("Client 2:")]
     assert logged in line
-
-
-@pytest.mark.parametrize(
-    "node_config",
-    [{"dta": "/clinic"}, {"data": "/clinic", "known-labels": "/scan-7"}, {"data": "/clinic"}],
-)
-def test_bad_node_configs_stay_at_home(tmp_path: Path, node_config: dict[str, Any]) -> None:
-    reply = ask(plan("xclp", tmp_path), node_config)
-    assert str(reply.error.reason) == UNUSABLE
 
 
 def test_a_check_names_no_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -130,37 +118,6 @@ def test_errors_that_nobody_thought_of_stay_at_home(
     told = failing(UserError("The server sent no step of encrypted distances."))
     reply = ask(plan("xclp", tmp_path), own, told)
     assert "server" in str(reply.error.reason)
-
-
-def test_in_a_simulation_all_is_said(tmp_path: Path) -> None:
-    reply = ask(plan("xclp", tmp_path), {}, failing(KeyError("cyst")))
-    assert str(reply.error.reason).startswith("KeyError: 'cyst' (line ")
-    assert f" of {__file__})" in str(reply.error.reason)
-
-
-@pytest.mark.parametrize("method", ["fedul", "xclp"])
-def test_a_run_ends_with_that_sentence(
-    settings: Callable[..., RunConfig], tmp_path: Path, method: str
-) -> None:
-    write = {"fedul": write_sets, "xclp": write_points}[method]
-    folder = write(tmp_path / "clinic")
-    for name in ("priors.csv", "labels.csv"):
-        (folder / name).write_text("cyst\n")
-
-    def build(context: Context) -> MethodClient:
-        context.node_config |= {"data": str(folder), **EVERYTHING_ALLOWED}
-        return build_client(context)
-
-    config = settings(**NO_DATA, method=method)
-    with pytest.raises(UserError) as error:
-        train(config, 1, client_app=make_client_app(build))
-    said = 'Client 0: it says "The client cannot use its data or node config; its own log says why"'
-    assert said in str(error.value)
-    written = [file for file in Path(config.output).rglob("*") if file.is_file()]
-    assert written
-    for file in written:
-        assert b"cyst" not in file.read_bytes()
-        assert b"clinic" not in file.read_bytes()
 
 
 def test_given_an_owner_who_does_not_allow_it_when_run_then_the_others_go_on(

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import Context, Message, RecordDict
 
 from fedul_flwr.client_app import app as client_app
 from fedul_flwr.client_apps.fedul import FedULClient
@@ -20,9 +20,6 @@ from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.disclosure import disclosures
 from fedul_flwr.federated.grid import PackingGrid, announce_end
-from fedul_flwr.federated.messages import (
-    PHASE,
-)
 from fedul_flwr.federated.owner_log import COLUMNS, refuse_unwritable, settings_digest
 from tests.support.learnable_owners import NO_DATA, write_sets
 from tests.support.refusals import refuses
@@ -170,24 +167,6 @@ def test_given_a_log_that_cannot_be_written_then_nothing_is_sent(owners: Owners)
     with pytest.raises(OwnDataError, match="log"):
         refuse_unwritable(owners.place / "no folder" / "log.csv")
     refuse_unwritable(owners.place / "new.csv")
-
-
-@pytest.mark.usefixtures("identity")
-@pytest.mark.parametrize("phase", ["describe", "setup"])
-def test_given_a_module_that_the_owner_has_not_allowed_then_the_log_does_not_import_it(
-    owners: Owners, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str
-) -> None:
-    (tmp_path / "strangers.py").write_text("open('it-ran', 'w')")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    named = {**SETTINGS, "method": "strangers:METHOD"}
-    told = {"phase": phase, "settings": json.dumps(named)}
-    context = Context(7, 1, {"partition-id": 0}, RecordDict(), named)
-    with pytest.raises(UserError):
-        owners.app()(Message(RecordDict({"config": ConfigRecord(told)}), 1, PHASE), context)
-    [line] = read_log(owners.log(0))
-    assert line["outcome"].startswith("not answered: ")
-    assert not (tmp_path / "it-ran").exists()
 
 
 @pytest.mark.usefixtures("identity")

@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedul_flwr.client_app import app
-from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
 from fedul_flwr.federated import grid as grids
-from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_arrays, to_record, to_records
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.replies import update_norm
-from fedul_flwr.federated.wire import PACKED, pack, packing_mod, unpack
-from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
-from tests.support.watched_app import recorded
-from tests.support.watched_app.watched_client import record
+from fedul_flwr.federated.wire import PACKED, unpack
+from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, same, train
 from tests.support.wire_grid import WireGrid
 
 Settings = Callable[..., RunConfig]
@@ -40,62 +31,6 @@ Settings = Callable[..., RunConfig]
 def identity() -> Iterator[None]:
     with task_identity():
         yield
-
-
-NO_SETTINGS: Any = None
-
-
-class Asking(MethodClient):
-    """Answers with the arrays it gets, doubled; with none, or not at all, if it is told so."""
-
-    def on_phase(self, name: str, content: Content) -> Content:
-        if name == "fail":
-            raise ValueError("no battery")
-        arrays = {key: 2 * array for key, array in content.arrays.items() if name != "none"}
-        return Content(arrays, {"arrays": len(content.arrays)})
-
-
-def answer(content: RecordDict) -> RecordDict:
-    app = make_client_app(
-        lambda context: Asking(NO_SETTINGS, NodeConfig(), ClientState(context.state))
-    )
-    context = Context(0, 1, {}, RecordDict(), {})
-    return app(Message(content, 1, "query.phase"), context).content
-
-
-def question(name: str) -> RecordDict:
-    return to_records(Content({"w": np.arange(3.0), "b": np.ones(1)}, {"phase": name}))
-
-
-def test_a_client_answers_in_the_form_it_was_asked_in() -> None:
-    plain, packed = answer(question("double")), answer(pack(question("double")))
-    assert PACKED not in plain
-    assert list(packed) == [CONFIG, PACKED]
-    assert unpack(packed) == plain
-    assert plain["config"] == {"arrays": 2}
-    np.testing.assert_array_equal(to_arrays(plain.array_records[ARRAYS])["w"], [0.0, 2.0, 4.0])
-
-
-def test_an_error_of_another_modifier_passes() -> None:
-    def refuse(message: Message, context: Context) -> Message:
-        assert message.content == question("double")
-        return Message(Error(ErrorCode.MOD_FAILED_PRECONDITION, "no"), reply_to=message)
-
-    message = Message(pack(question("double")), 1, "query.phase")
-    context = Context(0, 1, {}, RecordDict(), {})
-    assert packing_mod(message, context, refuse).error.reason == "no"
-
-
-# What is recorded of them
-
-
-def test_what_is_packed_is_found_by_a_search_of_what_was_sent(tmp_path: Path) -> None:
-    model = np.random.default_rng(0).normal(size=(20, 5))
-    content = pack(RecordDict({ARRAYS: to_record({"w": model, "b": model[0]})}))
-    record(Message(content, 1, "train"), tmp_path)
-    assert model.tobytes() in recorded(tmp_path)
-    kinds = [file.read_bytes().partition(b" ")[0] for file in tmp_path.iterdir()]
-    assert kinds.count(b"Array") == 1  # the form it travels in, and no other
 
 
 # Whole runs
@@ -139,8 +74,7 @@ def test_a_run_is_the_same_packed(
     packed = train(settings(**options), 4, wrap_grid=devices)
     assert metrics(packed) == metrics(plain)  # bytes too
     assert last_model(packed).keys() == last_model(plain).keys()
-    for name, array in last_model(packed).items():
-        assert array.tobytes() == last_model(plain)[name].tobytes()
+    assert same(packed, plain)
     (grid,) = devices.grids
     for message in grid.sent:
         assert set(message.content) == {CONFIG, PACKED}
@@ -200,5 +134,4 @@ def test_who_sends_garbage_has_failed(
     lost = train(settings(**options), 3, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
     assert metrics(garbled) == metrics(lost)
     assert metrics(garbled)[0]["failures"] == 1
-    for name, array in last_model(garbled).items():
-        np.testing.assert_array_equal(array, last_model(lost)[name])
+    assert same(garbled, lost)

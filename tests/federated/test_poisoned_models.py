@@ -11,13 +11,11 @@ import pytest
 from flwr.app import ArrayRecord, Message
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.run_files.store import RunDirectory
-from fedul_flwr.errors import StorageError
 from fedul_flwr.federated.messages import ARRAYS, PHASE
 from fedul_flwr.federated.replies import update_norm
-from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing, same
+from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, is_train, metrics, train
+from tests.support.runs import MeddlingGrid, is_train, metrics, same, train
 
 Settings = Callable[..., RunConfig]
 
@@ -70,10 +68,9 @@ def test_updates_beyond_the_bound_are_refused(settings: Settings) -> None:
     "options",
     [
         {"method": "server-only", "server_fraction": 0.2},
-        {"method": "xclp-predict"},
         {"base": "local", "evaluate": "local"},
     ],
-    ids=["server-only", "xclp-predict", "local"],
+    ids=["server-only", "local"],
 )
 def test_a_bound_without_models_to_measure_is_refused(
     settings: Settings, options: dict[str, Any]
@@ -129,21 +126,3 @@ def test_memory_that_is_not_finite_ends_the_run_and_is_not_kept(settings: Settin
     assert [file.name for file in directory.glob("state-*")] == ["state-1.safetensors"]
     train(resolve({"resume": config.output}, Path.cwd()), 3)
     assert [line["round"] for line in metrics(directory)] == [1, 2, 3]
-
-
-def test_a_model_that_was_not_written_whole_replaces_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    directory = RunDirectory(tmp_path)
-    directory.save_model("last.safetensors", {"w": np.ones(3)}, {"round": 1})
-
-    def cut(tensors: Any, file: Path, **about: Any) -> None:
-        file.write_bytes(b"half")
-        raise OSError("disk full")
-
-    monkeypatch.setattr("safetensors.numpy.save_file", cut)
-    with refuses("file-not-writable", StorageError, match=r"last\.safetensors"):
-        directory.save_model("last.safetensors", {"w": np.zeros(3)}, {"round": 2})
-    arrays, about = directory.load_model("last.safetensors")
-    assert about == {"round": 1}
-    np.testing.assert_array_equal(arrays["w"], np.ones(3))

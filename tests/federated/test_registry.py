@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.serverapp import Grid
 
@@ -19,15 +18,15 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.records import incidents_in_words
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
-from fedul_flwr.federated.nodes import read_owners
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, summary, train
+from tests.support.runs import metrics, same, summary, train
 
 Settings = Callable[..., RunConfig]
 Run = Callable[..., tuple[Path, Flock]]
 ALL = range(4)
 LENIENT = {"on_client_failure": "continue"}
+FLEET = {"partitions", "announced", "forgets", "fails", "silent", "lost", "registered"}
 
 
 @pytest.fixture
@@ -35,34 +34,13 @@ def run(settings: Settings, tmp_path: Path) -> Run:
     """``run(there=…, **settings)`` of four owners; results, and what was heard."""
     write_owners(tmp_path / "owners", 4)
 
-    def start(
-        there: Callable[[int], Any] = lambda round: ALL,
-        partitions: Any = ALL,
-        announced: int = 4,
-        forgets: Any = (),
-        fails: Any = (),
-        silent: Any = (),
-        lost: Any = (),
-        registered: Any = (),
-        **options: Any,
-    ) -> tuple[Path, Flock]:
+    def start(there: Callable[[int], Any] = lambda round: ALL, **options: Any) -> Any:
+        told = {key: options.pop(key) for key in FLEET & options.keys()}
+        fleet: dict[str, Any] = {"partitions": ALL, "announced": 4, **told}
         flocks: list[Flock] = []
 
         def wrap(grid: Grid) -> Grid:
-            flocks.append(
-                Flock(
-                    grid,
-                    tmp_path / "owners",
-                    partitions=partitions,
-                    announced=announced,
-                    there=there,
-                    forgets=forgets,
-                    fails=fails,
-                    silent=silent,
-                    lost=lost,
-                    registered=registered,
-                )
-            )
+            flocks.append(Flock(grid, tmp_path / "owners", there=there, **fleet))
             return flocks[-1]
 
         return train(settings(**{**OWNERS, **options}), 1, wrap_grid=wrap), flocks[-1]
@@ -77,11 +55,6 @@ def counts(directory: Path) -> list[tuple[int, int]]:
 def federation(directory: Path) -> dict[int, str]:
     found = json.loads((directory / "federation.json").read_text())["clients"]
     return {client["id"]: client["status"] for client in found}
-
-
-def same(one: Path, other: Path) -> bool:
-    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
-    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def test_where_nothing_changes_nobody_is_asked_again(run: Run) -> None:
@@ -116,11 +89,6 @@ def test_who_comes_late_joins(run: Run, caplog: pytest.LogCaptureFixture) -> Non
     started = "Only 3 of 4 nodes connected within connect-timeout = 0.05 s. The run starts with"
     assert started in caplog.text
     assert "Round 3: clients that have joined: 3" in caplog.text
-
-
-def test_more_than_announced_may_join(run: Run) -> None:
-    directory, _ = run(late, announced=3)
-    assert counts(directory) == [(3, 0), (3, 0), (4, 0), (4, 0)]
 
 
 def test_nobody_comes(run: Run) -> None:
@@ -228,14 +196,6 @@ def test_a_run_begins_where_the_first_nodes_hang(
     assert counts(directory) == [(2, 2), (3, 0), (3, 0), (3, 0)]
 
 
-def test_given_a_node_that_the_superlink_has_lost_when_a_run_begins_then_it_is_asked_again(
-    run: Run,
-) -> None:
-    directory, flock = run(lost=[(2, 2)], **{"connect-timeout": 60.0})
-    assert flock.heard[1][:6] == [*(("describe", node) for node in ALL), *[("describe", 2)] * 2]
-    assert counts(directory) == [(4, 0)] * 4
-
-
 # Somebody else
 
 
@@ -287,21 +247,6 @@ def test_a_registered_node_neither_loses_its_place_nor_takes_one(
     assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
 
 
-def test_who_lost_its_place_has_it_back_when_the_other_one_goes(run: Run) -> None:
-    """Node 4 takes the place of node 0 in round 2, and is gone from round 4 on."""
-    directory, flock = run(
-        lambda round: impostor(round) if round < 4 else ALL,
-        partitions=[0, 1, 2, 3, 0],
-        **LENIENT,
-    )
-    assert [flock.asked(number, "train") for number in (2, 3, 4)] == [
-        [1, 2, 3, 4],
-        [1, 2, 3, 4],
-        [0, 1, 2, 3],
-    ]
-    assert counts(directory) == [(4, 0)] * 4
-
-
 def test_two_nodes_with_one_partition_at_the_start(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -344,18 +289,6 @@ def test_given_a_list_of_owners_when_one_claims_the_number_of_another_then_it_al
     assert f"Node 1004 takes no part: {said}" in caplog.text
     with pytest.raises(UserError, match=f"owner-0.*{said}"):
         run(**options)
-
-
-@pytest.mark.parametrize("text", ["zero owner-0\n", "0\n"])
-def test_given_a_damaged_list_of_owners_when_read_then_it_is_refused(
-    owners_file: Path, text: str
-) -> None:
-    owners_file.write_text(text)
-    with refuses("owners-list-wrong", match="NUMBER"):
-        read_owners()
-    owners_file.unlink()
-    with refuses("owners-list-wrong", match="cannot"):
-        read_owners()
 
 
 # Newcomers that are refused

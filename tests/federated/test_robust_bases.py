@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, Message
+from flwr.app import Array, Message
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
@@ -15,9 +15,8 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST, fewest_updates
 from fedul_flwr.federated.messages import ARRAYS, to_record
-from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, as_error, is_train, last_model, metrics, train
+from tests.support.runs import MeddlingGrid, as_error, is_train, metrics, train
 
 Settings = Callable[..., RunConfig]
 Attack = Callable[[Any], Any]
@@ -73,22 +72,6 @@ def test_robust_bases_stay_near_the_run_without_attack(
     assert error_of(base, flipped) < error_of(base) + 10
 
 
-def test_batch_norm_statistics_are_medians_of_all_clients(settings: Settings) -> None:
-    sent: list[ArrayRecord] = []
-
-    def watch(_: int, replies: list[Message]) -> list[Message]:
-        if is_train(replies):
-            sent.extend(reply.content[ARRAYS] for reply in replies)
-        return replies
-
-    config = settings(**{**PLAN, "num_rounds": 1, "model": TINY}, base="krum")
-    model = last_model(train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, watch)))
-    for name in ("1.running_mean", "1.running_var"):
-        median = np.median([record[name].numpy() for record in sent], axis=0)
-        np.testing.assert_array_equal(model[name], median)
-    assert model["1.num_batches_tracked"] == 0
-
-
 def test_a_median_of_buffers_by_hand() -> None:
     records = [to_record({"v": np.array([value, 1.0]), "n": np.array(9)}) for value in (1, 2, 1e9)]
     kept = to_record({"v": np.zeros(2), "n": np.array(4)})
@@ -102,11 +85,8 @@ def test_a_median_of_buffers_by_hand() -> None:
 
 NEEDED: list[tuple[dict[str, Any], int]] = [
     ({"base": "fedavg"}, 1),
-    ({"base": "fedmedian"}, 1),
     ({"base": "krum"}, 5),  # 2·1 + 3
-    ({"base": "krum", "krum.num-malicious-nodes": 0}, 3),
     ({"base": "multikrum"}, 6),  # 2·1 + 2 + 2
-    ({"base": "multikrum", "krum.num-nodes-to-select": 1}, 5),  # is Krum
     ({"base": "bulyan", "krum.num-malicious-nodes": 2}, 11),  # 4·2 + 3
     ({"base": "fedtrimmedavg"}, 5),  # floor(0.2·4) is 0
     ({"base": "fedtrimmedavg", "fedtrimmedavg.beta": 0.3}, 4),  # floor(0.3·4) is 1
@@ -137,7 +117,7 @@ def test_a_round_that_is_left_with_too_few_ends_the_run(settings: Settings) -> N
         train(config, 5, wrap_grid=lambda grid: MeddlingGrid(grid, lose))
 
 
-@pytest.mark.parametrize("base", ["krum", "bulyan", "fedmedian", "fedtrimmedavg"])
+@pytest.mark.parametrize("base", ["krum", "fedmedian"])
 def test_weights_without_effect_are_refused(settings: Settings, base: str) -> None:
     with refuses("setting-without-effect", setting="client-weights"):
         settings(base=base, client_weights="examples")

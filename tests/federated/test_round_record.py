@@ -13,8 +13,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
 from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.results.printed_summary import summary_rows
-from tests.support.runs import metrics, summary, train
+from tests.support.runs import metrics, train
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
@@ -76,21 +75,6 @@ def test_percents_by_hand() -> None:
         "released_down_percent": 10.0,
     }
     assert (record.bytes_up, record.bytes_down) == (100, 1000)
-
-
-def test_the_summary_has_means_over_rounds(settings: Settings) -> None:
-    plan = {**QUICK, "num_rounds": 2, "method": "supervised", "selection": "last"}
-    directory = train(settings(**plan), 2)
-    found = summary(directory)
-    for way in ("up", "down"):
-        key = f"percent_{way}"
-        assert found[key] == pytest.approx(sum(line[key] for line in metrics(directory)) / 2)
-    assert not any(key.startswith("nonzero") for key in found)
-    rows = summary_rows(directory)
-    up, down = found["percent_up"], found["percent_down"]
-    shares = f"{up:.2f} % up, {down:.2f} % down, per client and round"
-    assert rows["of the model"] == f"{shares}; 100 % are the bytes of one whole model"
-    assert "values changed" not in rows
 
 
 def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:

@@ -33,9 +33,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.variates import VARIATE_ROUNDS
 from fedul_flwr.strategies.fednova import FedNova
-from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.refusals import refuses
 
 Settings = Callable[..., RunConfig]
@@ -125,22 +123,6 @@ def test_a_round_is_the_mean_of_those_that_learned_something(
     assert record.heldout_loss is None
 
 
-def test_what_a_client_answers_before_round_1_is_looked_at_and_noted(settings: Settings) -> None:
-    strategy = strategy_of(settings, standardize="federation", standardize_sum="plaintext")
-    strategy.setup.values["model-shape"] = [1]
-    client = ClientRef(1, FIRST_NODE_ID + 1)
-
-    def registered(**values: Any) -> str:
-        plain = {"partition_id": 1, "num_points": 7, "num_labeled": 7}
-        answered = {name.replace("_", "-"): value for name, value in {**plain, **values}.items()}
-        return strategy.registry.register(client, Content(values=answered))
-
-    assert registered(column_means=[1.0], column_variances=[2.0]) == ""
-    (report,) = strategy.registry.reports
-    assert (report.id, report.num_points, report.status) == (1, 7, "accepted")
-    assert "column-variances below 0" in registered(column_means=[1.0], column_variances=[-2.0])
-
-
 def test_messages_have_the_whole_model_and_what_the_server_says(
     settings: Settings, grid: InProcessGrid
 ) -> None:
@@ -228,9 +210,6 @@ def test_a_combined_model_that_is_not_finite_ends_the_run(
         strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
 
 
-# What a method can have
-
-
 # Pieces of it
 
 
@@ -248,15 +227,6 @@ def test_memory_of_a_base_comes_back_as_it_was() -> None:
     assert again.m_t == moments  # type: ignore[attr-defined]
     assert again.momentum_vector == momentum  # type: ignore[attr-defined]
     assert not hasattr(again, "v_t")
-
-
-def test_given_weights_of_either_sign_then_their_mean_is_weighted() -> None:
-    """(3·[1, 2] - 1·[5, 0])/(3 - 1) = [-1, 3]."""
-    records = [to_record({"w": np.array(w, np.float32)}) for w in ([1, 2], [5, 0])]
-    found = weighted_mean(records, [3.0, -1.0])["w"].numpy()
-    assert (found.dtype, found.tolist()) == (np.float32, [-1.0, 3.0])
-    with pytest.raises(ValueError, match="shorter"):
-        weighted_mean(records, [1.0])
 
 
 def test_a_weighted_mean_has_the_bits_of_flowers() -> None:
@@ -286,89 +256,6 @@ def test_a_mean_of_buffers_is_taken_in_wide_numbers() -> None:
 
 
 # SCAFFOLD's c
-
-
-def scaffold(clients: int, c: float, used: dict[str, int]) -> Scaffold:
-    base = Scaffold(fraction_train=1.0, min_train_nodes=1, min_available_nodes=1)
-    base.clients = {FIRST_NODE_ID + number: number for number in range(clients)}
-    base.control = {"w": np.array([c, -c], np.float32)}
-    base.used = {client: np.array(number) for client, number in used.items()}
-    return base
-
-
-def test_clients_that_join_have_variates_of_0_and_c_is_the_mean_over_more(
-    grid: InProcessGrid,
-) -> None:
-    """(c_0 + c_1)/2 = 3 is (c_0 + c_1 + 0)/3 = 2 with a third one."""
-    base = scaffold(3, 3.0, {"0": 4, "1": 0})
-    x = to_record({"w": np.zeros(2, np.float32)})
-    messages = by_node(base.configure_train(6, x, ConfigRecord(), grid))
-    assert {key: int(number) for key, number in base.used.items()} == {"0": 4, "1": 0, "2": 0}
-    for client, message in enumerate(messages):
-        c = to_arrays(cast(ArrayRecord, message.content["control"]))["w"]
-        assert (c.tolist(), c.dtype) == ([2.0, -2.0], np.float32)
-        told = cast(ConfigRecord, message.content[CONFIG])
-        assert told["variate-round"] == (4, 0, 0)[client]
-        assert told["scaffold-option"] == "II"
-    list(base.configure_train(7, x, ConfigRecord(), grid))  # nobody is new: c stays
-    assert base.control["w"].tolist() == [2.0, -2.0]
-
-
-@pytest.mark.parametrize(
-    ("client", "rounds", "lost"), [(0, [4, 3], False), (0, [3, 5], True), (1, [], False)]
-)
-def test_a_client_that_has_lost_its_variate_begins_all_anew(
-    client: int, rounds: list[int], lost: bool
-) -> None:
-    """Client 1 has none that is used, and client 7 is not known."""
-    base = scaffold(2, 3.0, {"0": 4, "1": 0})
-    base.check_client(client, Content(values={VARIATE_ROUNDS: rounds}))
-    base.check_client(7, Content(values={VARIATE_ROUNDS: []}))
-    assert base.control["w"].tolist() == ([0.0, 0.0] if lost else [3.0, -3.0])
-    assert base.control["w"].dtype == np.float32
-    expected = {"0": 0, "1": 0} if lost else {"0": 4, "1": 0}
-    assert {key: int(number) for key, number in base.used.items()} == expected
-
-
-def answers_of_scaffold(
-    messages: list[Message], models: list[list[float]], changes: list[list[float]]
-) -> list[Message]:
-    """As many replies as there are models and changes of c_i."""
-    replies = []
-    for message, w, change in zip(messages, models, changes, strict=False):
-        records = {
-            ARRAYS: to_record({"w": np.array(w, np.float32)}),
-            "control": to_record({"w": np.array(change, np.float32)}),
-            METRICS: MetricRecord({"num-examples": 1.0}),
-        }
-        replies.append(Message(RecordDict(dict(records)), reply_to=message))
-    return replies
-
-
-def test_of_two_replies_and_an_error_c_moves_by_two_changes(grid: InProcessGrid) -> None:
-    """C = 3: c = 0 + (1 + 5)/3 = 2; the client of the error is told that it was not used."""
-    base = scaffold(3, 0.0, {})
-    base.control = {}
-    x = to_record({"w": np.array([10.0, 20.0], np.float32)})
-    messages = by_node(base.configure_train(2, x, ConfigRecord(), grid))
-    replies = answers_of_scaffold(messages, [[8.0, 8.0], [4.0, 6.0]], [[1.0, 1.0], [5.0, 5.0]])
-    failed = grid.send_and_receive(messages[2:])  # the app is empty: it raises
-    arrays, _ = base.aggregate_train(2, [*replies, *failed])
-    np.testing.assert_allclose(to_arrays(cast(ArrayRecord, arrays))["w"], [6.0, 7.0])
-    assert base.control["w"].tolist() == [2.0, 2.0]
-    assert base.control["w"].dtype == np.float32
-    assert {key: int(number) for key, number in base.used.items()} == {"0": 2, "1": 2, "2": 0}
-
-
-def test_changes_of_variates_are_added_in_wide_numbers(grid: InProcessGrid) -> None:
-    """In float32 2^25 + 3 - 2^25 is 4."""
-    base = scaffold(3, 0.0, {})
-    messages = by_node(
-        base.configure_train(1, to_record({"w": np.zeros(1, np.float32)}), ConfigRecord(), grid)
-    )
-    changes = [[2.0**25], [3.0], [-(2.0**25)]]
-    base.aggregate_train(1, answers_of_scaffold(messages, [[0.0]] * 3, changes))
-    assert base.control["w"].tolist() == [1.0, 1.0]
 
 
 def test_fednova_reports_the_means_of_the_clients_figures(grid: InProcessGrid) -> None:

@@ -21,7 +21,7 @@ from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
-from tests.strategies.test_matching import fresh, same, split_of, step
+from tests.strategies.test_matching import fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import (
     assert_same_run,
@@ -29,6 +29,7 @@ from tests.support.runs import (
     last_model,
     metrics,
     resume,
+    same,
     summary,
     train,
 )
@@ -144,33 +145,6 @@ def test_given_no_turn_then_it_is_that_of_the_methods_paper(
     plain = train(settings(**options(method)), 2)
     assert same(plain, train(settings(**options(method, **{"server.when": papers})), 2))
     assert not same(plain, train(settings(**options(method, **{"server.when": other})), 2))
-
-
-@pytest.mark.parametrize("independent", ["restart", "persistent"])
-def test_given_all_weight_on_the_servers_model_then_mixing_before_is_training_before(
-    settings: Settings, independent: str
-) -> None:
-    """f' goes on from itself, or from the model of the round, and takes its place."""
-    starts: list[dict[str, Any]] = []
-    ends: list[dict[str, Any]] = []
-    train_there = ServerTrainer.train
-
-    def watch(self: ServerTrainer, arrays: ArrayRecord, *rest: Any) -> Any:
-        starts.append(to_arrays(arrays))
-        trained, loss = train_there(self, arrays, *rest)
-        ends.append(to_arrays(trained))
-        return trained, loss
-
-    plan = {"fedul-mix.mixing-weight": 1.0, "fedul-mix.independent": independent}
-    config = settings(**options("fedul-mix", **plan, **{"server.when": "before"}))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ServerTrainer, "train", watch)
-        mixed = train(config, 2)
-    goes_on = all(np.array_equal(ends[0][name], array) for name, array in starts[1].items())
-    assert goes_on == (independent == "persistent")
-    if independent == "restart":
-        tuned = settings(**options("fedul-finetune", **{"server.when": "before"}))
-        assert same(mixed, train(tuned, 2))
 
 
 # What is measured, saved and told

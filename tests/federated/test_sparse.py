@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
-from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.messages import payload_bytes, to_record
@@ -108,33 +107,6 @@ def test_the_smallest_form_travels(dtype: str, last_mask: int) -> None:
         assert sent == (min(other_forms) if count else 0)
 
 
-@pytest.mark.parametrize(
-    ("size", "dtype", "changed", "names"),
-    [
-        # 125 values have a mask of 16 bytes, which four indices have too.
-        (125, np.float64, 4, {"w/indices", "w/values"}),
-        # 64 values are 256 bytes: header 128, mask 8 and thirty values of 4 bytes are as many.
-        (64, np.float32, 30, {"w"}),
-        (64, np.float32, 29, {"w/mask", "w/values"}),
-    ],
-)
-def test_given_forms_of_the_same_size_then_the_simplest_travels(
-    size: int, dtype: type, changed: int, names: set[str]
-) -> None:
-    held = {"w": np.zeros(size, dtype)}
-    new = {"w": (np.arange(size) < changed).astype(dtype)}
-    assert encode(new, held, 0.5).record.keys() == names
-
-
-def test_a_receiver_never_seen_gets_everything() -> None:
-    new = {"w": np.zeros((2, 3), np.float32), "b": np.zeros(0), "s": np.array(1.5)}
-    update = encode(new, {}, 1e9)
-    assert same_bits(update.record, new)
-    assert update.changed == 7
-    assert same_bits(decode(update.record, {}), new)
-    assert encode({}, {}, 0) == ({}, {}, 0)
-
-
 @st.composite
 def pairs(draw: st.DrawFn) -> tuple[Arrays, Arrays, float]:
     """Arrays of one form: some values equal, some close, any bits."""
@@ -172,33 +144,6 @@ def test_any_arrays_make_the_round_trip(case: tuple[Arrays, Arrays, float]) -> N
     assert payload_bytes(RecordDict({"w": to_record(update.record)})) <= bound
 
 
-@pytest.mark.parametrize("threshold", [0.0, 1e-3])
-def test_both_ends_stay_in_step(threshold: float) -> None:
-    """Five rounds there and back: each side changes what it holds, and both agree afterwards."""
-    rng = np.random.default_rng(0)
-    shapes: dict[str, tuple[int, ...]] = {"w": (40, 20), "b": (20,), "s": ()}
-    model = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    down = encode(model, {}, threshold)
-    server, client = down.stored, decode(down.record, {})
-    for step in range(5):
-        for way in range(2):
-            sender, receiver = (server, client) if way == 0 else (client, server)
-            trained = {name: _moved(rng, array, step) for name, array in sender.items()}
-            update = encode(trained, receiver, threshold)
-            sender, receiver = update.stored, decode(update.record, receiver)
-            assert same_bits(sender, receiver)
-            server, client = (sender, receiver) if way == 0 else (receiver, sender)
-            for name, array in trained.items():
-                assert np.abs(server[name] - array).max() <= threshold
-
-
-def _moved(rng: np.random.Generator, array: NDArray[Any], step: int) -> NDArray[Any]:
-    """A part of the values moves, the rest hardly."""
-    moves = rng.random(array.shape) < (0.01, 0.1, 0.5, 0.9, 1.0)[step]
-    noise = rng.normal(size=array.shape) * np.where(moves, 1.0, 1e-5)
-    return np.asarray(array + noise.astype(np.float32), dtype=np.float32)
-
-
 INDEX = np.array([1, 2], np.uint32)
 VALUE = np.array([1, 2], np.float32)
 MASK = np.packbits([0, 1, 1, 0, 0, 0, 0, 0, 0, 0])
@@ -208,11 +153,7 @@ MASK = np.packbits([0, 1, 1, 0, 0, 0, 0, 0, 0, 0])
     ("record", "reason"),
     [
         ({"v": VALUE}, "The update's 'v' belongs to no array that is held."),
-        ({"v/values": VALUE}, "The update's 'v/values' belongs to no array that is held."),
         ({"w": np.zeros(10, np.float32)}, "'w' is float32 of shape (10,), not float32 of"),
-        ({"w": np.zeros((2, 5))}, "'w' is float64 of shape (2, 5), not float32 of shape (2, 5)."),
-        ({"w/values": VALUE}, "the update has 'w/values'."),
-        ({"w/mask": MASK}, "the update has 'w/mask'."),
         ({"w": np.zeros((2, 5), np.float32), "w/mask": MASK}, "the update has 'w', 'w/mask'."),
         (
             {"w/indices": INDEX, "w/mask": MASK, "w/values": VALUE},
@@ -220,13 +161,9 @@ MASK = np.packbits([0, 1, 1, 0, 0, 0, 0, 0, 0, 0])
         ),
         ({"w/indices": INDEX, "w/values": VALUE[:1]}, "'w/values' is float32 of shape (1,), not"),
         ({"w/indices": INDEX, "w/values": VALUE.astype(float)}, "'w/values' is float64 of"),
-        ({"w/indices": INDEX.astype(int), "w/values": VALUE}, "'w/indices' is int64 of"),
-        ({"w/indices": INDEX[None], "w/values": VALUE}, "'w/indices' is uint32 of shape (1, 2)"),
         ({"w/indices": INDEX + 8, "w/values": VALUE}, "must increase and stay below 10."),
         ({"w/indices": INDEX[::-1], "w/values": VALUE}, "must increase and stay below 10."),
-        ({"w/indices": INDEX * 0, "w/values": VALUE}, "must increase and stay below 10."),
         ({"w/mask": MASK[:1], "w/values": VALUE}, "'w/mask' is uint8 of shape (1,), not uint8"),
-        ({"w/mask": MASK.astype(int), "w/values": VALUE}, "'w/mask' is int64 of shape (2,)"),
         ({"w/mask": MASK, "w/values": VALUE[:1]}, "'w/values' is float32 of shape (1,), not"),
     ],
 )
@@ -236,21 +173,11 @@ def test_messages_that_do_not_fit(record: Arrays, reason: str) -> None:
         decode(record, held)
 
 
-def test_given_bits_behind_the_last_value_of_a_mask_then_they_mean_nothing() -> None:
-    held = {"w": np.zeros(10, np.float32)}
-    mask = np.packbits(np.array([0, 1, 1] + 7 * [0], np.uint8))
-    mask[1] |= 0b00_111111  # bits 10 to 15 of ten values
-    found = decode({"w/mask": mask, "w/values": VALUE}, held)["w"]
-    assert found.tolist() == [0, 1, 2] + 7 * [0]
-
-
 @pytest.mark.parametrize(
     ("new", "held", "reason"),
     [
         ({"w": VALUE}, {"w": VALUE, "b": VALUE}, "Array 'b' is not on both sides of an update"),
-        ({"w": VALUE, "b": VALUE}, {"w": VALUE}, "Array 'b' is not on both sides of an update"),
         ({"w": VALUE}, {"w": VALUE[:1]}, r"'w' is float32 of shape \(2,\), not float32 of shape"),
-        ({"w": VALUE}, {"w": VALUE.astype(float)}, "'w' is float32 of shape .*, not float64"),
         ({"w/values": VALUE}, {}, "Array 'w/values' is named like a part of an array"),
     ],
 )

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, Message
-from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, last_model, metrics, train
+from tests.support.runs import MeddlingGrid, metrics, same, train
 
 Settings = Callable[..., RunConfig]
 Change = Callable[[Message], None]
@@ -54,11 +53,6 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     flat = {key.replace("_", "-"): value for key, value in LENIENT.items()}
     config = resolve({**flat, "output": str(place / "run")}, place)
     return train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, lost))
-
-
-def same(one: Path, other: Path) -> bool:
-    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
-    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def replacing(name: str, array: Any) -> Change:
@@ -131,37 +125,3 @@ def test_a_bad_introduction_is_that_of_a_failed_client(settings: Settings) -> No
     message = r"round 1: Client 1: A message came with num-points below 0 \("
     with pytest.raises(UserError, match=message):
         train(settings(**QUICK), 3, **changing(change, at=1))
-
-
-# Late replies
-
-
-class LateGrid(MeddlingGrid):
-    """Messages have numbers, as on Flower's grids; client 1's first update comes a round late."""
-
-    def __init__(self, grid: Grid) -> None:
-        super().__init__(grid, self._delay)
-        self._late: list[Message] = []
-        self._count = 0
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        messages = list(messages)
-        for message in messages:
-            self._count += 1
-            message.metadata.__dict__["_message_id"] = str(self._count)
-        return super().send_and_receive(messages, timeout=timeout)
-
-    def _delay(self, call: int, replies: list[Message]) -> list[Message]:
-        if call != IN_ROUND_1:
-            return [*self._late, *replies]
-        in_time = lost(call, replies)
-        self._late = [reply for reply in replies if reply not in in_time]
-        return in_time
-
-
-def test_a_reply_that_comes_a_round_late_is_none(settings: Settings, without: Path) -> None:
-    directory = train(settings(**LENIENT), 3, wrap_grid=LateGrid)
-    assert same(directory, without)
-    assert [line["failures"] for line in metrics(directory)] == [1, 0]

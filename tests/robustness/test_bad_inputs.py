@@ -8,18 +8,15 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine import flower_simulation
-from fedul_flwr.errors import StorageError, UserError, in_one_sentence
+from fedul_flwr.errors import StorageError
 from robustness import bad_files
-from robustness.bad_inputs import bad_inputs
 from robustness.bad_tables import FORMS, write_tables
-from robustness.faults import judge
 from tests.support.error_line import error_line
 from tests.support.refusals import refuses
 
@@ -176,43 +173,3 @@ def test_given_a_pipe_or_a_dead_link_then_it_is_not_replaced_by_a_file(tmp_path:
             write_atomically(tmp_path / name, "x")
     assert (tmp_path / "pipe").is_fifo()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "link", "pipe"]
-
-
-def test_given_a_file_that_is_replaced_then_it_is_synced_before_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-    sync, replace = os.fsync, Path.replace
-
-    def synced(descriptor: int) -> None:
-        steps.append(Path(f"/proc/self/fd/{descriptor}").resolve().name)
-        sync(descriptor)
-
-    def replaced(part: Path, target: Path) -> Path:
-        steps.append(f"-> {target.name}")
-        return replace(part, target)
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(Path, "replace", replaced)
-    write_atomically(tmp_path / "file", "x")
-    assert steps == [f".file.{os.getpid()}.part", "-> file", tmp_path.name]
-
-
-def test_given_errors_of_the_machine_then_each_is_a_sentence_and_mistakes_are_not() -> None:
-    found = in_one_sentence(np.exceptions.AxisError(1)), in_one_sentence(KeyError("x"))
-    assert found == (None, None)
-    said = UserError("said")
-    assert in_one_sentence(said) is said
-    assert "(64 TiB)" in str(in_one_sentence(MemoryError("64 TiB")))
-    full = OSError(28, "No space left on device", "/x/y")
-    assert str(in_one_sentence(full)) == "/x/y: No space left on device."
-
-
-def test_the_attack_counts_what_it_should() -> None:
-    assert len(bad_inputs()) >= 300
-    assert judge(1, "Error: No.\n") == judge(2, "Usage: fedul-flwr\n") == "refused"
-    assert judge(0, "done") == "accepted"
-    assert judge(1, "Traceback (most recent call last):\nError: x") == "traceback"
-    assert judge(70, "Error: x") == judge(1, "") == judge(-9, "x") == "traceback"
-    assert judge(0, "x", hung=True) == "hang"
-    assert judge(3, "STARTED") == "started"

@@ -9,9 +9,8 @@ import pytest
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
+from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.phases import AUDIT, CHECKS, COMPARE, LABELED, SENT, SUM
-from fedul_flwr.secure.similarity import ExcludedClientsError, TooFewClientsError
 from tests.support.refusals import refuses
 from tests.support.secure_parties import assert_same, parties
 from tests.support.xclp_parties import Parties
@@ -82,40 +81,6 @@ def test_given_no_answer_about_the_sum_then_the_others_sum_without_its_client(to
     played.lost = lambda phase, _, client: (phase, client) == (AUDIT, LIAR)
     found = played.propagate()
     assert (list(found), played.failed) == ([0, 1, 3], {})
-
-
-class Excluding(Parties):
-    """The messages of the first ``leaving`` clients do not go together, once."""
-
-    leaving: tuple[int, ...]
-
-    def ask(
-        self, phase: str, contents: Mapping[ClientRef, Content], check: CheckAnswer
-    ) -> dict[ClientRef, Content]:
-        if self.asked.count(COMPARE) == 1:
-            left = [m.partition_id for m in contents if m.partition_id not in self.leaving]
-            self.asked.append(phase)
-            raise ExcludedClientsError(dict.fromkeys(self.leaving, "x"), (), left)
-        return super().ask(phase, contents, check)
-
-
-def excluding(secure: str, *leaving: int) -> Excluding:
-    played = parties(secure, Excluding)
-    played.leaving = leaving
-    return played
-
-
-def test_given_as_few_clients_as_can_compare_points_then_they_do(toy: str) -> None:
-    played = excluding(toy, 1)
-    gone = parties("plaintext", lost=lambda phase, _, client: (phase, client) == (COMPARE, 1))
-    assert_same(played.propagate(), gone.propagate())
-    assert played.failed == {1: "x"}
-
-
-def test_given_one_less_then_the_propagation_ends_and_names_who_is_left(toy: str) -> None:
-    with refuses("too-few-clients", TooFewClientsError, match="^2 .*compare") as error:
-        excluding(toy, 0, 1).propagate()
-    assert error.value.left == (2, 3)
 
 
 def test_given_no_list_of_labeled_points_then_it_is_refused() -> None:

@@ -21,7 +21,7 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.strategies.fedul_mix import mix
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, last_model, metrics, same, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {
@@ -30,11 +30,6 @@ QUICK = {
 }
 WIDE = {**QUICK, "precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.1}
 METHODS = ["fedul-finetune", "fedul-mix", "server-only"]
-
-
-def same(one: Path, other: Path) -> bool:
-    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
-    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def split_of(config: RunConfig, clients: int) -> Split:
@@ -192,15 +187,6 @@ def test_labeled_points_from_another_data_set(settings: Settings, tmp_path: Path
     more = train(settings(**options, **{"server.dataset": "of-10"}), 2)
     # 1437 labeled points instead of 200.
     assert summary(more)["test_error"] < summary(directory)["test_error"]
-
-
-def test_a_sample_of_the_labeled_points_is_stratified(settings: Settings) -> None:
-    from fedul_flwr.run.server_data import open_server_data
-
-    config = settings(**QUICK, method="server-only", **{"server.points": 100})
-    labeled = open_server_data(config).split_over(2, config).labeled(config)
-    assert np.bincount(labeled.labels).tolist() == pytest.approx([10] * 10, abs=1)
-    assert set(labeled.points) <= set(split_of(config, 2).server)
 
 
 @pytest.mark.parametrize("method", METHODS)

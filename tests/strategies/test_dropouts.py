@@ -16,10 +16,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import XCLP, file_name
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS
-from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.propagation.phases import ATTEMPT, COMPARE, SUM
+from fedul_flwr.propagation.phases import COMPARE, SUM
 from tests.strategies.test_label_propagation import (
     CLASSES,
     FEATURES,
@@ -29,7 +27,7 @@ from tests.strategies.test_label_propagation import (
     together,
 )
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, as_error, last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, as_error, last_model, metrics, same, summary, train
 from tests.support.xclp_parties import Parties, split
 
 Settings = Callable[..., RunConfig]
@@ -81,23 +79,6 @@ def test_in_the_sum_it_leaves_its_points_and_takes_its_labels() -> None:
         assert np.abs(other.confidence - expected.confidence)[left & (LABELS < 0)].max() > 1e-3
 
 
-def test_one_after_the_other_drops_out_of_the_sum() -> None:
-    gone = {0: 3, 1: 0}  # in the first try client 3, in the second client 0
-    parties = Parties(
-        **split(FEATURES, LABELS, SIZES),
-        lost=lambda phase, number, client: phase == SUM and gone.get(number) == client,
-    )
-    found = parties.propagate()
-    assert parties.asked == [COMPARE, SUM, SUM, SUM]
-    # Masks are drawn by the attempt: none is used twice.
-    attempts = [content.values[ATTEMPT] for phase, _, content, _ in parties.heard if phase == SUM]
-    assert attempts == [0] * 3 + [1] * 2 + [2] * 2
-    left = np.isin(OWNERS, [1, 2])
-    expected = central(np.where(left, LABELS, -1))
-    of_others = type(expected)(*(part[left] for part in expected))
-    assert_agree(together(found), of_others, LABELS[left] < 0)
-
-
 # In whole runs
 
 PREDICT: dict[str, Any] = {
@@ -132,11 +113,6 @@ def test_predictions_of_the_others_when_one_drops_out(settings: Settings) -> Non
     assert {c: text for c, text in written(last).items() if c != LOST} == {
         c: text for c, text in whole.items() if c != LOST
     }
-
-
-def same(one: Path, other: Path) -> bool:
-    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
-    return all(np.array_equal(a, b) for a, b in pairs)
 
 
 def test_models_when_one_drops_out(settings: Settings) -> None:
@@ -174,21 +150,6 @@ def test_a_malformed_answer_is_none(settings: Settings, at: int, name: str) -> N
     assert [(line["clients"], line["failures"]) for line in metrics(found)] == [(3, 1)]
     with refuses("client-failed", match="Client 2 "):
         train(settings(**{**TRAIN, "on_client_failure": "stop"}), 4, **malformed(at, name))
-
-
-@pytest.mark.parametrize(
-    ("options", "at"),
-    [(PREDICT, AT_COMPARE), (TRAIN, AT_SUM)],
-    ids=["compare", "sum"],
-)
-def test_with_stop_the_run_ends_in_one_sentence(
-    settings: Settings, options: dict[str, Any], at: int
-) -> None:
-    config = settings(**{**options, "on_client_failure": "stop"})
-    number = 1 if options is TRAIN else 0  # what trains nothing has no rounds
-    with refuses("client-failed", match=f"round {number}: Client {LOST}: .*gone"):
-        train(config, 4, **losing(at, LOST))
-    assert not (Path(config.output) / "summary.json").exists()
 
 
 # What messages hold
@@ -236,32 +197,6 @@ def test_other_classes_change_shares_alone() -> None:
         assert message.values == told.values
         for name, array in answer.arrays.items():
             assert np.array_equal(array, said.arrays[name]) == (phase == COMPARE)
-
-
-@pytest.mark.parametrize(
-    ("phase", "change", "message"),
-    [
-        (COMPARE, {"labeled": None}, "Client 1 did not say which of its 110 points it knows."),
-        (COMPARE, {"labeled": LABELS[:110]}, "Client 1 did not say which of its 110 points"),
-        (COMPARE, {"labeled": LABELS[:9] > 0}, "Client 1 did not say which of its 110 points"),
-        (COMPARE, {"codes": None}, "Client 1 sent no codes of 512 bits"),
-        (SUM, {"sent": None}, "Client 1 sent no share of the sum of labels."),
-        (SUM, {"sent": np.zeros((2, 5), np.uint64)}, r"Client 1 sent a share uint64 \(2, 5\)"),
-    ],
-)
-def test_other_answers_are_refused_by_name(
-    phase: str, change: dict[str, Any], message: str
-) -> None:
-    class Odd(Parties):
-        def meddled(self, name: str, member: ClientRef, answer: Content) -> Content:
-            if member.partition_id == 1 and name == phase:
-                answer.arrays.update(change)
-                for key in [key for key, array in change.items() if array is None]:
-                    del answer.arrays[key]
-            return answer
-
-    with pytest.raises(UserError, match=message):
-        Odd(**split(FEATURES, LABELS, SIZES)).propagate()
 
 
 def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Settings) -> None:

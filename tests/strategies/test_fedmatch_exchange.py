@@ -25,7 +25,6 @@ from fedul_flwr.learning.helpers import nearest_clients
 from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.fedmatch_exchanges import (
     LC,
-    LS,
     SCENARIOS,
     Exchange,
     Fate,
@@ -34,7 +33,7 @@ from tests.support.fedmatch_exchanges import (
     watched,
 )
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, summary, train
+from tests.support.runs import last_model, metrics, same, summary, train
 
 Settings = Callable[..., RunConfig]
 THRESHOLD = 5e-5
@@ -51,11 +50,6 @@ def parts_after(directory: Path, server_round: int) -> dict[str, Arrays]:
 
 def is_whole(exchange: Exchange, part: str, parts: dict[str, Arrays]) -> bool:
     return exchange.down[part].keys() == parts[part].keys()
-
-
-def same(one: Path, other: Path) -> bool:
-    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
-    return all(array.tobytes() == found.tobytes() for array, found in pairs)
 
 
 # In step
@@ -181,30 +175,6 @@ def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
     assert [e.config[BASE_ROUND] for e in exchanges if e.round == 3] == [2, 0, 2]
     with refuses("client-failed", match=f"round 2: .*{reason}"):
         train(settings(**LC), 3, **watched([], meddle=replacing(record)))
-
-
-# Labels at the server
-
-
-def test_with_labels_at_the_server_clients_neither_change_sigma_nor_send_it(
-    settings: Settings,
-) -> None:
-    exchanges: list[Exchange] = []
-    directory = train(settings(**LS), 3, **watched(exchanges))
-    for exchange in exchanges:
-        assert exchange.up.keys() == {"arrays", PSI}
-        assert exchange.up["arrays"] == {}
-        assert exchange.down.keys() - {HELPERS} == {"arrays", SIGMA, PSI}
-        assert exchange.metrics["supervised-loss"] == 0
-        assert exchange.metrics["confident-share"] > 0
-    sigma = parts_after(directory, 3)[SIGMA]
-    for held in held_by_server(directory, 3).values():
-        for name, array in sigma.items():  # of the last round, up to what was not worth sending
-            assert np.abs(unflatten(held)[SIGMA][name] - array).max() <= THRESHOLD
-    with np.load(directory / "split.npz") as dealt:
-        assert set(dealt["labels"].tolist()) == {-1}
-        assert not np.isin(dealt["points"], dealt["server"]).any()
-        assert len(dealt["server"]) > 30
 
 
 # Helpers

@@ -5,20 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from flwr.app import Message
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
+from fedul_flwr.federated.messages import from_records
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
+
+
+def answers_to_prepare(settings: RunConfig, clients: int) -> list[dict[str, Any]]:
+    """What clients send before round 1."""
+    seen: list[dict[str, Any]] = []
+
+    def watch(call: int, replies: list[Message]) -> list[Message]:
+        if call == 1:
+            seen.extend(dict(from_records(reply.content).values) for reply in replies)
+        return replies
+
+    train(settings, clients, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
+    return seen
 
 
 def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(
@@ -104,12 +120,6 @@ def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
         train(settings(**QUICK, validation_fraction=0.0, selection="validation"), 2)
     with refuses("method-mismatch", setting="selection"):
         train(settings(**QUICK, method="supervised", selection="heldout"), 2)
-
-
-def test_the_release_loss_is_another_loss(settings: Settings) -> None:
-    paper = train(settings(**QUICK), 2)
-    release = train(settings(**QUICK, **{"fedul.surrogate-loss": "release"}), 2)
-    assert metrics(paper)[0]["surrogate_loss"] != metrics(release)[0]["surrogate_loss"]
 
 
 def test_given_the_demo_then_eight_of_its_rounds_reach_its_bar(settings: Settings) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +14,9 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.engine.message_log import read_message_log
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.runs import metrics, own_data_app, same, summary, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
@@ -43,8 +41,7 @@ def kept_priors(directory: Path, client: int) -> np.ndarray:
 def test_learning_exact_priors_is_plain_fedul_bit_for_bit(settings: Settings) -> None:
     plain = train(settings(**QUICK), 2)
     learned = train(settings(**QUICK, **LEARNS), 2)
-    for name, array in last_model(plain).items():
-        assert array.tobytes() == last_model(learned)[name].tobytes()
+    assert same(plain, learned)
 
 
 def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
@@ -52,24 +49,21 @@ def test_until_they_learn_clients_train_with_the_means_of_what_they_were_told(
 ) -> None:
     counts = {**QUICK, "num_rounds": 3, "fedul.prior-counts": 5}
     plain = train(settings(**counts), 2)
-    for after, same in ((3, True), (2, False)):
+    for after, is_plain in ((3, True), (2, False)):
         monkeypatch.setattr(fedul, "LEARN_AFTER", after)
         learned = train(settings(**counts, **LEARNS), 2)
         kept = list((learned / "clients" / "0").glob("learned-priors-*"))
-        assert bool(kept) != same
-        equal = [
-            array.tobytes() == last_model(learned)[name].tobytes()
-            for name, array in last_model(plain).items()
-        ]
-        assert all(equal) == same
+        assert bool(kept) != is_plain
+        assert same(plain, learned) == is_plain
 
 
 def test_learned_priors_are_kept_are_better_than_told_ones_and_give_a_better_model(
     settings: Settings,
 ) -> None:
     noisy = {**LEARNING, "fedul.prior-noise": 1.6, "selection": "heldout"}
+    plain = train(settings(**noisy), 5)
     config = settings(**noisy, **LEARNS)
-    plain, directory = train(settings(**noisy), 5), train(config, 5)
+    directory = train(config, 5)
     split = build_split(source_directory("digits"), 5, config)
     for client, truth in enumerate(split.clients):
         told, learned = truth.priors, kept_priors(directory, client)
@@ -93,24 +87,7 @@ def test_a_run_that_resumes_goes_on_with_the_learned_priors(settings: Settings) 
     resumed = train(resolve({"resume": str(begun), "num-rounds": 4}, begun), 2)
     for client in range(2):
         assert kept_priors(through, client).tobytes() == kept_priors(resumed, client).tobytes()
-    for name, array in last_model(through).items():
-        assert array.tobytes() == last_model(resumed)[name].tobytes()
-
-
-@pytest.mark.usefixtures("early")
-def test_nothing_of_the_learned_or_checked_priors_is_sent(
-    settings: Settings, tmp_path: Path
-) -> None:
-    def sent(**options: Any) -> set[tuple[str, ...]]:
-        log = tmp_path / str(len(options))
-        train(settings(**QUICK, **options), 2, message_log=log)
-        return {
-            (message.type, *sorted(array.name for array in message.arrays), *sorted(message.values))
-            for message in read_message_log(log)
-        }
-
-    quiet = sent()
-    assert sent(**LEARNS, **{"fedul.prior-counts": 9}) == quiet
+    assert same(through, resumed)
 
 
 def owners_of_two_sets(root: Path, pairs: list[tuple[int, ...]]) -> list[Path]:
@@ -164,15 +141,6 @@ def test_two_sets_for_each_client_are_enough_if_they_differ_between_clients(
     assert error_on_three_digits(alone) > 20
 
 
-def test_two_sets_that_are_alike_at_all_clients_are_refused_if_priors_are_shared(
-    settings: Settings, tmp_path: Path
-) -> None:
-    folders = owners_of_two_sets(tmp_path / "alike", [(0, 1), (1, 0)])
-    chosen = {**THREE, "num_rounds": 1, "fedul.fewer-sets": True, "fedul.share-priors": True}
-    with refuses("priors-rank", match="rank 2, .* 3 "):
-        train(settings(**chosen), 2, client_app=own_data_app(folders))
-
-
 def test_one_set_alone_is_refused_although_fewer_sets_are_allowed(
     settings: Settings, tmp_path: Path
 ) -> None:
@@ -205,16 +173,3 @@ def test_the_set_that_is_told_wrong_is_found_and_no_other(
     said = "Client 2: warning: the class priors of set '3' do not fit the model's predictions (p = "
     assert out.count("do not fit") == 1
     assert said in out
-
-
-def test_counts_in_an_owners_folder_are_learned_from(settings: Settings, tmp_path: Path) -> None:
-    folders = owners_of_two_sets(tmp_path, [(0, 1), (1, 2), (2, 0)])
-    for folder in folders:
-        rows = [line.split(",") for line in (folder / "priors.csv").read_text().splitlines()]
-        counts = [[name, *(str(round(9 * float(v))) for v in cells)] for name, *cells in rows[1:]]
-        text = "\n".join(",".join(row) for row in [rows[0], *counts]) + "\n"
-        (folder / "counts.csv").write_text(text)
-        (folder / "priors.csv").unlink()
-    chosen = {**THREE, "fedul.fewer-sets": True, "fedul.learn-priors": True}
-    directory = train(settings(**chosen), 3, client_app=own_data_app(folders))
-    assert error_on_three_digits(directory) < 5

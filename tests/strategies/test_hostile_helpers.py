@@ -17,7 +17,7 @@ from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.disjoint import PSI, flatten
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import LC, Exchange, watched
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import train
 
 Settings = Callable[..., RunConfig]
 BAD = 1
@@ -94,29 +94,3 @@ def test_given_distances_then_those_beyond_three_medians_are_forgotten(
         "Round 4: Client 4 (st-mary) helps nobody: its weights are 6.5 from the combined ones, "
         "the median is 2."
     ]
-
-
-def test_given_a_bound_then_an_update_beyond_it_is_neither_combined_nor_passed_on(
-    settings: Settings,
-) -> None:
-    exchanges: list[Exchange] = []
-    bounded = settings(**PLAN, max_update_norm=100.0)
-    directory = train(bounded, 5, **watched(exchanges, meddle=far_psi))
-    assert [line["failed"] for line in metrics(directory)] == [["Client 1"]] * 4
-    assert helpers_values(exchanges, BAD) < 10
-    assert max(float(np.abs(array).max()) for array in last_model(directory).values()) < 10
-
-
-def test_given_a_reply_with_other_metrics_then_its_parts_are_not_kept(settings: Settings) -> None:
-    """Refused after its differences were decoded: the next message to it has whole arrays."""
-    exchanges: list[Exchange] = []
-
-    def meddle(exchange: Exchange, reply: Message) -> None:
-        if (exchange.round, exchange.client) == (2, BAD):
-            reply.content["metrics"]["more"] = 1.0
-
-    directory = train(settings(**PLAN), 5, **watched(exchanges, meddle=meddle))
-    assert [line.get("failed") for line in metrics(directory)] == [None, ["Client 1"], None, None]
-    (after,) = [x for x in exchanges if (x.round, x.client) == (3, BAD)]
-    assert after.config["since"] == 0
-    assert not any("/" in name for name in after.down[PSI])

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.codes import encode, hamming
-from fedul_flwr.propagation.neighbors import neighbors_by_code
-from fedul_flwr.propagation.solve import NUM_NEIGHBORS, normalized_graph, one_hot
-from tests.propagation.conftest import Floats, clusters, dense_inverse
+from tests.propagation.conftest import Floats, clusters
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 
 
@@ -72,17 +69,6 @@ def test_equals_propagation_in_one_place(sizes: list[int], options: dict[str, An
     assert [len(found[client].labels) for client in range(len(sizes))] == sizes
     text = {"power": 1.0, "class_scaling": False}
     assert_agree(together(found), central(**(text if "recipe" in options else options)), LABELS < 0)
-
-
-def test_equals_the_dense_inverse_of_2000_points() -> None:
-    features, classes = blurred(2000)
-    labels = np.where(np.arange(2000) % 20 == 0, classes, -1)
-    parties = Parties(**split(features, labels, [500, 300, 700, 500]))
-    given = one_hot(labels, 5)
-    codes = encode(features, SEED, BITS)
-    inverse = dense_inverse(normalized_graph(neighbors_by_code(codes, NUM_NEIGHBORS)))
-    expected = labels_from_scores(inverse @ (given / given.sum(axis=0)))
-    assert_agree(together(parties.propagate()), expected, labels < 0)
 
 
 def test_one_client_equals_label_propagation_within_it() -> None:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from safetensors.numpy import load_file
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
-from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
-from fedul_flwr.strategies.scaffold import Scaffold
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import last_model, metrics, same, train
 
 Settings = Callable[..., RunConfig]
 SGD = {
@@ -30,24 +25,6 @@ SGD = {
     **{"num_rounds": 1, "local_epochs": 1, "points_per_client": 120},
 }
 WIDE = {**SGD, "precision": "float64", "batch_size": 0, "local_epochs": 2, "num_rounds": 3}
-
-
-def same(one: Path, other: Path) -> bool:
-    pairs = [(array, last_model(other)[name]) for name, array in last_model(one).items()]
-    return all(np.array_equal(a, b) for a, b in pairs)
-
-
-@pytest.fixture
-def grid() -> InProcessGrid:
-    from fedul_flwr.client_app import app
-
-    return InProcessGrid(app, 4, {})
-
-
-def reply(message: Message, weight: float = 1.0, **records: Any) -> Message:
-    numbers = {"num-examples": weight, **records.pop("metrics", {})}
-    arrays = {name: ArrayRecord({"w": Array(np.array(x))}) for name, x in records.items()}
-    return Message(RecordDict({**arrays, "metrics": MetricRecord(numbers)}), reply_to=message)
 
 
 # FedNova
@@ -123,45 +100,6 @@ def test_scaffold_equals_a_plain_loop(settings: Settings, option: str, momentum:
         c = {n: c[n] + sum(change[n] for change in changes) / 3 for n in c}
     for name, array in last_model(directory).items():
         np.testing.assert_allclose(array, x[name].numpy(), rtol=1e-6, atol=1e-8)
-
-
-def test_variates_are_counted_as_traffic_and_cover_weights_alone(settings: Settings) -> None:
-    plan = {**SGD, "model": "cnn6"}
-    plain = metrics(train(settings(**plan), 2))[0]
-    directory = train(settings(**plan, base="scaffold"), 2)
-    scaffold = metrics(directory)[0]
-    state = load_file(directory / "state-1.safetensors")
-    control = {name: array for name, array in state.items() if "/control/" in name}
-    assert not any("running" in name or "tracked" in name for name in control)
-    extra = 2 * sum(array.nbytes for array in control.values())
-    # Beside the numbers: a header of each array, and down the option's name.
-    headers = 2 * 128 * len(control)
-    assert scaffold["bytes_up"] - plain["bytes_up"] == extra + headers
-    assert scaffold["bytes_down"] - plain["bytes_down"] - extra - headers in range(100)
-
-
-@pytest.mark.usefixtures("identity")
-def test_scaffold_on_its_own_by_hand(grid: InProcessGrid) -> None:
-    """C = 4 nodes of the grid, 2 of them in the round: c = 0 + (2/4)·mean(Δ) = (1 + 5)/4."""
-    base = Scaffold(min_train_nodes=2, fraction_train=0.5, server_learning_rate=0.5)
-    x = ArrayRecord({"w": Array(np.array(10.0))})
-    messages = list(base.configure_train(1, x, ConfigRecord(), grid))
-    assert [float(m.content["control"]["w"].numpy()) for m in messages] == [0.0, 0.0]
-    replies = [
-        reply(messages[0], arrays=8.0, control=1.0),
-        reply(messages[1], arrays=4.0, control=5.0),
-    ]
-    arrays, _ = base.aggregate_train(1, replies)
-    assert arrays is not None
-    assert float(arrays["w"].numpy()) == 8.0  # 10 + .5·(6 − 10)
-    asked = {message.metadata.dst_node_id for message in messages}
-    base.fraction_train = 1.0
-    messages = list(base.configure_train(2, arrays, ConfigRecord(), grid))
-    assert [float(m.content["control"]["w"].numpy()) for m in messages] == [1.5] * 4
-    for message in messages:  # each is told whether an update of it was used
-        used = message.content["config"]["variate-round"]
-        assert used == (1 if message.metadata.dst_node_id in asked else 0)
-    assert base.aggregate_train(2, []) == (None, None)
 
 
 # With Adam

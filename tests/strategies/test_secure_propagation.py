@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,19 @@ import pytest
 
 import fedul_flwr.propagation.client
 import tests.support.xclp_parties
+from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.run_files.label_files import XCLP, file_name
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import (
     COMPARE,
     ROWS,
     SUM,
 )
+from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
+from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.rowsums import pair_masks
-from fedul_flwr.secure.similarity import TooFewClientsError
+from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
 from tests.support.secure_parties import BITS, assert_same, parties
@@ -127,15 +130,6 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     assert str(error.value) == TOO_FEW[phase]
 
 
-def test_as_many_clients_with_labels_as_asked_for_are_enough_and_one_less_is_not(toy: str) -> None:
-    # Clients 0, 2 and 3 have labels.
-    three = {"xclp.min-labeled-clients": 3}
-    assert_same(parties(toy, options=three).propagate(), parties("plaintext").propagate())
-    one_less = parties(toy, options=three, lost=lambda *asked: asked == (SUM, 0, 3))
-    with refuses("too-few-clients", TooFewClientsError, match="^3 .*labels"):
-        one_less.propagate()
-
-
 def test_another_attempt_at_the_sum_has_other_masks(
     secure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,18 +185,6 @@ SHARED: dict[str, Any] = {"xclp.num-bits": BITS, "labels.total": 60}
 PUBLIC = {"xclp.codes-seed": "run"}
 
 
-def test_a_run_that_labels_writes_what_it_writes_in_the_clear(
-    toy: str, settings: Callable[..., RunConfig]
-) -> None:
-    options = {**SHARED, "method": "xclp-predict", "points_per_client": 50}
-    secret = train(settings(**options, **PUBLIC, **{"xclp.secure": toy}), 4)
-    runs = (secret, train(settings(**options), 4))
-    for client in range(4):
-        one, other = (run / "clients" / str(client) / file_name(XCLP) for run in runs)
-        assert one.read_text() == other.read_text()
-    assert not [*runs[0].rglob(f"{STORED}-*.safetensors")]
-
-
 def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
     toy: str, settings: Callable[..., RunConfig]
 ) -> None:
@@ -215,3 +197,26 @@ def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
     one, other = (last_model(run) for run in runs)
     for name, array in one.items():
         np.testing.assert_array_equal(array, other[name])
+
+
+# Limits
+
+LIMITS = [(LONGEST, LARGEST, True), (LONGEST + 1, LARGEST, False), (LONGEST, LARGEST + 1, False)]
+
+
+@pytest.mark.parametrize(("seconds", "traffic", "allowed"), LIMITS)
+def test_a_propagation_may_be_as_large_as_the_limits(
+    settings: Callable[..., RunConfig],
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
+    traffic: float,
+    allowed: bool,
+) -> None:
+    options = settings(method="xclp", **{"xclp.secure": "rlwe"})[XCLPSettings]
+    of_this_size = replace(BACKENDS["rlwe"], cost=lambda *_: Cost(seconds, traffic))
+    monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
+    if allowed:
+        refuse_beyond_reach(options, [10, 10, 10], 3)
+    else:
+        with refuses("too-expensive", setting="xclp.secure"):
+            refuse_beyond_reach(options, [10, 10, 10], 3)

@@ -11,7 +11,7 @@ import pytest
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
-from fedul_flwr.propagation.client import OWN_SHARE, STORED, end_propagation
+from fedul_flwr.propagation.client import OWN_SHARE, STORED
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     COLUMNS,
@@ -129,16 +129,6 @@ def test_the_same_attempt_twice_is_refused(toy: str) -> None:
         played.client(client).on_phase(SUM, again)
 
 
-@pytest.mark.parametrize("phase", [COMPARE, SUM])
-def test_phases_of_a_propagation_that_was_not_begun_are_refused(toy: str, phase: str) -> None:
-    played = parties(toy)
-    played.propagate()
-    later = [content for name, client, content, _ in played.heard if (name, client) == (phase, 0)]
-    end_propagation(played.state(0))
-    with refuses("server-out-of-turn", match="propagation"):
-        played.client(0).on_phase(phase, later[-1])
-
-
 def test_rows_without_a_sum_are_refused(toy: str) -> None:
     played = parties(toy)
     propagation = played.propagation()
@@ -173,20 +163,3 @@ def test_who_is_prepared_anew_has_left_what_was_under_way(toy: str, phase: str) 
     assert not played.state(0).ephemeral(STORED)
     with refuses("server-out-of-turn", match="propagation"):
         played.client(0).on_phase(phase, later[-1])
-
-
-def test_a_propagation_after_that_has_other_keys_and_masks(toy: str) -> None:
-    played = parties(toy)
-    sent = []
-    for _ in range(2):  # the same round, and points: all that is new is the session
-        played.heard.clear()
-        played.client(0).on_phase("setup", Content(values={"class-names": ["a", "b"]}))
-        propagation = played.propagation()
-        left, joint = propagation.join(played.members, {})
-        propagation.sum_labels(left, joint)
-        answers = [answer.arrays for _, client, _, answer in played.heard if client == 0]
-        sent.append((answers[0]["public-keys"], answers[-1]["sent"]))
-    (key, share), (other_key, other_share) = sent
-    assert (key != other_key).any()
-    # Two sums under one mask would differ by nothing: labels and points are the same.
-    assert (share != other_share).all()

@@ -59,6 +59,14 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert_same_arrays(last_model(one), last_model(other))
 
 
+def same(one: Path, other: Path) -> bool:
+    """Whether two runs end with the same model, bit for bit."""
+    first, second = last_model(one), last_model(other)
+    return first.keys() == second.keys() and all(
+        array.tobytes() == second[name].tobytes() for name, array in first.items()
+    )
+
+
 def assert_same_arrays(some: dict[str, Any], others: dict[str, Any]) -> None:
     """Names and values are equal."""
     assert some.keys() == others.keys()
