@@ -207,14 +207,14 @@ class Propagated(NamedTuple):
 
 
 def l2_norm(arrays: Iterable[Floats]) -> float:
-    """L2 norm of all entries together.
+    """L2 norm of all entries together, the same in any order of the arrays.
 
-    BLAS, as in ``np.linalg.norm``, adds in an order that depends on threads and on where an array
-    lies in memory: a run that resumes would have other last digits.
+    A run that resumes reads them in another order. BLAS, as in ``np.linalg.norm``, adds in an order
+    that depends on threads and on where an array lies in memory.
 
     Examples
     --------
     >>> l2_norm([np.array([3.0]), np.array([[0.0, 4.0]])])
     5.0
     """
-    return math.sqrt(sum(float(np.square(array).sum()) for array in arrays))
+    return math.sqrt(math.fsum(float(np.square(array).sum()) for array in arrays))
