@@ -36,7 +36,7 @@ from fedul_flwr.federated.messages import (
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES, TO
-from fedul_flwr.secure.vector_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SELF_SHARES
+from fedul_flwr.secure.vector_sum import HASHES, PAIR_KEYS, PAIR_SHARES, SEALED, SELF_SHARES
 
 EVALUATE, TRAIN = "evaluate", "train"
 """Messages that every method may have, besides phases."""
@@ -143,7 +143,7 @@ _SUM = (
         "the server and all clients",
     ),
     Sent(PEERS, (f"{TO}*",), "parts of the secrets with others", ARRAYS, _ONCE, _SECRETS),
-    Sent(SHARES, (f"{TO}*",), "shares of this sum's masks", ARRAYS, _EVERY_SUM, _SECRETS),
+    Sent(SHARES, (SEALED,), "shares of this sum's masks", ARRAYS, _EVERY_SUM, _SECRETS),
     Sent(
         SHARES,
         (PAIR_KEYS, HASHES),

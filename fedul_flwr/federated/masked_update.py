@@ -38,7 +38,6 @@ from fedul_flwr.secure.identities import Identities, Purpose, read_identities
 from fedul_flwr.secure.messages import COMPLAINT, PeerError, checked_array, complain
 from fedul_flwr.secure.session import (
     FEWEST,
-    FROM,
     KEY_BYTES,
     NONCE,
     PARTICIPANTS,
@@ -51,7 +50,9 @@ from fedul_flwr.secure.session import (
 from fedul_flwr.secure.vector_sum import (
     HOLDERS,
     LAST,
+    SEALED,
     SENDERS,
+    SHARE_SENDERS,
     SURVIVORS,
     Tail,
     Words,
@@ -469,7 +470,8 @@ class MaskedUpdates:
                 f"The server asked for a second sum of {of}, which would tell one part.",
                 "server-out-of-turn",
             )
-        shares = {key: array for key, array in content.arrays.items() if key.startswith(FROM)}
+        of_sum = {SEALED, SHARE_SENDERS}
+        shares = {key: array for key, array in content.arrays.items() if key in of_sum}
         sent = {key: array for key, array in content.arrays.items() if key not in shares}
         numbers = self._part_of(of, Content(sent, content.values))
         tail = of.tail(len(numbers))

@@ -56,7 +56,6 @@ from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED, Identities, 
 from fedul_flwr.secure.messages import PeerError, checked_array, messages_from
 from fedul_flwr.secure.session import (
     FEWEST,
-    FEWEST_BYTES,
     FROM,
     KEY_BYTES,
     MASK_ROOTS,
@@ -73,7 +72,6 @@ from fedul_flwr.secure.session import (
     Session,
     bytes_array,
     derive,
-    is_sealed,
     join,
     seal,
     unseal,
@@ -109,10 +107,15 @@ PEERS, SHARES = "sum-peers", "sum-shares"
 ROUND, THRESHOLD, DIGEST = "round", "threshold", "digest"
 PAIR_KEYS, HASHES, SURVIVORS = "pair-keys", "hashes", "survivors"
 SELF_SHARES, PAIR_SHARES = "self-shares", "pair-shares"
+SEALED, SHARE_SENDERS = "sealed-shares", "share-senders"
+"""One row for each peer in ascending order: an array for each would cost more than its masks."""
 ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS = (
     *("roots", "last-round", "secrets", "opened", "holders", "senders"),
 )
 
+_NO_SHARES = {"shares": np.zeros((2, SHARE_BYTES), np.uint8)}
+SEALED_BYTES = len(seal(_NO_SHARES, bytes(KEY_BYTES), Address(b"", 0, "", 0, 0), bytes))
+"""Length of a peer's two sealed shares."""
 _SEALED_KEY = NONCE_BYTES + KEY_BYTES + 16
 
 
@@ -395,8 +398,8 @@ def offer_shares(
         for position, holder in enumerate(holders)
     }
     step = f"{SHARES}/{number}"
-    answer: dict[str, NDArray[Any]] = {
-        f"{TO}{peer}": seal(
+    sealed = [
+        seal(
             {"shares": parts[peer]},
             roots[peer],
             _address(session.number, step, client, peer),
@@ -404,7 +407,8 @@ def offer_shares(
         )
         for peer in holders
         if peer != client
-    }
+    ]
+    answer: dict[str, NDArray[Any]] = {SEALED: np.stack(sealed)}
     pair_keys = {
         peer: _pair_key(session.number, roots[peer], number, client, peer, digest.tobytes())
         for peer in holders
@@ -464,14 +468,13 @@ def mask_vector(
     beside = neighbors(session.number, [*session.public])[client]
     roots = {peer: row.tobytes() for peer, row in zip(beside, state[ROOTS], strict=True)}
     opened, step = {client: state[OPENED][0]}, f"{SHARES}/{number}"
-    for peer in holders:
-        if peer != client and f"{FROM}{peer}" in message:
-            with messages_from(peer):
-                address = _address(session.number, step, peer, client)
-                shares = unseal(message[f"{FROM}{peer}"], roots[peer], address).get("shares")
-            if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
-                raise PeerError(f"Client {peer} sent no shares.", peer)
-            opened[peer] = shares
+    for peer, row in _sealed_shares(message, {*holders} - {client}):
+        with messages_from(peer):
+            address = _address(session.number, step, peer, client)
+            shares = unseal(row, roots[peer], address).get("shares")
+        if shares is None or shares.dtype != np.uint8 or shares.shape != (2, SHARE_BYTES):
+            raise PeerError(f"Client {peer} sent no shares.", peer)
+        opened[peer] = shares
     if len(opened) < int(state[THRESHOLD]):
         raise UserError(
             f"Only {len(opened)} clients are in the secure sum; it takes {int(state[THRESHOLD])}.",
@@ -488,6 +491,18 @@ def mask_vector(
     renewed[SENDERS] = np.array(senders, np.int64)
     renewed[OPENED] = np.stack([opened[peer] for peer in senders])
     return renewed, masked
+
+
+def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
+    """Who has sealed shares for this client, each with what it has sealed."""
+    senders, rows = message.get(SHARE_SENDERS), message.get(SEALED)
+    is_list = senders is not None and senders.dtype == np.int64 and senders.ndim == 1
+    if not is_list or rows is None or rows.dtype != np.uint8 or rows.ndim != 2:
+        raise UserError("The server sent no shares of a sum.", "message-incomplete")
+    who = senders.tolist() if senders is not None else []
+    if len(who) != len(rows) or len({*who}) < len(who) or not {*who} <= {*peers}:
+        raise UserError("The server named others for a sum than before.", "server-names-others")
+    return [(int(peer), np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
 
 
 def confirm(state: Arrays, client: int, message: Arrays, identities: Identities) -> Bytes:
@@ -808,15 +823,11 @@ class SumServer:
             With the client.
         """
         origin = f"Client {client} sent for a secure sum"
-        peers = [peer for peer in self._holders[client] if peer != client]
-        for peer in peers:
-            if not is_sealed(answer.get(f"{TO}{peer}"), FEWEST_BYTES):
-                raise BadMessageError(
-                    f"{origin} no shares for client {peer}.", "message-incomplete"
-                )
+        peers = self._peers(client)
+        checked_array(origin, answer, SEALED, np.uint8, (len(peers), SEALED_BYTES))
         checked_array(origin, answer, PAIR_KEYS, np.uint8, (len(peers), _SEALED_KEY))
         checked_array(origin, answer, HASHES, np.uint8, (2, KEY_BYTES))
-        if answer.keys() - {PAIR_KEYS, HASHES, *(f"{TO}{peer}" for peer in peers)}:
+        if answer.keys() - {PAIR_KEYS, HASHES, SEALED}:
             raise BadMessageError(f"{origin} something that was not requested.", "message-unasked")
 
     def take_shares(self, answers: Mapping[int, Arrays]) -> None:
@@ -832,11 +843,16 @@ class SumServer:
 
     def shares_for(self, client: int) -> dict[str, NDArray[Any]]:
         """What others have sealed for a client; it travels with the model."""
+        senders = [peer for peer in self._peers(client) if peer in self._answers]
+        rows = [self._answers[peer][SEALED][self._peers(peer).index(client)] for peer in senders]
         return {
-            f"{FROM}{peer}": self._answers[peer][f"{TO}{client}"]
-            for peer in self._holders[client]
-            if peer != client and peer in self._answers
+            SHARE_SENDERS: np.array(senders, np.int64),
+            SEALED: np.array(rows, np.uint8).reshape(len(rows), SEALED_BYTES),
         }
+
+    def _peers(self, client: int) -> list[int]:
+        """The other clients that have shares of a client's secrets, in ascending order."""
+        return [peer for peer in self._holders[client] if peer != client]
 
     # Vectors
 
@@ -912,7 +928,7 @@ class SumServer:
             secret = self._secret(shares.get((0, client), {}), 0, client, liars)
             masks.append(Mask(_self_key(secret, self.number, client), added=False))
         for client in sorted(self._answers.keys() - self._masked.keys()):
-            peers = [peer for peer in self._holders[client] if peer != client]
+            peers = self._peers(client)
             beside = [peer for peer in peers if peer in self._masked]
             if not beside:
                 continue

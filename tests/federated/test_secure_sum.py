@@ -41,8 +41,16 @@ from fedul_flwr.federated.masked_update import (
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
 from fedul_flwr.federated.wire import PlainArray
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
-from fedul_flwr.secure.session import NONCE, TO
-from fedul_flwr.secure.vector_sum import HOLDERS, LAST, SENDERS, add_vectors, quantize, step_size
+from fedul_flwr.secure.session import NONCE
+from fedul_flwr.secure.vector_sum import (
+    HOLDERS,
+    LAST,
+    SEALED,
+    SENDERS,
+    add_vectors,
+    quantize,
+    step_size,
+)
 from tests.strategies.test_fedul_priors import THREE, owners_of_two_sets
 from tests.support.fake_fleet import OWNERS as OWNERS_THAT_COME
 from tests.support.fake_fleet import Flock, write_owners
@@ -339,10 +347,9 @@ def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sid
             if sent and phase_of(sent[0]) == SHARES and not self.trained:
                 first = min(replies, key=lambda reply: reply.metadata.src_node_id)
                 (record,) = first.content.array_records.values()
-                name = sorted(name for name in record if name.startswith(TO))[0]
-                sealed = record[name].numpy().copy()
-                sealed[-1] ^= 1
-                record[name] = PlainArray.of(sealed)
+                sealed = record[SEALED].numpy().copy()
+                sealed[0, -1] ^= 1
+                record[SEALED] = PlainArray.of(sealed)
             return replies
 
     directory = tmp_path / "run"

@@ -162,7 +162,7 @@ def test_given_an_answer_that_is_none_then_its_sender_is_named_and_the_sum_is_wi
 def test_given_shares_that_nobody_can_open_then_the_run_ends(settings: Settings) -> None:
     with refuses("too-few-clients"):
         config = settings(**MASKED, on_client_failure="continue")
-        train(config, 4, wrap_grid=forging("to/", SHARES, 2))
+        train(config, 4, wrap_grid=forging("sealed", SHARES, 2))
 
 
 def test_given_an_identity_that_nobody_knows_then_the_sum_is_without_it(settings: Settings) -> None:

@@ -427,7 +427,8 @@ def server_reads(colluders: Collection[int]) -> bool:
             shares[place] = party.state[place][vector_sum.OPENED][senders.index(3)]
         else:
             with suppress(SafetensorError):  # what is encrypted has no form
-                shares[place] = load(answers[3][f"{TO}{place}"].tobytes())["shares"]
+                sealed = answers[3][vector_sum.SEALED][place]
+                shares[place] = load(sealed.tobytes()[:-28])["shares"]
     needed = server.terms()[THRESHOLD].item()
     if len(shares) < needed:
         return False
@@ -465,10 +466,10 @@ def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
     def in_the_clear(
         arrays: Arrays, secret: bytes, address: object, entropy: object
     ) -> NDArray[np.uint8]:
-        return np.frombuffer(save(arrays), np.uint8)
+        return np.frombuffer(save(arrays) + bytes(28), np.uint8)
 
     def read(message: NDArray[np.uint8], secret: bytes, address: object) -> Arrays:
-        return load(message.tobytes())
+        return load(message.tobytes()[:-28])
 
     monkeypatch.setattr(vector_sum, "seal", in_the_clear)
     monkeypatch.setattr(vector_sum, "unseal", read)
@@ -638,8 +639,7 @@ def new_key_of(state: Arrays) -> NDArray[np.uint8]:
 def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> None:
     server = five.server(1)
     answers = five.offer(server, five.clients)
-    answers[2][f"{TO}3"] = answers[2][f"{TO}3"].copy()
-    answers[2][f"{TO}3"][-1] ^= 1
+    answers[2][vector_sum.SEALED][1, -1] ^= 1  # of the peers 0, 3, 7 and 11
     server.take_shares(answers)
     with pytest.raises(PeerError) as error:
         mask_vector(five.state[3], 3, 0, server.shares_for(3), vectors([3])[3], MODEL)
@@ -676,7 +676,7 @@ def test_given_a_malformed_answer_then_the_server_names_its_client(
     server = five.server(1)
     answer = five.offer(server, [7])[7]
     if change == "missing":
-        del answer[f"{TO}0"]
+        del answer[vector_sum.SEALED]
     elif change == "form":
         answer[vector_sum.HASHES] = answer[vector_sum.HASHES][:1]
     else:
