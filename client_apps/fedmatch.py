@@ -157,6 +157,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         if self.settings.secure_sum == "on":
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
+            release_freed_memory()
             return Update(flatten(parts | trained), count, metrics)
         start = self._stored_parts(int(config[BASE_ROUND]), int(config["server-round"]))
         if start is None:

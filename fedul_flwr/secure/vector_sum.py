@@ -397,7 +397,7 @@ def offer_shares(
         holder: _rows([share[position] for share in split])
         for position, holder in enumerate(holders)
     }
-    step = f"{SHARES}/{number}"
+    step, peers = f"{SHARES}/{number}", [peer for peer in holders if peer != client]
     sealed = [
         seal(
             {"shares": parts[peer]},
@@ -405,14 +405,12 @@ def offer_shares(
             _address(session.number, step, client, peer),
             entropy,
         )
-        for peer in holders
-        if peer != client
+        for peer in peers
     ]
     answer: dict[str, NDArray[Any]] = {SEALED: np.stack(sealed)}
     pair_keys = {
         peer: _pair_key(session.number, roots[peer], number, client, peer, digest.tobytes())
-        for peer in holders
-        if peer != client
+        for peer in peers
     }
     answer[PAIR_KEYS] = _seal_pair_keys(key_secret, pair_keys)
     answer[HASHES] = np.stack([_hash(number, client, s) for s in (self_secret, key_secret)])
@@ -496,10 +494,11 @@ def mask_vector(
 def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
     """Who has sealed shares for this client, each with what it has sealed."""
     senders, rows = message.get(SHARE_SENDERS), message.get(SEALED)
-    is_list = senders is not None and senders.dtype == np.int64 and senders.ndim == 1
-    if not is_list or rows is None or rows.dtype != np.uint8 or rows.ndim != 2:
+    if senders is None or senders.dtype != np.int64 or senders.ndim != 1:
         raise UserError("The server sent no shares of a sum.", "message-incomplete")
-    who = senders.tolist() if senders is not None else []
+    if rows is None or rows.dtype != np.uint8 or rows.ndim != 2:
+        raise UserError("The server sent no shares of a sum.", "message-incomplete")
+    who = senders.tolist()
     if len(who) != len(rows) or len({*who}) < len(who) or not {*who} <= {*peers}:
         raise UserError("The server named others for a sum than before.", "server-names-others")
     return [(int(peer), np.ascontiguousarray(row)) for peer, row in zip(who, rows, strict=True)]
