@@ -47,7 +47,7 @@ _BLOCK_NUMBERS = 2**22
 def fresh_gaussians(count: int) -> Floats:
     """``count`` unit Gaussian numbers for noise that nobody may predict.
 
-    From ChaCha20 under a key of the operating system: from no seed, as the run's would reveal it,
+    From AES-256 under a key of the operating system: from no seed, as the run's would reveal it,
     and from no generator whose state follows from what it has drawn.
 
     Examples

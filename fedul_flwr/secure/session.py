@@ -35,7 +35,8 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import (
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from numpy.typing import NDArray
@@ -53,20 +54,19 @@ Entropy = Callable[[int], bytes]
 
 KEY_BYTES = 32
 
-_NONCE = bytes(16)  # each key is used for one stream, so the nonce can be constant
+_COUNTER = bytes(16)  # each key is used for one stream, so the first counter can be constant
 
 
 class KeyStream:
-    """ChaCha20's stream (RFC 8439) under a key used only once, read piece by piece."""
+    """AES-256 in counter mode (NIST SP 800-38A) under a key used only once, read piece by piece."""
 
     def __init__(self, key: bytes) -> None:
-        self._encryptor = Cipher(ChaCha20(key, _NONCE), mode=None).encryptor()
+        self._encryptor = Cipher(AES256(key), CTR(_COUNTER)).encryptor()
 
-    def read(self, size: int) -> Bytes:
-        """The next ``size`` bytes."""
-        stream = np.zeros(size, dtype=np.uint8)
+    def read_into(self, stream: Bytes) -> None:
+        """Replace the content of ``stream``, one contiguous row, by the next bytes."""
+        stream.fill(0)
         self._encryptor.update_into(stream.data, stream.data)  # zeros XOR stream
-        return stream
 
 
 def keystream(key: bytes, size: int) -> Bytes:
@@ -75,9 +75,11 @@ def keystream(key: bytes, size: int) -> Bytes:
     Examples
     --------
     >>> keystream(bytes(32), 4).tobytes().hex()
-    '76b8e0ad'
+    'dc95c078'
     """
-    return KeyStream(key).read(size)
+    stream = np.empty(size, dtype=np.uint8)
+    KeyStream(key).read_into(stream)
+    return stream
 
 
 def fresh(size: int, entropy: Entropy = os.urandom) -> Bytes:
@@ -381,7 +383,7 @@ class Session:
     @cached_property
     def number(self) -> bytes:
         """32 bytes, a hash of everything that the server says about participants."""
-        digest = hashlib.sha256(b"fedul-flwr session 1" + self.nonce)
+        digest = hashlib.sha256(b"fedul-flwr session 2" + self.nonce)
         digest.update(self.server_round.to_bytes(8, "little"))
         for client, key in self.public.items():
             numbers = np.array([client, self.sizes[client]], dtype="<i8")

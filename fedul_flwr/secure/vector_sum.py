@@ -2,7 +2,7 @@
 
 After Bonawitz et al. (CCS 2017) with the sparse graph of Bell et al. (CCS 2020). Each client adds
 to its vector a self mask, and a pair mask with each neighbor, which cancels in the sum. Masks are
-streams of ChaCha20. Seeds of self masks, and keys to pair keys, are shared among the neighbors by
+streams of AES-256. Seeds of self masks, and keys to pair keys, are shared among the neighbors by
 Shamir's scheme: a client that drops out after its shares can be taken out of the sum.
 
 Keys for a run are exchanged once: every two neighbors then have a secret. The keys of one sum are
@@ -161,9 +161,12 @@ def quantize(values: Floats, bound: float, clients: int, rng: np.random.Generato
             "model-not-finite",
         )
     levels = _levels(clients)
-    scaled = np.asarray(values, np.float64) / bound * levels
-    rounded = np.floor(scaled + rng.random(scaled.shape))
-    return np.clip(rounded, -levels, levels).astype(np.int64).astype(np.uint32)
+    scaled = np.array(values, np.float64)
+    scaled *= levels / bound
+    scaled += rng.random(scaled.shape)
+    np.floor(scaled, out=scaled)
+    np.clip(scaled, -levels, levels, out=scaled)
+    return scaled.astype(np.int32).view(np.uint32)
 
 
 def dequantize(words: Words, bound: float, clients: int) -> Floats:
@@ -686,7 +689,7 @@ _PIECE = 2**16
 
 
 def add_masks(words: Words, masks: Iterable[Mask], tail: Tail = NO_TAIL) -> None:
-    """Add streams of ChaCha20 to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``.
+    """Add key streams to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``.
 
     Examples
     --------
@@ -699,13 +702,19 @@ def add_masks(words: Words, masks: Iterable[Mask], tail: Tail = NO_TAIL) -> None
     split = len(words) - tail.size
     for start in range(0, split, _PIECE):
         piece = words[start : min(start + _PIECE, split)]
-        for stream, combine in streams:
-            combine(piece, stream.read(piece.nbytes).view("<u4"), out=piece)
+        _add_streams(piece, streams)
     if tail.numbers:
         total = words[split:].astype(np.int64)
-        for stream, combine in streams:
-            combine(total, stream.read(4 * tail.size).view("<u4"), out=total)
+        _add_streams(total, streams)
         words[split:] = _carried(total, tail.digits)
+
+
+def _add_streams(total: NDArray[Any], streams: Iterable[tuple[KeyStream, np.ufunc]]) -> None:
+    """Add the next words of each stream to ``total``, or subtract them, in place."""
+    drawn = np.empty(4 * total.size, np.uint8)
+    for stream, combine in streams:
+        stream.read_into(drawn)
+        combine(total, drawn.view("<u4"), out=total)
 
 
 def _seal_pair_keys(secret: bytes, keys: Mapping[int, bytes]) -> Bytes:

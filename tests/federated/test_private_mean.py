@@ -203,7 +203,7 @@ def test_a_ledger_of_another_kind_is_refused() -> None:
 
 
 def test_given_numpys_generator_is_known_then_the_noise_is_not() -> None:
-    """Noise of ChaCha20 takes nothing of NumPy's global generator and leaves it as it is."""
+    """Noise of AES-256 takes nothing of NumPy's global generator and leaves it as it is."""
     np.random.seed(7)  # noqa: NPY002
     before = np.random.get_state()[1].copy()  # type: ignore[index]  # noqa: NPY002
     one, other = (with_noise(to_record({"w": np.zeros(9)}), 1.0)["w"].numpy() for _ in range(2))

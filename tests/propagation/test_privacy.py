@@ -99,7 +99,7 @@ def test_refuses_what_has_no_noise(arguments: Any) -> None:
 
 
 def test_noisy_directions_by_hand() -> None:
-    # 30 numbers of ChaCha20 under the one key that was asked for; (3, 4) / 5 = (0.6, 0.8).
+    # 30 numbers of AES-256 under the one key that was asked for; (3, 4) / 5 = (0.6, 0.8).
     features = np.zeros((6, 5))
     features[0, :2] = 3, 4
     noise = gaussians(keystream(KEY, 240).view(np.uint64)).reshape(6, 5)

@@ -243,7 +243,7 @@ def test_the_number_depends_on_all_that_was_told() -> None:
 
 
 def test_the_number_by_hand() -> None:
-    told = [b"fedul-flwr session 1", SERVERS, ROUND.to_bytes(8, "little")]
+    told = [b"fedul-flwr session 2", SERVERS, ROUND.to_bytes(8, "little")]
     for client in CLIENTS:
         told += [client.to_bytes(8, "little"), POINTS[client].to_bytes(8, "little")]
         told += [PUBLIC_KEYS[client]]

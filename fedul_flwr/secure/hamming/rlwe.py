@@ -98,7 +98,7 @@ def public_polynomials(session: bytes, indices: range) -> Words:
     Returns
     -------
     ``(3, len(indices), N)``. Index i has the key SHAKE128(session ‖ "rlwe" ‖ i) of 32 bytes, i in 4
-    bytes; coefficient j is bytes 12 j … 12 j + 11 of its ChaCha20 stream. All is little endian.
+    bytes; coefficient j is bytes 12 j … 12 j + 11 of its AES-256 stream. All is little endian.
     """
     seeds = (session + _LABEL + index.to_bytes(4, "little") for index in indices)
     keys = (hashlib.shake_128(seed).digest(KEY_BYTES) for seed in seeds)
@@ -426,7 +426,7 @@ def _sums_of_bits(weights: Floats, bits: Words) -> Floats:
 
 
 def mask(key: bytes, shape: tuple[int, int]) -> Words:
-    """Uniform words ``(r, n_owner)`` that hide b' from its owner: ChaCha20's stream under a key."""
+    """Uniform words ``(r, n_owner)`` that hide b' from its owner: AES-256's stream under a key."""
     return keystream(key, 4 * prod(shape)).view("<u4").reshape(shape)
 
 

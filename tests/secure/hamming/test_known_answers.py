@@ -21,7 +21,7 @@ from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.rlwe import N, Packing, carry
 from fedul_flwr.secure.session import Entropy
 from tests.support.hamming.pairs import plain_distances, play
-from tests.support.hamming.reference import Ints, Q, chacha, integers, product, public, words
+from tests.support.hamming.reference import Ints, Q, aes_stream, integers, product, public, words
 from tests.support.hamming.reference_ot import transfer
 
 STORED: dict[str, Any] = json.loads((Path(__file__).parent / "known_answers.json").read_text())
@@ -88,14 +88,14 @@ def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
 
 
 def ternary(shape: tuple[int, ...], key: bytes) -> Ints:
-    stream = chacha(key, 8 * int(np.prod(shape)))
+    stream = aes_stream(key, 8 * int(np.prod(shape)))
     numbers = [int.from_bytes(stream[i : i + 8], "little") for i in range(0, len(stream), 8)]
     return np.array([number % 3 - 1 for number in numbers]).reshape(shape)
 
 
 def noise(shape: tuple[int, ...], key: bytes) -> Ints:
     """The ones among the lowest 42 of 64 bits, less 21."""
-    stream = chacha(key, 8 * int(np.prod(shape)))
+    stream = aes_stream(key, 8 * int(np.prod(shape)))
     numbers = [int.from_bytes(stream[i : i + 8], "little") for i in range(0, len(stream), 8)]
     heads = [(number % 2**42).bit_count() - 21 for number in numbers]
     return np.array(heads).reshape(shape)
@@ -122,8 +122,8 @@ def slowly_made() -> dict[str, NDArray[Any]]:
     u = ternary((3, N), entropy(32))
     first = noise((3, N), entropy(32))
     second = noise((3, 513), entropy(32)).tolist()
-    low = np.frombuffer(chacha(entropy(32), 8 * 3 * 513), "<u4").reshape(2, 3, 513).tolist()
-    high = np.frombuffer(chacha(entropy(32), 2 * 3 * 513), "<u2").reshape(3, 513).tolist()
+    low = np.frombuffer(aes_stream(entropy(32), 8 * 3 * 513), "<u4").reshape(2, 3, 513).tolist()
+    high = np.frombuffer(aes_stream(entropy(32), 2 * 3 * 513), "<u2").reshape(3, 513).tolist()
     whole_a, whole_b = [], np.zeros((3, 513), dtype=object)
     for row, y in enumerate(np.unpackbits(EVALUATORS, axis=1).tolist()):
         total = product(publics[0], u[row])
@@ -147,7 +147,7 @@ def slowly_made() -> dict[str, NDArray[Any]]:
 
     a = np.array([number >> 64 for number in whole_a]).reshape(3, N)
     b = (whole_b >> 64).astype(np.int64)
-    masks = np.frombuffer(chacha(MASK_KEY, 4 * 3 * 513), "<u4").reshape(3, 513).astype(np.int64)
+    masks = np.frombuffer(aes_stream(MASK_KEY, 4 * 3 * 513), "<u4").reshape(3, 513).astype(np.int64)
     masked = (b + masks) % 2**32
     digits, distances = np.zeros((2, 3, 513), np.int64)
     for row in range(3):

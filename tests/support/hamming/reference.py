@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.ciphers.algorithms import AES
+from cryptography.hazmat.primitives.ciphers.modes import ECB
 from numpy.typing import NDArray
 
 from fedul_flwr.secure.hamming.rlwe import DIGITS, N
@@ -19,15 +20,16 @@ Ints = NDArray[np.int64]
 Q = 2**96
 
 
-def chacha(key: bytes, size: int) -> bytes:
-    """ChaCha20's stream, nonce and counter 0."""
-    return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(size))
+def aes_stream(key: bytes, size: int) -> bytes:
+    """The blocks 0, 1, … under AES-256: counter mode by its definition."""
+    blocks = b"".join(number.to_bytes(16) for number in range(-(-size // 16)))
+    return Cipher(AES(key), ECB()).encryptor().update(blocks)[:size]
 
 
 def public(session: bytes, index: int) -> Ints:
     """Digits ``(3, N)`` of public polynomial ``index``."""
     key = hashlib.shake_128(session + b"rlwe" + index.to_bytes(4, "little")).digest(32)
-    words = np.frombuffer(chacha(key, 12 * N), "<u4")
+    words = np.frombuffer(aes_stream(key, 12 * N), "<u4")
     return words.reshape(N, DIGITS).T.astype(np.int64)
 
 

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.support.hamming.reference import chacha
+from tests.support.hamming.reference import aes_stream
 
 P = 2**255 - 19
 D = -121665 * pow(121666, P - 2, P) % P
@@ -132,7 +132,7 @@ def transfer(
     base, pads = (f"fedul-flwr ot {what} 0 1 ".encode() + session for what in ("base", "pads"))
     # The owner chooses among the base pairs by s.
     s = bits_of(entropy(16))
-    stream = chacha(entropy(32), 32 * 128)
+    stream = aes_stream(entropy(32), 32 * 128)
     own = [scalar(stream[32 * i : 32 * i + 32]) for i in range(128)]
     common = hashed_point(base)
     known = [times(k, BASE) for k in own]
@@ -157,8 +157,8 @@ def transfer(
     # The extension.
     size = len(b"".join(evaluator))
     y = bits_of(b"".join(evaluator))
-    t = [bits_of(chacha(first, size)) for first, _ in keys]
-    g = [bits_of(chacha(second, size)) for _, second in keys]
+    t = [bits_of(aes_stream(first, size)) for first, _ in keys]
+    g = [bits_of(aes_stream(second, size)) for _, second in keys]
     u = [[a ^ b ^ c for a, b, c in zip(t[i], g[i], y, strict=True)] for i in range(128)]
     q = [[a ^ b for a, b in zip(g[i], u[i], strict=True)] if s[i] else t[i] for i in range(128)]
 
