@@ -43,7 +43,7 @@ class GivenLabels(LabelSourceStrategy):
         for key, value in (
             ("evaluate", settings.evaluate if settings.evaluate == "local" else None),
             ("max-update-norm", settings.max_update_norm or None),
-            ("secure-sum", "on" if settings.secure_sum == "on" else None),
+            ("secure-sum", "on" if settings.sums_updates else None),
         ):
             if value is not None:
                 raise UserError(

@@ -138,7 +138,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
 
     def array_names(self) -> list[str]:
         """Empty, as parts travel in records of their own; in a secure sum those of the parts."""
-        if self.settings.secure_sum == "off":
+        if not self.settings.sums_updates:
             return []
         factor = 1.0 if self.options.decomposition else None
         model = dump_arrays(self.model)
@@ -154,7 +154,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
     ) -> Update:
         """One round of local training from the parts in ``received``."""
         retain_freed_memory()
-        if self.settings.secure_sum == "on":
+        if self.settings.sums_updates:
             parts = unflatten(arrays)
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             release_freed_memory()

@@ -43,11 +43,11 @@ def _has_heldout(settings: RunConfig) -> bool:
 
 
 def _tells_heldout(settings: RunConfig) -> bool:
-    return _has_heldout(settings) and settings.secure_sum == "off"
+    return _has_heldout(settings) and not settings.sums_updates
 
 
 def _sums_heldout(settings: RunConfig) -> bool:
-    return _has_heldout(settings) and settings.secure_sum == "on"
+    return settings.sums_heldout_losses
 
 
 def _sums_sets(settings: RunConfig) -> bool:

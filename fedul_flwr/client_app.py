@@ -40,7 +40,7 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
     An update of a secure sum is clipped before it is masked.
     """
     *_, settings = _load_setup(context)
-    if settings[DPSettings].clipping != "client" or settings.secure_sum == "on":
+    if settings[DPSettings].clipping != "client" or settings.sums_updates:
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 

@@ -66,7 +66,7 @@ class FedMatchStrategy(LabelSourceStrategy):
 
     def make_codec(self) -> PartsCodec:
         """A codec for sparse differences of the parts, or in a secure sum for whole parts."""
-        build = WholeParts if self.sums_updates else PartsCodec
+        build = WholeParts if self.settings.sums_updates else PartsCodec
         return build(
             ClientModelCache(RunDirectory(Path(self.settings.output)).exchanged),
             self.options.difference_threshold,
@@ -96,7 +96,7 @@ class FedMatchStrategy(LabelSourceStrategy):
                 setting="frozen-rounds",
             )
         options = settings[FedMatchSettings]
-        if settings.secure_sum == "on" and options.helpers:
+        if settings.sums_updates and options.helpers:
             raise UserError(
                 f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
                 "model, which nobody reads with secure-sum = 'on'; choose 0.",
@@ -130,7 +130,7 @@ class FedMatchStrategy(LabelSourceStrategy):
     def _returned(self, parts: Parts) -> list[str]:
         """Parts that clients return: not sigma if only the server trains it, but in a secure sum,
         where they return what they get."""
-        at_server = self.learns_at_server(self.settings) and not self.sums_updates
+        at_server = self.learns_at_server(self.settings) and not self.settings.sums_updates
         return [part for part in parts if not (at_server and part == SIGMA)]
 
     # The model

@@ -139,7 +139,7 @@ class OwnerLimits(Settings):
         return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
 
     def _sum_rule(self, settings: RunConfig) -> Rule:
-        alone = self.require_secure_sum and settings.secure_sum == "off"
+        alone = self.require_secure_sum and not settings.sums_updates
         is_broken = alone and find_method(settings.method).trains
         return is_broken, "secure-sum = 'off'", "require-secure-sum"
 

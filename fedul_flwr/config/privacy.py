@@ -64,7 +64,7 @@ def refuse_unaccounted(settings: SharedSettings, privacy: DPSettings) -> None:
             "setting-breaks-privacy",
             setting="client-weights",
         )
-    if settings.secure_sum == "on" and privacy.clipping == "server":
+    if settings.sums_updates and privacy.clipping == "server":
         raise UserError(
             f"{choice} secure-sum = 'off': the server sees no update that it could clip. "
             "Choose dp.clipping = 'client'.",

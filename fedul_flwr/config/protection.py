@@ -48,7 +48,7 @@ def unprotected(settings: RunConfig) -> Iterator[str]:
 
 
 def _of_updates(settings: RunConfig) -> Iterator[str]:
-    dp, is_summed = settings[DPSettings], settings.secure_sum == "on"
+    dp, is_summed = settings[DPSettings], settings.sums_updates
     if is_summed:
         yield (
             "The server sees the mean of all owners' models, and no model of one owner, as long as "

@@ -183,12 +183,22 @@ class SharedSettings(TrainingSettings):
     @property
     def has_sums(self) -> bool:
         """Whether a run has secure sums: of updates, or of columns alone."""
-        return self.secure_sum == "on" or self.standardize_sum == "masked"
+        return self.sums_updates or self.standardize_sum == "masked"
+
+    @property
+    def sums_updates(self) -> bool:
+        """Whether the server reads the sum of updates alone."""
+        return self.secure_sum == "on"
+
+    @property
+    def sums_heldout_losses(self) -> bool:
+        """Whether the server reads the sum of held-out losses alone."""
+        return self.sums_updates and self.selection == "heldout"
 
     @property
     def tells_class_masses(self) -> bool:
         """Whether each client tells the server how many points of each class it expects."""
-        return self.test_prior == "sets" and self.secure_sum == "off"
+        return self.test_prior == "sets" and not self.sums_updates
 
     def is_evaluated(self, round_number: int) -> bool:
         """Whether round ``round_number``, counted from 1, ends with an evaluation."""

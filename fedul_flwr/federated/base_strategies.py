@@ -176,4 +176,4 @@ def build_base(settings: RunConfig) -> Strategy:
     privacy = settings[DPSettings]
     if privacy.clipping == "none":
         return base
-    return PrivateMean(base, privacy, summed=settings.secure_sum == "on")
+    return PrivateMean(base, privacy, summed=settings.sums_updates)

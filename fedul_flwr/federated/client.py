@@ -157,8 +157,7 @@ class MethodClient(NumPyClient, Generic[D]):
         """
         if of is Summed.COLUMNS and self.settings.standardize_sum == "masked":
             return exact_sums(*raw_rows(self.data))
-        measures = self.settings.secure_sum == "on" and self.settings.selection == "heldout"
-        if of is Summed.HELDOUT and measures:
+        if of is Summed.HELDOUT and self.settings.sums_heldout_losses:
             model = [content.arrays[name] for name in self.names_of(content.arrays)]
             config = cast(dict[str, FlowerScalar], dict(content.values))
             loss, count, _ = self.evaluate(model, config)

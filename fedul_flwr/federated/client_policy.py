@@ -36,7 +36,7 @@ LABELED_SHARE = 0.6
 def summed_of_sets(settings: RunConfig) -> tuple[bool, bool]:
     """Whether the server reads sums over clients: of class masses, and of what tells whether their
     sets together tell the classes apart (``fedul.fewer-sets``)."""
-    options, is_summed = settings.find(FedULSettings), settings.secure_sum == "on"
+    options, is_summed = settings.find(FedULSettings), settings.sums_updates
     has_gram = options is not None and options.fewer_sets and not options.share_priors
     return is_summed and settings.test_prior == "sets", is_summed and has_gram
 

@@ -94,7 +94,7 @@ def disclosures(settings: RunConfig) -> list[Sent]:
     sent = [entry for entry in declared if entry.when(settings)]
     if settings.has_sums:
         sent += _SUM
-    if settings.secure_sum == "off":
+    if not settings.sums_updates:
         return sent
     alone = [entry for entry in sent if entry.phase != TRAIN or entry.record == DIAGNOSTICS]
     named = [replace(e, what=f"names of: {e.what}") for e in sent if e.record == METRICS]

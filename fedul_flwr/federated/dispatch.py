@@ -61,7 +61,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
         }
         message.content = RecordDict()  # frees a second copy of the model
         shares = received.pop(SHARES, {})
-        summed = client.settings.secure_sum == "on"
+        summed = client.settings.sums_updates
         start = common_records(received, dict(arrays), ARRAYS) if summed else {}
         started = time.time()  # after the slow import of torch
         update = client.train(arrays, config, received)
@@ -91,7 +91,7 @@ def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] 
     @_hide_private_errors
     def evaluate(message: Message, context: Context) -> Message:
         client = build(context)
-        if client.settings.secure_sum == "on":
+        if client.settings.sums_updates:
             raise UserError(
                 "The server asked for a loss of this client alone, in a run with secure sums.",
                 "server-asks-too-much",

@@ -168,7 +168,7 @@ class UpdateValidator:
             if not self._codec.keeps(reply):
                 return  # the reply is not used
         check_update(reply.content, self._expected)
-        masked = self._settings.secure_sum == "on"  # a client clips its update itself
+        masked = self._settings.sums_updates  # a client clips its update itself
         if clipping == "client" and not masked:
             start, norm = self._expected[ARRAYS], self._settings[DPSettings].norm
             check_clipped(cast(ArrayRecord, reply.content[ARRAYS]), start, norm)

@@ -178,7 +178,7 @@ class MethodStrategy(Strategy):
                 setting="max-update-norm",
             )
 
-        if settings.secure_sum == "on" and not cls.can_sum:
+        if settings.sums_updates and not cls.can_sum:
             raise UserError(
                 f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
                 "than a sum of its clients' models.",
@@ -283,11 +283,6 @@ class MethodStrategy(Strategy):
     # For methods
 
     @property
-    def sums_updates(self) -> bool:
-        """Whether the server reads the sum of updates alone (``secure-sum = "on"``)."""
-        return self.settings.secure_sum == "on"
-
-    @property
     def record(self) -> RoundRecord:
         """The record of the current round."""
         return self.rounds.record
@@ -343,7 +338,7 @@ class MethodStrategy(Strategy):
         expected = self.codec.expected(messages[0].content, start)
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
-        if self.sums and self.sums_updates:
+        if self.sums and self.settings.sums_updates:
             messages, expected = self.sums.begin(grid, messages, round_number, self.buffers)
         self.validator.expect(messages, expected)
         return messages
@@ -366,7 +361,7 @@ class MethodStrategy(Strategy):
             If there is no valid update.
         """
         usable = self.validator.updates(replies)
-        if self.sums and self.sums_updates:
+        if self.sums and self.settings.sums_updates:
             usable = self.sums.open(usable)
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
@@ -402,7 +397,7 @@ class MethodStrategy(Strategy):
         refuse_non_finite(arrays, self.state_dict(), round_number, last)
         messages: list[Message] = []
         measures = self.settings.selection == "heldout" and self.settings.is_evaluated(round_number)
-        if measures and self.sums_updates:
+        if measures and self.settings.sums_updates:
             self.record.heldout_loss = self._summed_loss(grid, arrays, round_number)
         elif measures:
             view = SampledGrid(grid, self.registry.evaluating())

@@ -169,7 +169,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
     if chosen == "auto" and has_validation:
         return "validation"
     if chosen == "auto":
-        alone = settings.evaluate == "global" and settings.secure_sum == "off"
+        alone = settings.evaluate == "global" and not settings.sums_updates
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
         raise UserError(

@@ -793,10 +793,10 @@ class SumServer:
         self._present = sorted(present)
         here = set(present)
         beside = neighbors(session, participants)
-        self._holders = {
-            client: sorted({client, *(peer for peer in beside[client] if peer in here)})
-            for client in self._present
+        self._peers = {
+            client: [peer for peer in beside[client] if peer in here] for client in self._present
         }
+        self._holders = {client: sorted([client, *peers]) for client, peers in self._peers.items()}
         self._needed = max(
             (threshold(len(h), len(participants), pinned) for h in self._holders.values()),
             default=FEWEST,
@@ -831,7 +831,7 @@ class SumServer:
             With the client.
         """
         origin = f"Client {client} sent for a secure sum"
-        peers = self._peers(client)
+        peers = self._peers[client]
         checked_array(origin, answer, SEALED, np.uint8, (len(peers), SEALED_BYTES))
         checked_array(origin, answer, PAIR_KEYS, np.uint8, (len(peers), _SEALED_KEY))
         checked_array(origin, answer, HASHES, np.uint8, (2, KEY_BYTES))
@@ -851,16 +851,12 @@ class SumServer:
 
     def shares_for(self, client: int) -> dict[str, NDArray[Any]]:
         """What others have sealed for a client; it travels with the model."""
-        senders = [peer for peer in self._peers(client) if peer in self._answers]
-        rows = [self._answers[peer][SEALED][self._peers(peer).index(client)] for peer in senders]
+        senders = [peer for peer in self._peers[client] if peer in self._answers]
+        rows = [self._answers[peer][SEALED][self._peers[peer].index(client)] for peer in senders]
         return {
             SHARE_SENDERS: np.array(senders, np.int64),
             SEALED: np.array(rows, np.uint8).reshape(len(rows), SEALED_BYTES),
         }
-
-    def _peers(self, client: int) -> list[int]:
-        """The other clients that have shares of a client's secrets, in ascending order."""
-        return [peer for peer in self._holders[client] if peer != client]
 
     # Vectors
 
@@ -936,7 +932,7 @@ class SumServer:
             secret = self._secret(shares.get((0, client), {}), 0, client, liars)
             masks.append(Mask(_self_key(secret, self.number, client), added=False))
         for client in sorted(self._answers.keys() - self._masked.keys()):
-            peers = self._peers(client)
+            peers = self._peers[client]
             beside = [peer for peer in peers if peer in self._masked]
             if not beside:
                 continue
