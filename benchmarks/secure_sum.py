@@ -81,7 +81,7 @@ def _whole_rounds(clients: int, rounds: int, quick: bool) -> dict[str, list[floa
         for turn in range(1 if quick else 2):
             for side, listed in seconds.items():
                 output = Path(scratch) / f"{side}-{turn}"
-                listed += run_ours({**options, "secure-sum": side}, output, clients).seconds()
+                listed.extend(run_ours({**options, "secure-sum": side}, output, clients).seconds())
     return seconds
 
 
