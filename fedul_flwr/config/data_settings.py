@@ -37,6 +37,12 @@ def is_reference(name: str) -> bool:
     return ":" in name and not name.startswith((TORCHVISION, HUB, RUN))
 
 
+def is_function(source: str) -> bool:
+    """Whether ``source``, which may also be a path, is ``package.module:function``."""
+    module, _, function = source.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), function])
+
+
 PartitionName = Literal[
     "iid",
     "dirichlet",

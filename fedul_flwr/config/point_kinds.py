@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fedul_flwr.config.base import any_of
+from fedul_flwr.config.data_settings import is_function
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.privacy import DPSettings
@@ -27,11 +28,13 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     ------
     UserError
         If means and variances of a client's columns would be sent although its model is protected
-        by differential privacy, or if ``standardize_sum`` has no effect.
+        by differential privacy, if the first weights are for vectors as they are, or if
+        ``standardize_sum`` has no effect.
     """
     chosen = settings.standardize
     asks_clients = find_method(settings.method).asks_clients
-    if chosen == "auto" and len(input_shape) != 1:
+    named = is_function(settings.start_from)
+    if chosen == "auto" and (named or len(input_shape) != 1):
         chosen = "none"
     elif chosen == "auto":
         chosen = "federation" if asks_clients else "owner"
@@ -40,6 +43,13 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             f"Setting standardize = 'federation': no client takes part in method "
             f"{settings.method!r}; 'owner' takes the server's own means and scales.",
             "setting-needs-clients",
+            setting="standardize",
+        )
+    if named and chosen != "none":
+        raise UserError(
+            f"Setting standardize = {chosen!r}: the weights by start-from = "
+            f"{settings.start_from!r} are for vectors as they are; set it to 'none'.",
+            "settings-contradict",
             setting="standardize",
         )
     clipping = settings[DPSettings].clipping

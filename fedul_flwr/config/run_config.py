@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from pydantic import Field
 
 from fedul_flwr.config.base import KINDS, Scalar, Settings, any_of, unknown_key
-from fedul_flwr.config.data_settings import BUILT_IN, RUN
+from fedul_flwr.config.data_settings import BUILT_IN, RUN, is_function
 from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSettings
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
@@ -400,7 +400,7 @@ def _absolute(path: str, base_dir: Path) -> str:
 
 
 def _absolute_start(source: str, base_dir: Path) -> str:
-    return source if source == PRETRAINED else _absolute(source, base_dir)
+    return source if source == PRETRAINED or is_function(source) else _absolute(source, base_dir)
 
 
 def _absolute_dataset(name: str, base_dir: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from fedul_flwr.config.base import AUTO, OR_AUTO, OnlyWith, nearest, only_with, only_without
-from fedul_flwr.config.data_settings import DataSettings
+from fedul_flwr.config.data_settings import DataSettings, is_function
 
 
 class ModelOptions(NamedTuple):
@@ -94,7 +94,9 @@ class TrainingSettings(DataSettings):
     start_from: Annotated[str, only_without("xclp-predict.features", "pixels")] = ""
     """Source of the initial weights: output directory of a run, `.safetensors` file, or
     `torchvision` (pretrained, for its own models and `resnet18-fedul`). A last layer for another
-    number of classes keeps its random weights."""
+    number of classes keeps its random weights. For `model = "linear"` also a function of your own,
+    `package.module:function`, that turns the names of the classes into its weights
+    (docs/features.md)."""
     frozen_rounds: Annotated[int, Field(ge=0), only_with("start-from")] = 0
     """First rounds in which only the last linear layer is trained; batch norm keeps its statistics
     in them. Afterwards all layers are trained."""
@@ -170,5 +172,10 @@ class TrainingSettings(DataSettings):
             raise ValueError(
                 f"start-from = 'torchvision' is for models of torchvision, and model = "
                 f"{self.model!r} is none: choose 'torchvision:NAME' or {others}"
+            )
+        if is_function(self.start_from) and self.model != "linear":
+            raise ValueError(
+                f"start-from = {self.start_from!r} gives the weights of a linear layer: it needs "
+                "model = 'linear'"
             )
         return self

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.data_settings import HUB, RUN, TORCHVISION
+from fedul_flwr.config.data_settings import HUB, RUN, TORCHVISION, is_function
 from fedul_flwr.config.references import USER_PATH, module_folder
 from fedul_flwr.errors import UserError
 
+START = "start-from"  # may also be a path
 BUILT_IN: dict[str, tuple[str, ...]] = {
     "method": (),
     "base": (),
@@ -25,6 +26,7 @@ BUILT_IN: dict[str, tuple[str, ...]] = {
     "features": (TORCHVISION, HUB, RUN),
     "optimizer": (),
     "augment": (),
+    START: (),
 }
 """Settings that may name a module, as ``package.module:NAME``, and beginnings of values that
 do not."""
@@ -45,6 +47,7 @@ def named_modules(settings: Mapping[str, Any]) -> list[str]:
         if isinstance(value := settings.get(key), str)
         and ":" in value
         and not value.startswith(prefixes)
+        and (key != START or is_function(value))
     ]
 
 

@@ -199,11 +199,11 @@ class LabeledClients(ClientPolicy):
         Raises
         ------
         UserError
-            If nobody has, nor the server.
+            If nobody has, nor the server, and no first weights can tell classes apart.
         """
         having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
         side = self.settings[LabelSourceSettings].labels_at
-        if not having and side == "clients":
+        if not having and side == "clients" and not self.settings.start_from:
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
             raise UserError(

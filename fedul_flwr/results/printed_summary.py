@@ -115,10 +115,12 @@ def summary_rows(directory: Path) -> dict[str, str]:
         about_prior["re-weighed"] = "; ".join(
             filter(None, [f"{percent(summary['test_error_reweighed'])} for that prior", reweighed])
         )
+    start = summary.get("start_test_error")
     up, down = (summary[key] / 1e6 for key in ("bytes_up", "bytes_down"))
     return {
         "test error": f"{percent(summary['test_error'])} ({best})",
         "last round": percent(summary["final_test_error"]),
+        **({} if start is None else {"before round 1": percent(start)}),
         **_measure_rows(summary),
         **({} if summary.get("temperature") else {"calibration": NOT_CALIBRATED}),
         **about_prior,

@@ -85,7 +85,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     model = None
     if needs_model(settings):
         model = fresh_model(settings, data)
-        start_elsewhere(model, settings.start_from)
+        start_elsewhere(model, settings.start_from, data.shape.class_names)
         weights = dump_arrays(model)
     directory.remove_clients()
     strategy = strategy_class(

@@ -40,7 +40,7 @@ def check_start(settings: RunConfig, num_clients: int) -> str:
         return "\n".join(filter(None, (notes, data.shape.in_words)))
     model = fresh_model(settings, data)
     if not settings.resume:
-        start_elsewhere(model, settings.start_from)
+        start_elsewhere(model, settings.start_from, data.shape.class_names)
     if method.trains:
         resolve_settings(settings, strategy, data, model)
     lines = (notes, data.shape.in_words, in_words(chosen) if method.trains else "")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from flwr.common import log
 from flwr.serverapp import Grid
@@ -14,8 +15,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedul_flwr.config.data_settings import is_function
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.protection import unprotected
+from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.training_settings import PRETRAINED
 from fedul_flwr.config.trusted_modules import remember_run
@@ -42,7 +45,9 @@ from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arr
 from fedul_flwr.run.server_data import ServerData, open_server_data
 
 
-def load_starting_weights(model: nn.Module, source: str) -> list[str]:
+def load_starting_weights(
+    model: nn.Module, source: str, class_names: Sequence[str] = ()
+) -> list[str]:
     """Replace the random weights of ``model``, in place, by those that ``source`` names.
 
     Arrays are matched by name and shape. Heads (the last linear layer, and a second one) keep their
@@ -52,6 +57,7 @@ def load_starting_weights(model: nn.Module, source: str) -> list[str]:
     Parameters
     ----------
     source : setting ``start-from``.
+    class_names : what a function of the user's gets.
 
     Returns
     -------
@@ -66,6 +72,8 @@ def load_starting_weights(model: nn.Module, source: str) -> list[str]:
     if source == PRETRAINED:
         assert isinstance(plain, TorchvisionModel)  # checked with the settings
         weights = _pretrained(plain)
+    elif is_function(source):
+        weights = _of_class_names(plain, source, class_names)
     else:
         weights = _read(source)
     if isinstance(model, TwoHeads) and not any(name.startswith("second.") for name in weights):
@@ -125,6 +133,22 @@ def _pretrained(model: TorchvisionModel) -> dict[str, Tensor]:
     weights = {f"net.{name}": array for name, array in pretrained_arrays(model.name).items()}
     heads = tuple(f"{name}." for name in _heads(model))
     return {name: array for name, array in weights.items() if not name.startswith(heads)}
+
+
+def _of_class_names(model: nn.Module, source: str, class_names: Sequence[str]) -> dict[str, Tensor]:
+    """Weights of a linear model by the user's function of the classes' names, and biases 0."""
+    what, (weight, bias) = f"Setting start-from = {source!r}", model.state_dict().items()
+    function = load_reference(source, "start-from")
+    with user_code(what):
+        rows = np.asarray(function(list(class_names)), np.float32)
+    if rows.shape != weight[1].shape or not np.isfinite(rows).all():
+        raise UserError(
+            f"{what} returned an array of shape {rows.shape} for {len(class_names)} names; "
+            f"{tuple(weight[1].shape)} finite numbers are needed, a row for each class.",
+            "own-code-result",
+            setting="start-from",
+        )
+    return {weight[0]: torch.from_numpy(rows), bias[0]: torch.zeros_like(bias[1])}
 
 
 def _read(source: str) -> dict[str, Tensor]:
@@ -196,10 +220,10 @@ def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
     return model.double() if settings.precision == "float64" else model
 
 
-def start_elsewhere(model: nn.Module, source: str) -> None:
+def start_elsewhere(model: nn.Module, source: str, class_names: Sequence[str]) -> None:
     """Load the weights that setting ``start-from`` names into ``model``, if it names any."""
     if source:
-        fresh = load_starting_weights(model, source)
+        fresh = load_starting_weights(model, source, class_names)
         log(INFO, "Weights from %s; fresh: %s", source, ", ".join(fresh) or "none")
 
 

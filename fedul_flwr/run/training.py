@@ -89,7 +89,12 @@ class Start:
     state: Mapping[str, Any] = field(default_factory=dict)
 
 
-def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.Module) -> Start:
+def starting_point(
+    directory: store.RunDirectory,
+    recorder: Recorder,
+    model: nn.Module,
+    class_names: Sequence[str],
+) -> Start:
     """The last complete round of a run that resumes, else the weights of ``model``.
 
     Raises
@@ -106,7 +111,7 @@ def starting_point(directory: store.RunDirectory, recorder: Recorder, model: nn.
         directory.replace_metrics([])
         directory.remove_clients()
         recorder.lines = []
-        start_elsewhere(model, recorder.settings.start_from)
+        start_elsewhere(model, recorder.settings.start_from, class_names)
         return Start(dump_arrays(model))
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
@@ -205,8 +210,9 @@ def train(
     settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
-    start = starting_point(directory, recorder, model)
+    start = starting_point(directory, recorder, model, data.shape.class_names)
     done = start.done
+    first = {} if done or not settings.start_from else _errors_of_start(recorder, start)
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
@@ -244,6 +250,7 @@ def train(
         recorder.close()
     refuse_no_release(strategy.base)
     about = {
+        **first,
         **finish_measures(recorder, shares, strategy.test_prior),
         **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
         **privacy_spent(strategy.base),
@@ -253,6 +260,14 @@ def train(
         directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
     )
     write_model_card(directory)
+
+
+def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None]:
+    """Errors of weights that come from elsewhere, before anything is trained."""
+    if recorder.evaluator is None:
+        return {}
+    errors = recorder.evaluator.errors([start.arrays])
+    return {"start_test_error": errors.test, "start_validation_error": errors.validation}
 
 
 def _scaling_of_server(
