@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import rankdata, studentized_range
 
 from fedul_flwr.experiments.compare_table import LEVEL, print_table
-from fedul_flwr.experiments.paper_table import Results
+from fedul_flwr.experiments.paper_table import Results, of_cell
 from fedul_flwr.experiments.table_file import Table
 
 Errors = Mapping[str, Mapping[str, float]]
@@ -88,9 +88,7 @@ def row_errors(
     errors: dict[str, dict[str, float]] = {row: {} for row in ranked}
     for row in ranked:
         for column in columns:
-            figures = [
-                result["figures"] for key, result in results.items() if key[:2] == (row, column)
-            ]
+            figures = [result["figures"] for result in of_cell(results, row, column)]
             values = [each["test_error"] for each in figures if "test_error" in each]
             if len(values) == num_seeds:
                 errors[row][column] = sum(values) / num_seeds

@@ -89,14 +89,18 @@ def lines(
                 )
 
 
+def of_cell(results: Results, row: str, column: str) -> list[Result]:
+    """Results of all seeds of one cell."""
+    return [result for key, result in results.items() if key[:2] == (row, column)]
+
+
 def _estimate(results: Results, row: str, column: str, metric: str) -> Estimate:
     of = METRICS[metric].of
     if of is None:
         return Estimate()
     figures = [
         {**result["figures"], "seconds": result.get("seconds")}
-        for key, result in results.items()
-        if key[:2] == (row, column)
+        for result in of_cell(results, row, column)
     ]
     return Estimate.of([value for each in figures if (value := of(each)) is not None])
 
@@ -114,7 +118,7 @@ def mean_curves(
     """
     by_row = {}
     for row in table.rows():
-        curves = [result["curve"] for key, result in results.items() if key[:2] == (row, column)]
+        curves = [result["curve"] for result in of_cell(results, row, column)]
         rounds, errors = stack_curves(
             dict(zip(curve["rounds"], curve["test_error"], strict=True)) for curve in curves
         )
