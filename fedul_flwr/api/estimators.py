@@ -28,8 +28,7 @@ from fedul_flwr.api.keywords import (
 from fedul_flwr.api.points import as_array, images_or_vectors, is_of
 from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
-from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.config.training_settings import TrainingSettings
+from fedul_flwr.config.shared import SharedSettings, TrainingSettings
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.seeds import stream

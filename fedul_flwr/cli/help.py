@@ -50,7 +50,7 @@ def choices(key: str) -> tuple[str, ...]:
     """
     from fedul_flwr.config.document import every_setting
     from fedul_flwr.config.methods import METHODS
-    from fedul_flwr.config.training_settings import MODEL_NAMES
+    from fedul_flwr.config.shared import MODEL_NAMES
     from fedul_flwr.data.sources import NAMED_DATASETS
 
     named = {

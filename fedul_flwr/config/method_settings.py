@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from fedul_flwr.config.base import ADAPTIVE, OR_ADAPTIVE, Settings, only_with, only_without
-from fedul_flwr.config.data_settings import NEW_SPLIT, SIMULATED
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.shared import UNWEIGHTED
+from fedul_flwr.config.shared import NEW_SPLIT, SIMULATED, UNWEIGHTED
 
 LABELED_CLIENTS = only_without("scenario.labels-at", "server")
 LABELED_SERVER = only_without("scenario.labels-at", "clients")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TypeVar
 
 from fedul_flwr.config.base import any_of
-from fedul_flwr.config.data_settings import is_function
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.shared import is_function
 from fedul_flwr.errors import UserError
 
 C = TypeVar("C", bound=RunConfig)

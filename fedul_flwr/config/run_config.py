@@ -12,14 +12,12 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from pydantic import Field
 
 from fedul_flwr.config.base import KINDS, Scalar, Settings, any_of, unknown_key
-from fedul_flwr.config.data_settings import BUILT_IN, RUN, is_function
 from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSettings
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names, old_keys, what_is_now, with_rounds
 from fedul_flwr.config.sections import SECTIONS, ScaffoldSettings
-from fedul_flwr.config.shared import SharedSettings
-from fedul_flwr.config.training_settings import PRETRAINED
+from fedul_flwr.config.shared import BUILT_IN, PRETRAINED, RUN, SharedSettings, is_function
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import read_object, user_path
 from fedul_flwr.errors import UserError

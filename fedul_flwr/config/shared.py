@@ -1,13 +1,388 @@
-"""The settings that all methods share."""
+"""The settings that all methods share: of the data, the model and its training, and the run."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from fedul_flwr.config.base import only_with, only_without
-from fedul_flwr.config.training_settings import TrainingSettings
+from fedul_flwr.config.base import (
+    AUTO,
+    OR_AUTO,
+    OnlyWith,
+    Settings,
+    nearest,
+    only_with,
+    only_without,
+)
+from fedul_flwr.config.class_priors import parse_prior
+
+LITE0 = "efficientnet-lite0"
+TORCHVISION, HUB, RUN = "torchvision:", "huggingface:", "run:"
+"""Beginnings of names that are not those of a user's own function."""
+
+_SIDE = re.compile(r"(.+)@([1-9]\d{0,3})")
+
+
+def split_side(name: str) -> tuple[str, int]:
+    """``NAME@SIDE`` as name and side in pixels; 0 without a side."""
+    match = _SIDE.fullmatch(name)
+    return (match[1], int(match[2])) if match else (name, 0)
+
+
+def check_features(name: str) -> None:
+    """Refuse a name that can be no extractor's with a ``ValueError``."""
+    plain, _ = split_side(name)
+    if plain and plain != LITE0 and ":" not in plain:
+        forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY"
+        hint = nearest(plain, [LITE0])
+        raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
+
+
+def is_reference(name: str) -> bool:
+    """Whether ``name`` is that of a user's own function."""
+    return ":" in name and not name.startswith((TORCHVISION, HUB, RUN))
+
+
+def is_function(source: str) -> bool:
+    """Whether ``source``, which may also be a path, is ``package.module:function``."""
+    module, _, function = source.partition(":")
+    return all(part.isidentifier() for part in [*module.split("."), function])
+
+
+PartitionName = Literal[
+    "iid",
+    "dirichlet",
+    "pathological",
+    "shard",
+    "natural",
+    "majority",
+    "majority-mild",
+    "imbalanced",
+]
+BUILT_IN = ("digits", "breast-cancer", "wine")
+"""Data sets that ship with scikit-learn."""
+SIMULATED = only_without("client-data")
+"""Rule for settings that make the data of a simulation's clients."""
+NEW_SPLIT = only_without("labels.split")
+"""Rule for settings that an earlier run's split replaces."""
+TEST_PRIOR_WORDS = (AUTO, "uniform", "sets", "em")
+
+
+class DataSettings(Settings):
+    """Settings of the data: where they come from, how they are split, what they become."""
+
+    method: str = "fedul"
+    """Name of a built-in method, or `package.module:NAME` of your own."""
+    method_options: str = ""
+    """Settings of your own method as `key=value …`, or as keys of a table with its name; built-in
+    methods have a table each."""
+
+    dataset: str = "digits"
+    """`digits`, `breast-cancer`, `wine`, a Hugging Face hub name, or the path of a folder with
+    train and test data. If devices have their own data, it is the server's test data, or `none`."""
+    class_names: Annotated[str, only_with("dataset", "none")] = ""
+    """Names of the classes, separated by commas."""
+    input_shape: Annotated[str, only_with("dataset", "none")] = ""
+    """Height x width x channels of images, such as `28x28x1`, or length of vectors, such as
+    `30`."""
+    columns: Annotated[str, only_with("points", "vectors")] = ""
+    """Columns file, or directory of a run with one: which columns of tables are features, which of
+    them are categories, and what fills their missing values (docs/vectors.md). Empty takes all
+    columns of `dataset`."""
+    label_column: str = ""
+    """Column of labels in tables; empty takes `label` or another usual name."""
+    text_column: Annotated[str, only_with("points", "texts")] = ""
+    """Column of texts in tables that `features`, a function of your own, turns into vectors; other
+    columns than this one and the labels are left out (docs/features.md)."""
+    missing: Annotated[
+        Literal["refuse", "mean", "median", "most-frequent"], only_with("points", "vectors")
+    ] = "refuse"
+    """Missing values in tables whose columns have no `fill`: refuse them, or fill them by a
+    column's mean, median or most frequent value in the training file of `dataset`, or without one
+    among the owner's own points. Categories are filled by the most frequent one. What fills them is
+    kept for predictions (docs/vectors.md)."""
+    standardize: Annotated[
+        Literal["auto", "none", "constants", "owner", "federation"],
+        only_with("inputs", "vectors", idle=("none",)),
+    ] = "auto"
+    """Standardize vectors by the means and scales in `columns` (`constants`), by those of the
+    owner's own points (`owner`), or by those of all clients' points (`federation`), see
+    docs/vectors.md. `auto` is `federation` for vectors and `none` for images and texts; with
+    `server-only`, which asks no client, it is `owner`."""
+    standardize_sum: Annotated[
+        Literal["auto", "plaintext", "masked"], only_with("standardize", "auto", "federation")
+    ] = "auto"
+    """With means and scales of all clients: each client sends the mean and variance of its columns
+    (`plaintext`), or masked sums, of which the server learns the total over all clients alone
+    (`masked`, for three clients or more). `auto` is `masked` where `xclp.secure` is on, else
+    `plaintext`."""
+    image_size: Annotated[int, Field(ge=0, le=1024), only_with("points", "images")] = 0
+    """Resize images to squares of this side in pixels; 0 keeps their size."""
+    image_bits: Annotated[int, Field(ge=0, le=16), only_with("points", "images")] = 0
+    """Bits that the values of images use in files of 16 bits: 12 for values up to 4095, as X-rays
+    have them. The upper 8 of them are taken. 0 takes the fewest of 8, 10, 12, 14 and 16 that hold
+    all values of the training data in `dataset`; owners and `fedul-flwr predict` use the same."""
+    features: str = ""
+    """Replace points by features of a fixed function, computed once: `efficientnet-lite0`,
+    `torchvision:NAME`, `huggingface:NAME` (pretrained networks), `run:DIRECTORY` (the best model of
+    a run, in simulations), perhaps with `@SIDE` to resize images to that many pixels; or your own
+    `package.module:function`. The model then takes vectors."""
+    client_data: str = ""
+    """Path of a folder with one sub-folder per simulated client, each in the form of a client's own
+    data on a device; `dataset` is then the server's, or `none`."""
+    partition: Annotated[PartitionName, SIMULATED, NEW_SPLIT] = "iid"
+    """How a simulation splits the training data over the clients. With FedUL's `majority` each
+    client has two classes of nearly all its points (tables D.5 and D.6), with `majority-mild` of
+    0.15 to 0.25 of them each (the paper's main text). With FedMatch's `imbalanced` a
+    client has half of its points in one class, 0.15 in the class before and after it each, and the
+    rest in the others."""
+    points_per_client: Annotated[int, Field(ge=0), SIMULATED, NEW_SPLIT] = 0
+    """Keep only this many points per client (simulation); 0 keeps all. `majority`, `majority-mild`
+    and `imbalanced` draw them in their class proportions, before any class runs out."""
+    validation_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.2
+    """Fraction of the training data, with labels, that selects the best round at the server."""
+    server_fraction: Annotated[float, Field(ge=0, lt=1), NEW_SPLIT] = 0.0
+    """Fraction of the training data, with labels, that the server keeps for methods that train
+    there. It is withheld from the clients under every method, so that comparisons share splits."""
+    test_prior: Annotated[
+        str, only_without("fedul.surrogate-loss", "release", idle=("uniform", "em"))
+    ] = AUTO
+    """Class priors at test time (pi): `uniform`, K numbers separated by commas, `sets` (mean of all
+    clients' sets), or `em` (train for `uniform`, estimate pi from the server's test images).
+    `auto` is `sets` where owners bring their own sets, except with `dp.clipping`; else `uniform`.
+    """
+
+    @field_validator("features")
+    @classmethod
+    def _check_features(cls, value: str) -> str:
+        check_features(value)
+        return value
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> Self:
+        if self.text_column and not is_reference(self.features):
+            raise ValueError(
+                f"text-column = {self.text_column!r} needs features = 'package.module:function', "
+                "a function of your own that turns texts into vectors"
+            )
+        return self
+
+    @field_validator("image_bits")
+    @classmethod
+    def _check_bits(cls, value: int) -> int:
+        if 0 < value < 8:
+            raise ValueError("must be 8 to 16, or 0 to take it from the training data")
+        return value
+
+    @field_validator("input_shape")
+    @classmethod
+    def _check_shape(cls, value: str) -> str:
+        if value and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*x[13])?", value):
+            raise ValueError(
+                "must be height x width x channels of images, such as 28x28x1 (channels 1 or 3), "
+                "or the length of vectors, such as 30"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _check_fractions(self) -> Self:
+        if self.validation_fraction + self.server_fraction >= 1:
+            raise ValueError(
+                f"validation-fraction = {self.validation_fraction} and server-fraction = "
+                f"{self.server_fraction} must leave training data: their sum must be below 1"
+            )
+        return self
+
+    def class_priors(self) -> list[float] | None:
+        """`test-prior` as K numbers; ``None`` if it is a word (training then assumes uniform
+        priors, except with `sets`)."""
+        return None if self.test_prior in TEST_PRIOR_WORDS else parse_prior(self.test_prior)
+
+    @property
+    def test_prior_source(self) -> str:
+        """Source of pi: the word in `test-prior`, or `given` for numbers."""
+        return self.test_prior if self.test_prior in TEST_PRIOR_WORDS else "given"
+
+    @field_validator("test_prior")
+    @classmethod
+    def _check_prior(cls, value: str) -> str:
+        if value not in TEST_PRIOR_WORDS:
+            parse_prior(value, TEST_PRIOR_WORDS)
+        return value
+
+
+class ModelOptions(NamedTuple):
+    """Values of the settings `model-width`, `model-layers` and `model-dropout`."""
+
+    width: int = 128
+    layers: int = 2
+    dropout: float = 0.0
+
+
+def recorded_options(settings: Mapping[str, Any]) -> ModelOptions:
+    """Options in flat settings, which may be older than the options."""
+    options = {name: settings.get(f"model-{name}") for name in ModelOptions._fields}
+    return ModelOptions(**{name: value for name, value in options.items() if value is not None})
+
+
+MODEL_NAMES = (
+    *("alexnet-like", "cnn2", "cnn4", "cnn6", "cnn6-quarter", "cnn13", "cnn13-plain"),
+    *("cnn13-quarter", "cnn-small", "lenet", "linear", "mlp", "mlp-linear", "resnet9"),
+    *("resnet9-quarter", "resnet18", "resnet18-fedul", "resnet18-small", "wrn28-2"),
+)
+"""Names of the built-in models, without loading PyTorch."""
+PRETRAINED_MODELS = ("resnet18-fedul",)
+"""Built-in models for which torchvision has weights, beside ``torchvision:NAME``."""
+
+
+OPTIMIZERS = ("adam", "sgd")
+AUGMENTATIONS = (
+    "auto",
+    "none",
+    "rotate",
+    "flip",
+    "translate-flip",
+    "rotate-flip",
+    "affine",
+    "noise",
+    "dropout",
+    "mixup",
+)
+"""Built-in optimizers and augmentations; a function of the user's own is named by reference."""
+
+
+def _name_or_reference(*names: str) -> tuple[AfterValidator]:
+    """Annotation of a text that is one of ``names``, or ``package.module:function``."""
+
+    def check(value: str) -> str:
+        if value not in names and ":" not in value:
+            allowed = ", ".join(map(repr, names))
+            raise ValueError(
+                f"must be one of {allowed} or 'package.module:function'{nearest(value, names)}"
+            )
+        return value
+
+    return (AfterValidator(check),)
+
+
+PRETRAINED = "torchvision"
+"""Value of `start-from` for torchvision's pretrained weights."""
+OF_MLP = only_with("model", AUTO, "mlp", "mlp+head")
+PLATEAUS = ("plateau", "client-plateau")
+"""Schedules that follow the validation loss."""
+PLATEAU = only_with("learning-rate-schedule", *PLATEAUS)
+
+
+def _of_vectors(augment: str) -> tuple[OnlyWith, OnlyWith]:
+    """Annotations of the strength of a view of vectors."""
+    return only_with("inputs", "vectors"), only_with("augment", augment, or_strong_views=True)
+
+
+class TrainingSettings(DataSettings):
+    """Settings of the data, the model, and its local training."""
+
+    model: str = AUTO
+    """Name of a built-in model, `torchvision:NAME` for one of torchvision's, or
+    `package.module:function` of your own; `+head` behind it adds a second linear layer. `auto`
+    here and below follows from the size of the data (docs/defaults.md)."""
+    model_width: Annotated[int, Field(ge=1, le=65536), OF_MLP] = ModelOptions().width
+    """Units of each hidden layer of `mlp`."""
+    model_layers: Annotated[int, Field(ge=1, le=64), OF_MLP] = ModelOptions().layers
+    """Number of hidden layers of `mlp`."""
+    model_dropout: Annotated[float, Field(ge=0, lt=1), OF_MLP] = ModelOptions().dropout
+    """Probability of dropout after every hidden layer of `mlp`, in training."""
+    start_from: Annotated[str, only_without("xclp-predict.features", "pixels")] = ""
+    """Source of the initial weights: output directory of a run, `.safetensors` file, or
+    `torchvision` (pretrained, for its own models and `resnet18-fedul`). A last layer for another
+    number of classes keeps its random weights. For `model = "linear"` also a function of your own,
+    `package.module:function`, that turns the names of the classes into its weights
+    (docs/features.md)."""
+    frozen_rounds: Annotated[int, Field(ge=0), only_with("start-from")] = 0
+    """First rounds in which only the last linear layer is trained; batch norm keeps its statistics
+    in them. Afterwards all layers are trained."""
+    init_scale: Annotated[float, Field(gt=0), only_without("start-from")] = 1.0
+    """Factor of all randomly initialized parameters before round 1, including biases and the gains
+    of batch norm."""
+    num_rounds: Annotated[int, Field(ge=1)] = 30
+    """Communication rounds (R); `num-server-rounds`, the name in Flower's own apps, is the same."""
+    local_epochs: Annotated[int, Field(ge=1), *OR_AUTO] = AUTO
+    """Local epochs per round (E)."""
+    batch_size: Annotated[int, Field(ge=0), *OR_AUTO] = AUTO
+    """Local batch size (B); 0 takes all points of a client as one batch."""
+    optimizer: Annotated[str, *_name_or_reference(*OPTIMIZERS)] = "adam"
+    """Local optimizer, new in every round: `adam`, `sgd`, or a function of your own that builds
+    one, `package.module:function` (docs/own-method.md)."""
+    learning_rate: Annotated[float, Field(gt=0), *OR_AUTO] = AUTO
+    """Local step size (learning rate)."""
+    learning_rate_schedule: Literal["auto", "constant", "cosine", "plateau", "client-plateau"] = (
+        "auto"
+    )
+    """How step sizes change over the rounds; `cosine` multiplies them in round t by
+    (1 + cos(pi (t - 1)/T))/2 and keeps them constant from round T on; `plateau` divides them
+    by 3 whenever the validation loss at the server has stopped falling. With `client-plateau` each
+    client does so for its own step size, with the losses of the rounds in which it takes part
+    (FedMatch's authors' code), and the server for its own training alone."""
+    learning_rate_rounds: Annotated[
+        int, Field(ge=0), only_with("learning-rate-schedule", "cosine")
+    ] = 0
+    """T, rounds until `cosine` would reach 0; 0 takes `num-rounds` or, for a method in stages, the
+    length of the stage."""
+    learning_rate_patience: Annotated[int, Field(ge=1), PLATEAU] = 5
+    """Evaluations without a lower validation loss after which step sizes are divided; the
+    count then restarts from 0."""
+    momentum: Annotated[float, Field(ge=0, lt=1), only_with("optimizer", "sgd")] = 0.0
+    """Momentum of local SGD."""
+    weight_decay: Annotated[float, Field(ge=0), only_with("optimizer", *OPTIMIZERS)] = 0.0
+    """L2 penalty of the local optimizer."""
+    l1: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the L1 penalty on all parameters."""
+    augment: Annotated[str, *_name_or_reference(*AUGMENTATIONS)] = "auto"
+    """Augmentation of local batches: `rotate` by up to 20 degrees, `flip` left-right,
+    `translate-flip` (by up to 4 pixels, mirrored border), `rotate-flip` (by up to 10 degrees),
+    `affine` (rotated by up to 15 degrees, scaled by 0.9 to 1.1, shifted by up to 2 pixels). For
+    vectors: `noise`, `dropout` or `mixup`, as the next three settings say. Or a function of your
+    own, `package.module:function` (docs/own-method.md)."""
+    noise: Annotated[float, Field(ge=0), *_of_vectors("noise")] = 0.2
+    """Standard deviation of the Gaussian noise that `augment = "noise"` and strong views add to
+    vectors; standardized columns have standard deviation 1."""
+    feature_dropout: Annotated[float, Field(ge=0, lt=1), *_of_vectors("dropout")] = 0.2
+    """Probability with which `augment = "dropout"` and strong views set a feature of a vector to 0,
+    the mean of a standardized column."""
+    mixup: Annotated[float, Field(ge=0, le=0.5), *_of_vectors("mixup")] = 0.0
+    """Largest share of another point of the batch in a vector, with `augment = "mixup"` and in
+    strong views; each vector's share is drawn evenly between 0 and this."""
+
+    @property
+    def model_options(self) -> ModelOptions:
+        """Width, layers and dropout of the model."""
+        return ModelOptions(self.model_width, self.model_layers, self.model_dropout)
+
+    @model_validator(mode="after")
+    def _check_mixup(self) -> Self:
+        if self.augment == "mixup" and not self.mixup:
+            raise ValueError("augment = 'mixup' needs a share of the other point: set mixup = 0.2")
+        return self
+
+    @model_validator(mode="after")
+    def _check_start(self) -> Self:
+        plain = self.model.removesuffix("+head")
+        of_torchvision = self.model.startswith(f"{PRETRAINED}:") or plain in PRETRAINED_MODELS
+        if self.start_from == PRETRAINED and not of_torchvision:
+            others = " or ".join(map(repr, PRETRAINED_MODELS))
+            raise ValueError(
+                f"start-from = 'torchvision' is for models of torchvision, and model = "
+                f"{self.model!r} is none: choose 'torchvision:NAME' or {others}"
+            )
+        if is_function(self.start_from) and self.model != "linear":
+            raise ValueError(
+                f"start-from = {self.start_from!r} gives the weights of a linear layer: it needs "
+                "model = 'linear'"
+            )
+        return self
+
 
 BaseName = Literal[
     "fedavg",

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.base import nearest
-from fedul_flwr.config.data_settings import BUILT_IN
+from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.arrow import ArrowTable
 from fedul_flwr.data.cache import (

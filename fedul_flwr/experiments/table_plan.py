@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.run_config import default_flat
-from fedul_flwr.config.training_settings import PRETRAINED
+from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import START_FROM, Size, Table, read_table
 from fedul_flwr.experiments.trial import Trial

@@ -21,7 +21,7 @@ from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.config.training_settings import ModelOptions
+from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL

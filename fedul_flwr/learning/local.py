@@ -22,7 +22,7 @@ from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
 from fedul_flwr.config.references import load_reference, user_code
-from fedul_flwr.config.training_settings import OPTIMIZERS
+from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches, evaluation_batches

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from fedul_flwr.config.training_settings import ModelOptions
+from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.types import InputShape
 
 _LARGE = 30_000

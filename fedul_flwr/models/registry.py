@@ -10,7 +10,7 @@ from torch import nn
 
 from fedul_flwr.config.base import nearest, shown
 from fedul_flwr.config.references import load_reference, user_code
-from fedul_flwr.config.training_settings import ModelOptions
+from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError

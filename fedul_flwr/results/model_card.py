@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from fedul_flwr.config.data_settings import RUN
 from fedul_flwr.config.methods import METHOD_NOTES
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
+from fedul_flwr.config.shared import RUN
 from fedul_flwr.config.user_files import read_object
 from fedul_flwr.data.run_files.records import read_config
 from fedul_flwr.data.run_files.store import BEST_MODEL, ENVIRONMENT, SUMMARY, RunDirectory

@@ -16,7 +16,7 @@ from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.training_settings import PLATEAUS, ModelOptions
+from fedul_flwr.config.shared import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.label_split import label_scenario

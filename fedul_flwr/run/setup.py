@@ -15,12 +15,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from fedul_flwr.config.data_settings import is_function
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.training_settings import PRETRAINED
+from fedul_flwr.config.shared import PRETRAINED, is_function
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
 from fedul_flwr.data.content import Content

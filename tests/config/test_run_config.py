@@ -12,7 +12,6 @@ from typing import Any, get_args
 import pytest
 
 from fedul_flwr.config.base import KINDS, Settings
-from fedul_flwr.config.data_settings import PartitionName
 from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.overrides import parse_overrides
@@ -24,8 +23,7 @@ from fedul_flwr.config.run_config import (
     resolve,
 )
 from fedul_flwr.config.sections import SECTIONS
-from fedul_flwr.config.shared import BaseName, SharedSettings
-from fedul_flwr.config.training_settings import ModelOptions
+from fedul_flwr.config.shared import BaseName, ModelOptions, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.config.data_settings import split_side
+from fedul_flwr.config.shared import split_side
 from fedul_flwr.data.cache import clear_cache, measure_cache
 from fedul_flwr.extractors import pretrained
 from fedul_flwr.extractors.find import Extractor, find_extractor

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.method_cost import forward_operations
-from fedul_flwr.config.training_settings import MODEL_NAMES, ModelOptions
+from fedul_flwr.config.shared import MODEL_NAMES, ModelOptions
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import MODELS, build_model
 from fedul_flwr.models.last_layer import feature_layer, inputs_of
