@@ -13,11 +13,9 @@ from fedul_flwr.secure.hamming.ot import choose, common_point, receiver_keys, se
 from tests.support.hamming.pairs import seeded
 from tests.support.hamming.reference_ot import (
     BASE,
-    ORDER,
     P,
     Point,
     add,
-    affine,
     compressed,
     decompressed,
     montgomery,
@@ -128,15 +126,6 @@ def test_no_two_runs_have_a_key_in_common() -> None:
         assert not found & {key.tobytes() for key in keys}
 
 
-def test_private_keys_are_from_the_entropy_that_is_given() -> None:
-    choices = np.zeros(2, np.uint8)
-    one, same, other = (choose(CONTEXT, choices, seeded(seed)) for seed in (0, 0, 1))
-    for a, b in zip(one, same, strict=True):
-        np.testing.assert_array_equal(a, b)
-    for a, b in zip(one, other, strict=True):
-        assert (a != b).any(axis=1).all()
-
-
 @pytest.mark.parametrize("position", [0, 1])
 def test_given_a_point_outside_the_group_then_the_sender_refuses(position: int) -> None:
     for bad in outside_the_group():
@@ -158,15 +147,6 @@ def test_given_a_point_outside_the_group_then_the_receiver_refuses() -> None:
     for bad in outside_the_group():
         with pytest.raises(ValueError, match="edwards25519"):
             receiver_keys(CONTEXT, seeds, points, array(bad))
-
-
-def test_given_the_same_bytes_then_the_same_common_point_of_prime_order() -> None:
-    points = [common_point(bytes([number])) for number in range(4)]
-    assert len(set(points)) == 4
-    assert [common_point(bytes([number])) for number in range(4)] == points
-    for each in points:
-        assert affine(times(ORDER, point(each))) == (0, 1)
-        assert affine(point(each)) != (0, 1)
 
 
 def test_given_a_context_then_the_common_point_is_8_times_the_first_candidate_on_the_curve() -> (

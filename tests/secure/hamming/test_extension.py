@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import chisquare
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming import ot as extension
@@ -110,48 +109,3 @@ def test_pads_are_hashes_of_context_number_and_row() -> None:
         data = CONTEXT + bytes(number) + bytes(6) + row.tobytes()
         low, high, low_2, high_2 = hashlib.shake_128(data).digest(4)
         assert pad.tolist() == [low + 256 * high, low_2 + 256 * high_2]
-
-
-def test_equal_rows_have_other_pads_at_another_number_or_in_another_context() -> None:
-    rows = np.zeros((2, 16), np.uint8)
-    here, later, elsewhere = (
-        extension._pads(context, first, rows, 20)
-        for context, first in ((CONTEXT, 0), (CONTEXT, 2), (b"another context", 0))
-    )
-    assert len({pad.tobytes() for pad in (*here, *later, *elsewhere)}) == 6
-
-
-@pytest.mark.parametrize("choices", [0, 255, 0b10101010])
-def test_the_message_is_uniform_whatever_the_choices(choices: int) -> None:
-    keys, _, chosen = setup(5)
-    size = 400
-    message = hide_choices(keys, np.full(size, choices, np.uint8))
-    assert chisquare(np.bincount(message.ravel(), minlength=256)).pvalue > 1e-3
-    # So it is to who takes off the streams of the keys it has: the other stream stays.
-    rest = message ^ columns(chosen, size)
-    assert chisquare(np.bincount(rest.ravel(), minlength=256)).pvalue > 1e-3
-    # With both keys of each pair nothing is hidden.
-    first, second = (columns(half, size) for half in keys)
-    assert (message ^ first ^ second == choices).all()
-
-
-def test_keys_used_twice_show_in_what_choices_differ() -> None:
-    one, other = random_bytes(1, 50), random_bytes(2, 50)
-    same = hide_choices(setup(0)[0], one) ^ hide_choices(setup(0)[0], other)
-    np.testing.assert_array_equal(same, np.tile(one ^ other, (128, 1)))
-    fresh = hide_choices(setup(0)[0], one) ^ hide_choices(setup(1)[0], other)
-    assert abs((fresh == one ^ other).mean() - 1 / 256) < 0.01
-
-
-@pytest.mark.parametrize("choice", [0, 1])
-@pytest.mark.parametrize("bits", [0, 1])
-def test_the_chooser_sees_uniform_numbers(choice: int, bits: int) -> None:
-    secret, rows = random_bytes(0, 16), random_bytes(1, 64, 16)
-    r, corrections = offer_correlated(CONTEXT, 0, rows, secret, np.full((64, 100), bits, np.uint16))
-    own = rows ^ np.uint8(choice) * secret
-    choices = np.full(64, choice, np.uint8)
-    got = receive_correlated(CONTEXT, 0, own, choices, corrections)
-    # What it gets and, apart from that, the correction where it needs none.
-    for seen in (got, corrections, got + corrections, r):
-        for byte in (seen & 255, seen >> 8):
-            assert chisquare(np.bincount(byte.ravel(), minlength=256)).pvalue > 1e-3

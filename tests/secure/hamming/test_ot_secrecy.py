@@ -24,7 +24,6 @@ from fedul_flwr.secure.hamming.pairwise import Party
 from tests.support.hamming.pairs import (
     SESSION,
     Played,
-    messages,
     play,
     random_codes,
     seeded,
@@ -67,17 +66,6 @@ def test_what_one_party_sees_is_uniform_whatever_the_codes(owner: str, evaluator
     assert uniform(own)
     assert uniform(received)
     assert not uniform(received - own)
-
-
-def test_codes_show_in_no_message_of_the_same_shape() -> None:
-    # With other codes of the same sizes, and all else the same, every message has the same form.
-    forms = []
-    for pattern in PATTERNS.values():
-        sent = messages(play(OT, {0: pattern, 1: pattern}))
-        forms.append(
-            [(name, array.dtype, array.shape) for arrays in sent for name, array in arrays.items()]
-        )
-    assert forms[0] == forms[1] == forms[2]
 
 
 def test_randomness_used_twice_shows_in_what_codes_differ() -> None:

@@ -3,12 +3,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.stats import chisquare, ks_2samp
 
 from fedul_flwr.data.types import Bytes, Floats, Ints
-from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming import rlwe
 from fedul_flwr.secure.hamming import rlwe as rlwe_scheme
 from fedul_flwr.secure.hamming.pairwise import Arrays
@@ -89,16 +86,6 @@ class TestDistances:
         assert (played.distances[2, 0] == 64).all()
         assert (played.distances[1, 2] == 64).all()
 
-    @settings(max_examples=20, deadline=None)
-    @given(
-        st.lists(st.integers(0, 9), min_size=2, max_size=4),
-        st.integers(1, 9),
-        st.integers(0, 2**32 - 1),
-    )
-    def test_of_any_sizes(self, sizes: list[int], num_bytes: int, seed: int) -> None:
-        codes = some_codes(sizes, 8 * num_bytes, seed)
-        check(play(RLWE, codes))
-
     @pytest.mark.parametrize("step", ["offer", "answer", "reveal"])
     def test_of_those_who_stay(self, step: str) -> None:
         codes = some_codes([4, 5, 6, 3], 32)
@@ -124,12 +111,11 @@ class TestPacking:
         assert Packing(1, 8).chunks(0) == []
 
     @pytest.mark.parametrize(
-        ("num_bits", "reason"),
-        [(8192, "codes have 8192 bits; the protocol 'rlwe' takes less than 8192"), (12, "12 bits")],
+        ("num_bits", "code"), [(8192, "setting-out-of-range"), (12, "argument-not-allowed")]
     )
-    def test_refuses_codes_of_other_lengths(self, num_bits: int, reason: str) -> None:
+    def test_refuses_codes_of_other_lengths(self, num_bits: int, code: str) -> None:
         party = parties(some_codes([1, 1], 8), SESSION, seeded(0))[3]
-        with pytest.raises(UserError, match=reason):
+        with refuses(code, match=str(num_bits)):
             RLWE.prepare(replace(party, num_bits=num_bits))
 
 
@@ -273,35 +259,6 @@ class TestWhatTheOwnerCouldLearn:
         ones = np.random.default_rng(1).integers(0, 2, (100, 16))
         assert self.guessed_bits(monkeypatch, ones) == pytest.approx(0.5, abs=0.05)
 
-    @pytest.mark.parametrize("randomized", [False, True])
-    def test_a_guess_is_confirmed_without_an_encryption_of_zero_alone(
-        self, monkeypatch: pytest.MonkeyPatch, randomized: bool
-    ) -> None:
-        codes = some_codes([40, 3], 256)
-        layout = packing({3: 40, 4: 3}, 256)
-        if not randomized:
-            answer = RLWE.answer
-
-            def without(*arguments: Any) -> Any:
-                with monkeypatch.context() as patch:
-                    for name in ("ternary", "binomial"):
-                        patch.setattr(rlwe_scheme, name, lambda shape, _: np.zeros(shape, np.int8))
-                    return answer(*arguments)
-
-            monkeypatch.setattr(RLWE, "answer", without)
-        played = play(RLWE, codes)
-        check(played)
-        a = played.inboxes["reveal"][3][4]["a"]
-        guess = 1.0 - 2 * np.unpackbits(codes[4], axis=1)
-        wrong = guess.copy()
-        wrong[:, 0] *= -1
-        fits, misfits = (
-            (carry(rlwe_scheme.public_sums(layout, SESSION, weights))[2] == a).mean()
-            for weights in (guess, wrong)
-        )
-        assert misfits < 0.01
-        assert fits == 1 if not randomized else fits < 0.01
-
 
 CODES = some_codes([5, 6], 64)
 """Client 3 owns the pair, client 4 is the evaluator; beta = 512."""
@@ -313,48 +270,46 @@ MASK = rlwe_scheme.mask(MASK_KEY.tobytes(), (2, 1))
 
 class TestRefusals:
     @pytest.mark.parametrize(
-        ("step", "name", "change", "reason"),
+        ("step", "name", "change"),
         [
-            ("offer", "keys", lambda _: None, r"nothing as 'keys'; .* uint32 \(3, 1, 4096\)\."),
-            ("offer", "keys", lambda keys: keys.astype(float), r"float64 \(3, 1, 4096\) as 'keys'"),
-            ("offer", "bits", lambda _: None, r"nothing as 'bits'; .* uint32 \(3, 5, 64\)\."),
-            ("offer", "bits", lambda bits: bits[:, :4], r"uint32 \(3, 4, 64\) as 'bits'"),
-            ("offer", "bits", lambda bits: bits[:2], r"uint32 \(2, 5, 64\) as 'bits'"),
-            ("answer", "a", lambda _: None, r"nothing as 'a'; .* uint32 \(6, 4096\)\."),
-            ("answer", "a", lambda a: a[:, :9], r"uint32 \(6, 9\) as 'a'"),
-            ("answer", "b", lambda b: b.astype(np.int32), r"int32 \(6, 5\) as 'b'; .* \(6, 5\)\."),
-            ("answer", "b", lambda b: b[:5], r"uint32 \(5, 5\) as 'b'; .* uint32 \(6, 5\)\."),
+            ("offer", "keys", lambda _: None),
+            ("offer", "keys", lambda keys: keys.astype(float)),
+            ("offer", "bits", lambda bits: bits[:, :4]),
+            ("answer", "a", lambda a: a[:, :9]),
+            ("answer", "b", lambda b: b[:5]),
         ],
     )
-    def test_of_another_form(self, step: str, name: str, change: Any, reason: str) -> None:
+    def test_of_another_form(self, step: str, name: str, change: Any) -> None:
         played = play(RLWE, CODES)
         peer, client, then = {"offer": (3, 4, "answer"), "answer": (4, 3, "reveal")}[step]
         message = played.inboxes[then][client][peer]
         inbox = {peer: changed(message, name, change(message[name]))}
-        with refuses("message-form", match=f"Client {peer} .* '{step}' {reason}"):
+        with refuses("message-form", match=f"Client {peer} .* '{step}' .*'{name}'"):
             played.turn(then, client, inbox)
 
     @pytest.mark.parametrize(
-        ("by_owner", "by_evaluator", "reason"),
+        ("by_owner", "by_evaluator", "code", "reason"),
         [
-            ({}, {}, r"The owner sent in step 'reveal' nothing as 'revealed'; it must be uint32 "),
+            ({}, {}, "message-form", "The owner .*'reveal' nothing as 'revealed'"),
             (
                 {"revealed": np.zeros((2, 1), np.uint32)},
                 {"mask-key": np.zeros(31, np.uint8)},
-                r"The evaluator sent in step 'answer' uint8 \(31,\) as 'mask-key'; it must be "
-                r"uint8 \(32,\)",
+                "message-form",
+                "The evaluator .*'answer' .*'mask-key'",
             ),
             (
                 {"revealed": np.full((2, 1), 17, np.uint32) * np.uint32(DELTA) + MASK},
                 {"mask-key": MASK_KEY},
-                "a distance above 16 bits",
+                "peer-cheated",
+                "above 16 bits",
             ),
         ],
     )
-    def test_at_the_server(self, by_owner: Arrays, by_evaluator: Arrays, reason: str) -> None:
-        with pytest.raises(UserError, match=reason) as refusal:
+    def test_at_the_server(
+        self, by_owner: Arrays, by_evaluator: Arrays, code: str, reason: str
+    ) -> None:
+        with refuses(code, match=reason):
             RLWE.distances((1, 2), 16, by_owner, by_evaluator)
-        assert "17" not in str(refusal.value)
 
     @pytest.mark.parametrize(
         ("digit", "distance"),
@@ -371,11 +326,6 @@ class TestCost:
     def test_counts_the_bytes_that_are_sent(self, count: int, size: int, num_bits: int) -> None:
         codes = some_codes([size] * count, num_bits)
         assert RLWE.cost([size] * count, num_bits).traffic == traffic(play(RLWE, codes))
-
-    def test_of_a_pair_of_the_paper(self) -> None:
-        # 500 x 500 points of 4096 bits: offer 12 · 500 · 4096 + 12 · 4096 bytes, and 4 · 500 · 4096
-        # + 8 · 500 · 500 for the distances and 32 for masks. One of the two offers: 34.8 MB.
-        assert RLWE.cost([500, 500], 4096).traffic == 24_625_152 + 8_192_000 + 2_000_032
 
     @pytest.mark.parametrize(
         ("sizes", "num_bits", "polynomials", "products"),

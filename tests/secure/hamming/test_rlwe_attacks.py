@@ -335,13 +335,6 @@ class TestAnEvaluatorThatLies:
 
 
 class TestMasksAndFlood:
-    def test_masks_are_uniform_words_of_their_key_alone(self) -> None:
-        masks = rlwe_scheme.mask(bytes(32), (512, 512))
-        assert (masks == rlwe_scheme.mask(bytes(32), (512, 512))).all()
-        for shift in (0, 8, 16, 24):
-            seen = np.bincount((masks >> shift & 255).ravel(), minlength=256)
-            assert chisquare(seen).pvalue > 1e-3
-
     def test_the_flood_is_uniform_in_every_bit_of_80(self) -> None:
         low, middle, high = rlwe_scheme.flood((300, 100), seeded(4))
         assert (high.min(), high.max()) == pytest.approx((-FLOOD, FLOOD - 1), abs=30)
