@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import struct
@@ -15,7 +14,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.errors import UserError
 from fedul_flwr.secure import session as channels
 from fedul_flwr.secure.session import (
     EVERYBODY,
@@ -29,7 +27,6 @@ from tests.support.refusals import refuses
 
 SECRET = bytes(range(32))
 PLACE = Address(session=bytes(32), attempt=0, step="offer", source=3, destination=5)
-CHANGED = "Client 3's message of step 'offer' does not open: it was changed, or belongs elsewhere."
 
 # Keys
 
@@ -55,20 +52,6 @@ def test_the_info_of_a_place_by_hand() -> None:
             b"\x02" + bytes(7) + b"\x03" + bytes(7) + b"\xff" * 8,
         ]
     )
-
-
-def test_no_two_places_have_the_same_info() -> None:
-    # Fields that would run together without their lengths, and numbers that differ in one place.
-    texts = ["", "a", "aa", "key", "keya", "a\0", "\1"]
-    sessions = [b"", b"a", b"aa", bytes(32), bytes(31) + b"a"]
-    numbers = [(0, 0, 1), (0, 1, 0), (1, 0, 0), (0, 0, -1), (256, 0, 1), (0, 0, 2**32)]
-    found = [
-        Address(session, attempt, step, source, destination).info(purpose)
-        for purpose, step in itertools.product(texts, texts)
-        for session in sessions
-        for attempt, source, destination in numbers
-    ]
-    assert len({*found}) == len(found) == 7 * 7 * 5 * 6
 
 
 # Seals
@@ -111,29 +94,13 @@ def test_a_seal_begins_with_its_nonce_and_its_key_is_derived_for_the_place() -> 
     assert len(sealed) == 12 + len(plain) + 16
 
 
-def test_two_seals_of_one_message_have_nothing_in_common() -> None:
-    one, other = (seal(ARRAYS, SECRET, PLACE, os.urandom) for _ in range(2))
-    assert one[:12].tobytes() != other[:12].tobytes()
-    # Bytes of two random strings agree in 1 of 256 places: 5 deviations above that.
-    agree, size = (one[12:] == other[12:]).sum(), len(one) - 12
-    assert agree < size / 256 + 5 * np.sqrt(size / 256)
-
-
-def test_the_message_is_not_in_its_seal() -> None:
-    text = np.frombuffer(b"a sentence of some length", np.uint8)
-    sealed = seal({"name-of-it": text}, SECRET, PLACE, os.urandom).tobytes()
-    assert text.tobytes() not in sealed
-    assert b"name-of-it" not in sealed
-
-
 def test_a_change_of_any_bit_is_noticed() -> None:
     sealed = seal({"a": np.arange(3)}, SECRET, PLACE, os.urandom)
     for position in range(len(sealed)):
         changed = sealed.copy()
         changed[position] ^= 1 << (position % 8)
-        with pytest.raises(UserError) as error:
+        with refuses("message-not-opened", match="Client 3's .*'offer'"):
             unseal(changed, SECRET, PLACE)
-        assert str(error.value) == CHANGED
 
 
 ELSEWHERE: dict[str, dict[str, Any]] = {
@@ -150,24 +117,14 @@ ELSEWHERE: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("change", ELSEWHERE.values(), ids=ELSEWHERE)
 def test_it_opens_in_its_place_alone(change: dict[str, Any]) -> None:
     sealed = seal(ARRAYS, SECRET, replace(PLACE, **change), os.urandom)
-    with pytest.raises(UserError) as error:
+    with refuses("message-not-opened"):
         unseal(sealed, SECRET, PLACE)
-    assert str(error.value) == CHANGED
 
 
 def test_it_opens_with_its_own_secret_alone() -> None:
     sealed = seal(ARRAYS, SECRET, PLACE, os.urandom)
     with refuses("message-not-opened"):
         unseal(sealed, SECRET[:31] + b"\0", PLACE)
-
-
-@pytest.mark.parametrize("purposes", [("key", "other"), ("other", "seal")])
-def test_keys_and_seals_are_for_one_purpose(purposes: tuple[str, str]) -> None:
-    key, bound = purposes
-    nonce = bytes(NONCE_BYTES)
-    sealed = AESGCM(derive(SECRET, PLACE.info(key))).encrypt(nonce, b"", PLACE.info(bound))
-    with refuses("message-not-opened"):
-        unseal(np.frombuffer(nonce + sealed, np.uint8), SECRET, PLACE)
 
 
 def sealed_bytes(plain: bytes) -> Bytes:
@@ -205,22 +162,14 @@ def test_what_holds_no_arrays_is_refused_and_not_quoted(plain: bytes) -> None:
 def test_what_was_cut_off_is_refused() -> None:
     sealed = seal(ARRAYS, SECRET, PLACE, os.urandom)
     for size in (len(sealed) - 1, 28, 100):
-        with pytest.raises(UserError) as error:
+        with refuses("message-not-opened"):
             unseal(sealed[:size], SECRET, PLACE)
-        assert str(error.value) == CHANGED
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        np.zeros(0, np.uint8),
-        np.zeros(27, np.uint8),
-        np.zeros(100, np.int8),
-        np.zeros(100, np.float64),
-        np.zeros((10, 10), np.uint8),
-        np.array(1, np.uint8),
-    ],
-    ids=lambda array: f"{array.dtype}{array.shape}",
+    [np.zeros(27, np.uint8), np.zeros(100, np.int8), np.zeros((10, 10), np.uint8)],
+    ids=["short", "signed", "a matrix"],
 )
 def test_what_is_no_seal_is_refused(wrong: NDArray[Any]) -> None:
     with refuses("message-form", match="Client 3's .*sealed"):

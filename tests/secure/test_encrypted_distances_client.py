@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.errors import BadMessageError
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     CONFIRM,
@@ -62,28 +61,17 @@ def test_messages_of_another_session_are_complained_about() -> None:
     assert complaint(played, 1, foreign) == 2
 
 
-@pytest.mark.parametrize(
-    "step", [None, np.array(5), np.array(-1), np.array([0]), np.array(0.0), np.array(0, np.int32)]
-)
+@pytest.mark.parametrize("step", [None, np.array(5), np.array(-1), np.array([0]), np.array(0.0)])
 def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
     message = {} if step is None else {STEP: step}
     with refuses("server-out-of-turn", match="step"):
         respond(Toy(), {}, message, group(FOUR).task(1))
 
 
-@pytest.mark.parametrize(
-    ("nonce", "was"),
-    [
-        (None, "nothing"),
-        (np.zeros(31, np.uint8), "uint8 (31,)"),
-        (np.zeros(32, np.int8), "int8 (32,)"),
-        (np.zeros((1, 32), np.uint8), "uint8 (1, 32)"),
-    ],
-)
-def test_a_malformed_nonce_is_refused(nonce: NDArray[Any] | None, was: str) -> None:
-    message = {STEP: np.array(0), **({} if nonce is None else {NONCE: nonce})}
-    with refuses("message-form", match=re.escape(f"{was} as 'nonce'")):
-        group(FOUR).tell(1, message)
+@pytest.mark.parametrize("nonce", [{}, {NONCE: np.zeros(31, np.uint8)}])
+def test_a_malformed_nonce_is_refused(nonce: dict[str, NDArray[Any]]) -> None:
+    with refuses("message-form", match="'nonce'"):
+        group(FOUR).tell(1, {STEP: np.array(0), **nonce})
 
 
 def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
@@ -232,9 +220,6 @@ def test_a_public_key_of_small_order_is_refused_with_its_sender() -> None:
 
 # Keys for a sum
 
-TURN = "The server asked for the sum of labels out of turn."
-OTHERS = "The server named others for the sum of labels than before."
-
 
 def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
     played = group(FOUR)
@@ -255,34 +240,30 @@ def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
 
 
 @pytest.mark.parametrize(
-    ("participants", "attempt", "message"),
+    ("participants", "attempt", "code"),
     [
-        ([4, 1, 9, 2], 3, TURN),
-        ([4, 1, 9, 2], 2, TURN),
-        ([4, 1, 9, 2], -1, TURN),
-        ([4, 1], 4, r"2 client(s) cannot hide from each other what they add up: "
-         "it takes 3 or more."),
-        ([4, 9, 2], 4, OTHERS),
-        ([4, 1, 9, 3], 4, OTHERS),
+        ([4, 1, 9, 2], 3, "server-out-of-turn"),
+        ([4, 1, 9, 2], -1, "server-out-of-turn"),
+        ([4, 1], 4, "too-few-clients"),
+        ([4, 9, 2], 4, "server-names-others"),
+        ([4, 1, 9, 3], 4, "server-names-others"),
     ],
-)  # fmt: skip
-def test_other_sums_are_refused(participants: list[int], attempt: int, message: str) -> None:
+)
+def test_other_sums_are_refused(participants: list[int], attempt: int, code: str) -> None:
     played = group(FOUR)
     played.play()
     everybody = dict.fromkeys(FOUR, 0)
     memory, _ = mask_keys(played.memories[1], played.task(1), everybody, 3)
-    with pytest.raises(UserError) as error:
+    with refuses(code):
         mask_keys(memory, played.task(1), dict.fromkeys(participants, 0), attempt)
-    assert str(error.value) == message
 
 
 def test_attempts_begin_with_0() -> None:
     played = group(FOUR)
     played.play()
     everybody = dict.fromkeys(FOUR, 0)
-    with pytest.raises(UserError) as error:
+    with refuses("server-out-of-turn"):
         mask_keys(played.memories[1], played.task(1), everybody, -1)
-    assert str(error.value) == TURN
     memory, _ = mask_keys(played.memories[1], played.task(1), everybody, 0)
     mask_keys(memory, played.task(1), everybody, 1)
 
@@ -290,6 +271,5 @@ def test_attempts_begin_with_0() -> None:
 @pytest.mark.parametrize("at", STEPS)
 def test_a_sum_before_the_end_of_the_distances_is_refused(at: str) -> None:
     played, _ = told_so_far(at)
-    with pytest.raises(UserError) as error:
+    with refuses("server-out-of-turn"):
         mask_keys(played.memories.get(1, {}), played.task(1), dict.fromkeys(FOUR, 0), 0)
-    assert str(error.value) == TURN

@@ -65,6 +65,8 @@ WITHOUT_SECRET: dict[str, bytes] = {
 def test_public_keys_with_which_there_is_no_secret_are_refused(key: bytes) -> None:
     with refuses("key-unsafe", match="Client 17 .*X25519"):
         pair_secret(ALICE, key, 17)
+    assert not is_public_key(key + public_key(MINE)[32:])
+    assert is_public_key(public_key(MINE))
 
 
 def test_a_new_private_key_is_entropy() -> None:
@@ -110,13 +112,6 @@ def test_what_is_no_key_of_ml_kem_is_refused_with_its_sender(wrong: bytes) -> No
     assert not is_public_key(key)
     with refuses("key-unsafe", match="Client 17 .*ML-KEM-768"):
         encapsulate(key, 17)
-
-
-def test_keys_of_small_order_are_none_whatever_follows() -> None:
-    good = public_key(MINE)
-    assert is_public_key(good)
-    for key in WITHOUT_SECRET.values():
-        assert not is_public_key(key + good[32:])
 
 
 def test_without_ml_kem_one_sentence_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

