@@ -49,22 +49,6 @@ def test_what_is_learned_already_is_left_out(threshold: float, expected: float) 
     assert (logits.grad.abs().sum(dim=1) > 0).tolist() == kept.tolist()
 
 
-def test_a_point_at_the_threshold_counts() -> None:
-    # Logits 0 and 0 of the first point: both classes have 1/2. Views are brighter by 1.
-    network = Network(Affine(), CPU, "float64")
-    objective = MatchingObjective(
-        supervised=functional.cross_entropy,
-        supervised_weight=1.0,
-        consistency=fixmatch_loss,
-        unsupervised_weight=1.0,
-        threshold=0.5,
-        strong_view=lambda inputs: inputs + 1,
-    )
-    found = float(objective(network, pixels(0, 3), torch.tensor([-1, -1])).detach())
-    # Of label 0, the first of equals: -log sigmoid(1) and -log sigmoid(4).
-    assert found == pytest.approx((math.log(1 + math.exp(-1)) + math.log(1 + math.exp(-4))) / 2)
-
-
 class Affine(nn.Module):
     """Logits (w·x, 0) of one-pixel images x, so that probabilities are those of w·x."""
 

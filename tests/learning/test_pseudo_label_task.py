@@ -24,7 +24,6 @@ from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
     pseudo_label_task,
-    scaled_cross_entropy,
     weighted_cross_entropy,
     weighted_points,
 )
@@ -129,13 +128,6 @@ def test_a_loss_by_hand() -> None:
     logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
     found = weighted_cross_entropy(logits, torch.tensor([1, 0]), torch.tensor([0.5, 0.25]))
     assert float(found) == pytest.approx((0.5 * math.log(4) + 0.25 * math.log(2)) / 2)
-
-
-def test_a_scaled_loss_by_hand() -> None:
-    # Probabilities 1/4 and 1/2 of the labels: 10·(log 4 + log 2)/2.
-    logits = torch.tensor([[math.log(3.0), 0.0], [0.0, 0.0]])
-    found = scaled_cross_entropy(10.0)(logits, torch.tensor([1, 0]))
-    assert float(found) == pytest.approx(15 * math.log(2))
 
 
 def test_a_point_without_weight_teaches_nothing() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.propagation.codes import hamming
@@ -17,22 +14,6 @@ from tests.support.refusals import refuses
 def counted(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int64]:
     bits_a, bits_b = np.unpackbits(a, axis=1), np.unpackbits(b, axis=1)
     return (bits_a[:, None] != bits_b[None]).sum(axis=2)
-
-
-@hypothesis_settings(deadline=None)
-@given(
-    sizes=st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(1, 40)),
-    seed=st.integers(0, 1000),
-    share=st.sampled_from([0.0, 0.1, 0.5, 1.0]),
-)
-def test_equals_a_naive_count(sizes: tuple[int, int, int], seed: int, share: float) -> None:
-    num_a, num_b, num_bytes = sizes
-    rng = np.random.default_rng(seed)
-    a, b = (
-        np.packbits(rng.random((n, 8 * num_bytes)) < share, axis=1).reshape(n, num_bytes)
-        for n in (num_a, num_b)
-    )
-    np.testing.assert_array_equal(hamming(a, b), counted(a, b))
 
 
 @pytest.mark.parametrize("num_bits", [8, 248, 256, 576, 4088, 4096, 65528, 65536])

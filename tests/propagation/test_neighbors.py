@@ -107,24 +107,6 @@ def test_distances_in_a_narrow_type() -> None:
     np.testing.assert_array_equal(found.toarray(), sorted_rows(distances, 1200, 5))
 
 
-@hypothesis_settings(deadline=None)
-@given(
-    num_points=st.integers(1, 30),
-    k=st.integers(1, 12),
-    seed=st.integers(0, 1000),
-    distinct=st.integers(1, 4),
-)
-def test_equals_a_full_sort_among_many_duplicates(
-    num_points: int, k: int, seed: int, distinct: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(1, 256, (distinct, 4), dtype=np.uint8)[
-        rng.integers(0, distinct, num_points)
-    ]
-    found = neighbors_by_code(codes, k)
-    np.testing.assert_array_equal(found.toarray(), sorted_rows(hamming(codes, codes), 32, k))
-
-
 def test_cosines_equal_a_full_sort() -> None:
     features = clusters(150)[0]
     units = features / np.linalg.norm(features, axis=1, keepdims=True)

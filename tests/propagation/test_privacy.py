@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chisquare, kstest, norm
+from scipy.stats import norm
 
 import fedul_flwr.propagation.server
 from fedul_flwr.config.methods import find_method
@@ -67,14 +67,6 @@ def test_known_values() -> None:
 EPSILONS, DELTAS = st.floats(1e-3, 1e3), st.floats(1e-12, 0.9)
 
 
-@given(epsilon=EPSILONS, delta=DELTAS, factor=st.floats(1.001, 10))
-def test_more_privacy_needs_more_noise(epsilon: float, delta: float, factor: float) -> None:
-    sigma = gaussian_sigma(epsilon, delta, SENSITIVITY)
-    assert gaussian_sigma(epsilon * factor, delta, SENSITIVITY) < sigma
-    assert gaussian_sigma(epsilon, delta / factor, SENSITIVITY) > sigma
-    assert gaussian_sigma(epsilon, delta, SENSITIVITY * factor) > sigma
-
-
 @given(epsilon=EPSILONS, delta=DELTAS, releases=st.integers(1, 3000))
 def test_noise_grows_with_the_root_of_releases(epsilon: float, delta: float, releases: int) -> None:
     once = gaussian_sigma(epsilon, delta, 2.0)
@@ -124,14 +116,6 @@ def test_sensitivity() -> None:
     assert apart.max() == pytest.approx(SENSITIVITY, abs=1e-6)
 
 
-def test_noise_is_gaussian_for_points_without_a_direction_too() -> None:
-    for rows in (np.zeros((400, 5)), np.tile(FLOATS[0], (400, 1))):
-        clean = rows / max(1e-300, np.linalg.norm(rows[0]))
-        noise = (noisy_directions(rows, 0.7, known) - clean) / 0.7
-        assert kstest(noise.ravel(), "norm").pvalue > 1e-3
-        assert noise.any(axis=1).all()
-
-
 def test_every_block_has_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     keys: list[bytes] = []
 
@@ -177,16 +161,6 @@ def test_probabilities_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     # K = 2, e^ε = 3: 3/4 and 1/4; of 8: 6 and 2. K = 4, e^ε = 5: 5/8 and 1/8; of 24: 15, 3, 3, 3.
     assert outcomes(1, 2, math.log(3), monkeypatch) == [2, 6]
     assert outcomes(3, 4, math.log(5), monkeypatch) == [3, 3, 3, 15]
-
-
-@pytest.mark.parametrize(("num_classes", "epsilon"), [(2, 0.5), (4, 1.0), (10, 3.0)])
-def test_frequencies(num_classes: int, epsilon: float) -> None:
-    size = 4000 * num_classes
-    found = randomized_labels(np.full(size, 1), num_classes, epsilon, known)
-    expected = np.ones(num_classes)
-    expected[1] = math.exp(epsilon)
-    seen = np.bincount(found, minlength=num_classes)
-    assert chisquare(seen, size * expected / expected.sum()).pvalue > 1e-3
 
 
 def test_edges() -> None:
@@ -245,17 +219,13 @@ def test_releases(method: str, options: dict[str, Any], releases: int) -> None:
     assert plan.sigma == gaussian_sigma(10, 1e-5, 2, releases)
 
 
-LABELS = {"xclp.labels-epsilon": 2.0}
-
-
 @pytest.mark.parametrize(
     ("method", "options", "said"),
     [
         ("xclp", {}, []),
-        ("xclp-predict", EPSILON, ["sigma 0.9998 .*releases 1", "Not covered"]),
         # √20 times as much; updates in training have no noise.
         ("xclp", EPSILON, ["sigma 4.471 .*releases 20", "NOT differentially private"]),
-        ("xclp-predict", LABELS, [r"\(2, 0\)"]),
+        ("xclp-predict", {"xclp.labels-epsilon": 2.0}, [r"\(2, 0\)"]),
     ],
 )
 def test_the_log_says_what_holds(

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from scipy import sparse
-from sklearn.semi_supervised import LabelSpreading
 
 from fedul_flwr.propagation import solve as module
 from fedul_flwr.propagation.neighbors import (
@@ -71,21 +67,6 @@ def test_a_column_meets_the_stated_tolerance() -> None:
         assert (ratios <= 1.01 * tolerance).all()
 
 
-def test_equals_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    # LabelSpreading iterates F <- alpha W F + (1 - alpha) Y. The fixed point is (1 - alpha) Z; rows
-    # are divided by their sum at the end, where the factor goes again.
-    features, classes = clusters(500)
-    graph = cluster_graph(500)
-    labels = np.where(np.arange(500) % 10 == 0, classes, -1)
-    for alpha in (0.5, 0.9, 0.99):
-        other = LabelSpreading(alpha=alpha, max_iter=20_000, tol=1e-12)
-        monkeypatch.setattr(other, "_build_graph", graph.toarray)
-        other.fit(features, labels)
-        found = propagate(graph, one_hot(labels, 5), alpha, class_scaling=False)
-        shares = found / found.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(shares, other.label_distributions_, rtol=0, atol=1e-6)
-
-
 def two_components() -> sparse.csr_array:
     """Points 0 to 59 and 60 to 99 are strangers, 100 and 101 isolated."""
     parts = [cluster_graph(60), cluster_graph(40, seed=1), sparse.csr_array((2, 2))]
@@ -125,21 +106,6 @@ def test_class_scaling_by_hand() -> None:
     given = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0]])
     expected = [[0.5, 0, 0], [0.5, 0, 0], [0, 1, 0]]
     assert scaled_by_class(given, given.sum(axis=0)).tolist() == expected
-
-
-@hypothesis_settings(deadline=None, max_examples=40)
-@given(
-    size=st.integers(1, 25),
-    density=st.floats(0, 0.5),
-    alpha=st.floats(0, 0.999),
-    seed=st.integers(0, 10_000),
-)
-def test_any_small_graph(size: int, density: float, alpha: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    chosen = rng.random((size, size)) * (rng.random((size, size)) < density)
-    graph = normalized_graph(sparse.csr_array(chosen), 1)
-    found = propagation_columns(graph, np.arange(size), alpha)
-    np.testing.assert_allclose(found, dense_inverse(graph, alpha), 0, 1e-8 / (1 - alpha))
 
 
 def test_alpha_close_to_1_is_solved_or_refused() -> None:
