@@ -21,7 +21,7 @@ from fedul_flwr.secure.rowsums import (
     sum_shares,
     to_words,
 )
-from tests.secure.test_masks import keys_of
+from tests.secure.test_rowsums import keys_of
 from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
 from tests.support.refusals import refuses
 from tests.support.secure_parties import borrowed, parties

@@ -1,20 +1,67 @@
-"""Distances by oblivious transfer: equality with counting, dropouts, traffic."""
+"""Distances by oblivious transfer: equality with counting, base transfers, secrecy, refusals."""
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy.stats import chisquare
 
-from fedul_flwr.secure.hamming.ot import CORRECTIONS, OT
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.secure.hamming import ot as base_ot
+from fedul_flwr.secure.hamming import ot as extension
+from fedul_flwr.secure.hamming.ot import (
+    CHOICES,
+    CORRECTIONS,
+    OT,
+    POINT,
+    POINTS,
+    SUMS,
+    _context,
+    _pads,
+    choose,
+    columns,
+    common_point,
+    hidden_columns,
+    hide_choices,
+    offer_correlated,
+    receive_correlated,
+    receiver_keys,
+    rows_of,
+    sender_keys,
+)
+from fedul_flwr.secure.hamming.pairwise import Party
 from tests.support.hamming.pairs import (
+    SESSION,
     STEPS,
     Pair,
+    Played,
+    changed,
     check,
     plain_distances,
     play,
     random_codes,
+    seeded,
     traffic,
 )
+from tests.support.hamming.reference_ot import (
+    BASE,
+    P,
+    Point,
+    add,
+    compressed,
+    decompressed,
+    montgomery,
+    negative,
+    scalar,
+    small_order_points,
+    times,
+)
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -120,3 +167,450 @@ def test_cost_by_hand(
     seconds = 0.07 * pairs + 3e-6 * transfers + 2e-8 * 16 * distances
     assert found.seconds == pytest.approx(seconds / at_a_time)
     assert found.traffic == 129 * 32 * pairs + 16 * transfers + (2 * 16 + 4) * distances
+
+
+# Base transfers: the chosen keys and no others
+
+CONTEXT = b"a context"
+
+
+def array(point: bytes) -> Bytes:
+    return np.frombuffer(point, dtype=np.uint8)
+
+
+def hashed(number: int) -> Bytes:
+    return array(common_point(bytes([number])))
+
+
+def point(data: bytes) -> Point:
+    found = decompressed(data)
+    assert found is not None
+    return found
+
+
+def other(first: bytes) -> Point:
+    """PK_1 = C - PK_0."""
+    return add(point(common_point(CONTEXT)), negative(point(first)))
+
+
+def outside_the_group() -> list[bytes]:
+    """Bytes that are no point, another encoding of one, and points that are not of prime order."""
+    small = small_order_points()
+    large = point(common_point(b"large"))
+    again = [P + y for y in range(19) if decompressed(y.to_bytes(32, "little"))]
+    assert 5 < len(again) < 15  # half of 19
+    return [
+        (2).to_bytes(32, "little"),
+        bytes([255]) * 32,
+        *((1 + 2**255).to_bytes(32, "little"), (P - 1 + 2**255).to_bytes(32, "little")),
+        *(number.to_bytes(32, "little") for number in again),
+        *map(compressed, small),
+        *(compressed(add(large, torsion)) for torsion in small[1:]),
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["zeros", "ones", "random", "none"])
+def test_the_receiver_gets_the_chosen_key_and_not_the_other(pattern: str) -> None:
+    choices = {
+        "zeros": np.zeros(8, np.uint8),
+        "ones": np.ones(8, np.uint8),
+        "random": np.array([0, 1, 1, 0, 1, 0, 0, 0], np.uint8),
+        "none": np.zeros(0, np.uint8),
+    }[pattern]
+    seeds, points = choose(CONTEXT, choices, seeded(0))
+    message, keys = sender_keys(CONTEXT, points, seeded(1))
+    got = receiver_keys(CONTEXT, seeds, points, message)
+    assert got.shape == (len(choices), 32)
+    for index, choice in enumerate(choices):
+        np.testing.assert_array_equal(got[index], keys[choice, index])
+        assert (got[index] != keys[1 - choice, index]).any()
+    assert len({key.tobytes() for key in keys.reshape(-1, 32)}) == 2 * len(choices)
+
+
+def test_public_keys_of_a_pair_add_up_to_the_common_point() -> None:
+    choices = np.array([0, 1], np.uint8)
+    seeds, points = choose(CONTEXT, choices, seeded(0))
+    for choice, seed, row in zip(choices, seeds, points, strict=True):
+        pair = (row.tobytes(), compressed(other(row.tobytes())))
+        assert pair[choice] == compressed(times(scalar(seed.tobytes()), BASE))
+
+
+def test_pairs_have_no_public_key_in_common() -> None:
+    # If two pairs had one private key, their PK_0 would be equal where their choices are: the
+    # sender would have all choices, or all of them the other way round.
+    choices = np.random.default_rng(0).integers(0, 2, 24).astype(np.uint8)
+    seeds, points = choose(CONTEXT, choices, seeded(0))
+    assert len({seed.tobytes() for seed in seeds}) == 24
+    firsts = [row.tobytes() for row in points]
+    seconds = [compressed(other(first)) for first in firsts]
+    assert len({*firsts, *seconds}) == 48
+
+
+def test_a_key_is_the_hash_of_all_that_was_said_and_the_shared_secret() -> None:
+    seeds, points = choose(CONTEXT, np.zeros(2, np.uint8), seeded(0))
+    message, keys = sender_keys(CONTEXT, points, seeded(1))
+    for index in (0, 1):
+        # r PK_0 = k R, and its u is (1 + y) / (1 - y).
+        product = times(scalar(seeds[index].tobytes()), point(message.tobytes()))
+        said = CONTEXT + bytes([index, 0, 0, 0, 0, 0, 0, 0]) + message.tobytes()
+        data = said + points[index].tobytes() + montgomery(product)
+        assert keys[0, index].tobytes() == hashlib.shake_128(data).digest(32)
+
+
+def test_no_two_runs_have_a_key_in_common() -> None:
+    seeds, points = choose(CONTEXT, np.zeros(3, np.uint8), seeded(0))
+    once, again = (sender_keys(CONTEXT, points, seeded(seed)) for seed in (1, 2))
+    elsewhere = sender_keys(b"another context", points, seeded(1))
+    found = {key.tobytes() for _, keys in (once, again, elsewhere) for key in keys.reshape(-1, 32)}
+    assert len(found) == 3 * 6
+    # A receiver with another context, or private keys of another run, has none of them.
+    for context, own in (
+        (b"a third context", seeds),
+        (CONTEXT, choose(CONTEXT, np.zeros(3, np.uint8), seeded(9))[0]),
+    ):
+        keys = receiver_keys(context, own, points, once[0])
+        assert not found & {key.tobytes() for key in keys}
+
+
+@pytest.mark.parametrize("position", [0, 1])
+def test_given_a_point_outside_the_group_then_the_sender_refuses(position: int) -> None:
+    for bad in outside_the_group():
+        points = np.stack([hashed(7), hashed(8)])
+        sender_keys(CONTEXT, points, seeded(0))
+        points[position] = array(bad)
+        with pytest.raises(ValueError, match="edwards25519"):
+            sender_keys(CONTEXT, points, seeded(0))
+
+
+def test_given_the_common_point_then_the_sender_refuses_as_nothing_is_left_for_the_other() -> None:
+    with pytest.raises(ValueError, match="edwards25519"):
+        sender_keys(CONTEXT, array(common_point(CONTEXT))[np.newaxis], seeded(0))
+
+
+def test_given_a_point_outside_the_group_then_the_receiver_refuses() -> None:
+    seeds, points = choose(CONTEXT, np.ones(1, np.uint8), seeded(0))
+    receiver_keys(CONTEXT, seeds, points, hashed(7))
+    for bad in outside_the_group():
+        with pytest.raises(ValueError, match="edwards25519"):
+            receiver_keys(CONTEXT, seeds, points, array(bad))
+
+
+def test_given_a_context_then_the_common_point_is_8_times_the_first_candidate_on_the_curve() -> (
+    None
+):
+    tries = []
+    for number in range(12):
+        data = bytes([number])
+        for counter in range(20):
+            candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(32)
+            if (found := decompressed(candidate)) is not None:
+                assert common_point(data) == compressed(times(8, found))
+                tries.append(counter)
+                break
+    # Every second candidate is a point: of 12 inputs, some take the first and some a later one.
+    assert len(tries) == 12
+    assert min(tries) == 0 < max(tries)
+
+
+def test_given_a_hash_without_any_point_then_the_search_for_the_common_one_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = []
+
+    def refuse(one: bytes, other: bytes) -> bytes:
+        assert one == other
+        asked.append(one)
+        raise RuntimeError
+
+    monkeypatch.setattr(base_ot, "crypto_core_ed25519_add", refuse)
+    with pytest.raises(AssertionError, match="candidate"):
+        common_point(b"data")
+    assert len(set(asked)) == 256
+
+
+# IKNP's extension
+
+
+def setup(seed: int) -> tuple[Bytes, Bytes, Bytes]:
+    """Both keys of each base pair, the secret, and the keys that it picks."""
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, 256, (2, 128, 32), dtype=np.uint8)
+    secret = rng.integers(0, 256, 16, dtype=np.uint8)
+    return keys, secret, keys[np.unpackbits(secret), np.arange(128)]
+
+
+def random_bytes(seed: int, *shape: int) -> Bytes:
+    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+
+
+def test_rows_by_hand() -> None:
+    # Column 0 is 1100 0000, column 9 is 0100 0000, all others are 0: row 0 has bit 0 set, row 1
+    # bits 0 and 9, that is bytes 128 and 64.
+    block = np.zeros((128, 1), np.uint8)
+    block[0], block[9] = 0b11000000, 0b01000000
+    rows = rows_of(block)
+    assert rows.shape == (8, 16)
+    assert rows[0].tolist() == [128] + 15 * [0]
+    assert rows[1].tolist() == [128, 64] + 14 * [0]
+    assert not rows[2:].any()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 40])
+@pytest.mark.parametrize("pattern", ["zeros", "ones", "random"])
+def test_rows_differ_by_the_secret_where_the_choice_is_1(pattern: str, size: int) -> None:
+    keys, secret, chosen = setup(size)
+    choices = {
+        "zeros": np.zeros(size, np.uint8),
+        "ones": np.full(size, 255, np.uint8),
+        "random": random_bytes(1, size),
+    }[pattern]
+    message = hide_choices(keys, choices)
+    assert message.shape == (128, size)
+    own = rows_of(columns(keys[0], size))
+    hidden = rows_of(hidden_columns(chosen, secret, message))
+    assert own.shape == hidden.shape == (8 * size, 16)
+    for row, other, choice in zip(own, hidden, np.unpackbits(choices), strict=True):
+        np.testing.assert_array_equal(row ^ (choice * secret), other)
+
+
+def test_correlated_transfers_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two points and one transfer. A = (5, 0), B = (65535, 7), bits (1, 0).
+    # r = A - bits = (4, 0); corrections r + (1 - bits) - B = (4 - 65535, 1 - 7) = (5, 65530).
+    # Choice 0 gets A = r + bits; choice 1 gets B + corrections = (4, 1) = r + (1 - bits).
+    zero, one = np.zeros((1, 16), np.uint8), np.ones((1, 16), np.uint8)
+    pads = {0: [5, 0], 1: [65535, 7]}
+
+    def by_hand(_: bytes, first: int, rows: Bytes, width: int) -> Any:
+        return np.array([pads[int(rows[0, 0])]], np.uint16)
+
+    monkeypatch.setattr(extension, "_pads", by_hand)
+    r, corrections = offer_correlated(CONTEXT, 0, zero, one[0], np.array([[1, 0]], np.uint16))
+    assert r.tolist() == [[4, 0]]
+    assert corrections.tolist() == [[5, 65530]]
+    for choice, rows, expected in ((0, zero, [5, 0]), (1, one, [4, 1])):
+        got = receive_correlated(CONTEXT, 0, rows, np.array([choice], np.uint8), corrections)
+        assert got.tolist() == [expected]
+        assert got.dtype == np.uint16
+
+
+@pytest.mark.parametrize("width", [0, 1, 5, 200])
+def test_the_chooser_gets_r_and_whether_bits_differ(width: int) -> None:
+    secret, rows = random_bytes(0, 16), random_bytes(1, 24, 16)
+    rng = np.random.default_rng(2)
+    bits = rng.integers(0, 2, (24, width)).astype(np.uint16)
+    choices = rng.integers(0, 2, 24).astype(np.uint8)
+    r, corrections = offer_correlated(CONTEXT, 100, rows, secret, bits)
+    own = rows ^ (choices[:, np.newaxis] * secret)
+    got = receive_correlated(CONTEXT, 100, own, choices, corrections)
+    assert got.dtype == r.dtype == corrections.dtype == np.uint16
+    np.testing.assert_array_equal(got - r, bits ^ choices[:, np.newaxis])
+    # The other choice's row is of no use: neither r nor r + 1, but with probability 2^-15.
+    wrong = receive_correlated(CONTEXT, 100, own, 1 - choices, corrections) - r
+    assert (wrong <= 1).sum() <= 0.01 * wrong.size
+
+
+def test_pads_are_hashes_of_context_number_and_row() -> None:
+    rows = random_bytes(0, 3, 16)
+    found = extension._pads(CONTEXT, 255, rows, 2)
+    assert found.shape == (3, 2)
+    assert found.dtype == np.uint16
+    for row, number, pad in zip(rows, ([255, 0], [0, 1], [1, 1]), found, strict=True):
+        data = CONTEXT + bytes(number) + bytes(6) + row.tobytes()
+        low, high, low_2, high_2 = hashlib.shake_128(data).digest(4)
+        assert pad.tolist() == [low + 256 * high, low_2 + 256 * high_2]
+
+
+# What each party sees, and what randomness used twice shows
+
+
+def uniform(words: NDArray[np.unsignedinteger[Any]]) -> bool:
+    """Whether every byte of the words is as uniform as 4 bits of it can tell."""
+    data = np.ascontiguousarray(words).view(np.uint8).reshape(-1, words.itemsize)
+    return all(
+        chisquare(np.bincount(nibble.ravel(), minlength=16)).pvalue > 1e-3
+        for column in data.T
+        for nibble in (column & 15, column >> 4)
+    )
+
+
+def choices_of(played: Played) -> NDArray[Any]:
+    return played.inboxes["answer"][0][1][CHOICES]
+
+
+def corrections_of(played: Played) -> NDArray[Any]:
+    return played.inboxes["reveal"][1][0][CORRECTIONS]
+
+
+PATTERNS = {
+    "zeros": np.zeros((40, 2), np.uint8),
+    "ones": np.full((40, 2), 255, np.uint8),
+    "random": random_codes(40, 16),
+}
+
+
+@pytest.mark.parametrize("evaluator", PATTERNS)
+@pytest.mark.parametrize("owner", PATTERNS)
+def test_what_one_party_sees_is_uniform_whatever_the_codes(owner: str, evaluator: str) -> None:
+    played = play(OT, {0: PATTERNS[owner], 1: PATTERNS[evaluator]}, entropy=seeded(0))
+    assert uniform(choices_of(played))
+    assert uniform(corrections_of(played))
+    # Of the two that the server hears, each alone; their difference is a distance, at most 16.
+    own, received = (played.server[0, 1][client][SUMS] for client in (0, 1))
+    assert uniform(own)
+    assert uniform(received)
+    assert not uniform(received - own)
+
+
+def test_randomness_used_twice_shows_in_what_codes_differ() -> None:
+    own, one, other = (random_codes(5, 32, seed) for seed in (1, 2, 3))
+    differ = (one ^ other).ravel()
+    first, same = (play(OT, {0: own, 1: codes}, entropy=seeded(0)) for codes in (one, other))
+    np.testing.assert_array_equal(choices_of(first) ^ choices_of(same), np.tile(differ, (128, 1)))
+    # Fresh bytes or another session, either is enough.
+    for seed, session in ((1, SESSION), (0, bytes(32))):
+        fresh = play(OT, {0: own, 1: other}, entropy=seeded(seed), session=session)
+        found = choices_of(first) ^ choices_of(fresh)
+        assert abs((found == differ).mean() - 1 / 256) < 0.01
+
+
+def test_pads_used_twice_show_in_what_the_owners_codes_differ() -> None:
+    # Corrections are A - B + 1 - 2 b: with the same pads they differ by 2 (b' - b).
+    one, other, peers = (random_codes(5, 32, seed) for seed in (1, 2, 3))
+    bits, other_bits = (np.unpackbits(codes, axis=1).T for codes in (one, other))
+    differ = np.tile(2 * (bits.astype(np.uint16) - other_bits), (5, 1))
+    first, same = (play(OT, {0: codes, 1: peers}, entropy=seeded(0)) for codes in (one, other))
+    np.testing.assert_array_equal(corrections_of(same) - corrections_of(first), differ)
+    for seed, session in ((1, SESSION), (0, bytes(32))):
+        fresh = play(OT, {0: other, 1: peers}, entropy=seeded(seed), session=session)
+        found = corrections_of(fresh) - corrections_of(first)
+        assert (found == differ).mean() < 0.01
+
+
+def test_no_two_hashes_begin_alike() -> None:
+    parties = [Party(0, (), (), {}, 8, session) for session in (SESSION, bytes(32))]
+    pairs = [(1, 2), (2, 1), (1, 23), (12, 3), (-1, 2)]
+    contexts = [
+        _context(purpose, party, *pair)
+        for purpose in ("base", "pads")
+        for party in parties
+        for pair in pairs
+    ]
+    assert len(set(contexts)) == 20
+    # No context begins another one: the fifth blank ends the names, 32 bytes of session follow.
+    assert all(context[:-32].count(b" ") == 5 for context in contexts)
+
+
+def test_a_step_that_is_run_again_has_fresh_randomness() -> None:
+    # After a crash, say: the same state, but its entropy has gone on.
+    played = play(OT, {0: random_codes(2, 16, 1), 1: random_codes(2, 16, 2)})
+    for step, client in (("prepare", 0), ("offer", 1)):
+        before = played.turns[step][client].to_peers[1 - client]
+        after = played.turn(step, client).to_peers[1 - client]
+        for name, array in after.items():
+            assert (array != before[name]).any()
+
+
+def bits_read(played: Played, owner: int, evaluator: int, secret: Bytes) -> NDArray[Any]:
+    """The owner's bits, ``(L, n_owner)``, if ``secret`` is its s: by all the evaluator has.
+
+    Of the pads A of row h of Q and B of that row plus s, choice 0 gives it A, choice 1 gives it B,
+    and with s it has the row of the other, too. From corrections A - B + 1 - 2 b, b are left.
+    """
+    party, codes = played.parties[evaluator], played.codes[evaluator]
+    keys = played.turns["offer"][evaluator].state[f"keys {owner}"]
+    own = rows_of(columns(keys, codes.size))[: party.num_bits]  # of its first point
+    other = own ^ secret
+    ones = np.unpackbits(codes[0])[:, np.newaxis]
+    context, width = _context("pads", party, owner, evaluator), party.sizes[owner]
+    a, b = (
+        _pads(context, 0, np.where(ones == choice, own, other), width).astype(np.int64)
+        for choice in (0, 1)
+    )
+    sent = played.inboxes["reveal"][evaluator][owner][CORRECTIONS][: party.num_bits]
+    return (a - b + 1 - sent) % 2**16 / 2
+
+
+def test_only_the_secret_of_this_pair_and_session_reads_the_owners_bits() -> None:
+    codes = {client: random_codes(5, 32, client) for client in range(4)}
+    one, other = play(OT, codes, entropy=seeded(1)), play(OT, codes, entropy=seeded(2))
+    secrets = {
+        (session, owner, evaluator): played.turns["prepare"][owner].state[f"secret {evaluator}"]
+        for session, played in enumerate((one, other))
+        for owner, evaluator in played.server
+    }
+    assert len({secret.tobytes() for secret in secrets.values()}) == 12
+    for owner, evaluator in one.server:
+        bits = np.unpackbits(codes[owner], axis=1).T
+        for place, secret in secrets.items():
+            right = (bits_read(one, owner, evaluator, secret) == bits).mean()
+            assert right == 1 if place == (0, owner, evaluator) else right < 0.1
+
+
+# Malformed messages
+
+CODES = {3: random_codes(2, 16), 9: random_codes(3, 16)}
+OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)
+SMALL_ORDER = [np.frombuffer(compressed(point), np.uint8) for point in small_order_points()]
+NOT_CANONICAL = np.frombuffer((P + 3).to_bytes(32, "little"), np.uint8)
+
+MALFORMED = [
+    ("offer", POINTS, np.zeros((127, 32), np.uint8)),
+    ("offer", POINTS, np.zeros((128, 32), np.int8)),
+    ("offer", POINTS, None),
+    ("answer", POINT, np.zeros(33, np.uint8)),
+    ("answer", CHOICES, np.zeros((128, 5), np.uint8)),
+    ("reveal", CORRECTIONS, np.zeros((48, 3), np.uint16)),
+]
+
+
+@cache
+def played() -> Played:
+    """Without a fault."""
+    return play(OT, CODES)
+
+
+def is_refused(code: str, step: str, name: str, array: NDArray[Any] | None) -> None:
+    """A message in which one array is another, or missing, is refused, and its sender named."""
+    client, peer = (3, 9) if step == "answer" else (9, 3)
+    message = played().inboxes[step][client][peer]
+    before = STEPS[STEPS.index(step) - 1]
+    with refuses(code, match=f"Client {peer} sent in step '{before}' "):
+        played().turn(step, client, {peer: changed(message, name, array)})
+
+
+@pytest.mark.parametrize(("step", "name", "array"), MALFORMED)
+def test_refuses_another_form(step: str, name: str, array: Any) -> None:
+    is_refused("message-form", step, name, array)
+
+
+@pytest.mark.parametrize("bad", [OFF_CURVE, NOT_CANONICAL, *SMALL_ORDER])
+def test_refuses_points_without_a_secret(bad: Bytes) -> None:
+    points = np.array(played().turns["prepare"][3].to_peers[9][POINTS])
+    points[100] = bad
+    is_refused("key-unsafe", "offer", POINTS, points)
+    is_refused("key-unsafe", "answer", POINT, bad)
+
+
+@pytest.mark.parametrize(("role", "step"), [("owner", "answer"), ("evaluator", "reveal")])
+def test_the_server_refuses_another_form(role: str, step: str) -> None:
+    good = {SUMS: np.zeros((2, 3), np.uint16)}
+    for bad in ({SUMS: np.zeros((3, 2), np.uint16)}, {}):
+        said = (bad, good) if role == "owner" else (good, bad)
+        with refuses("message-form", match=f"The {role} sent in step '{step}' "):
+            OT.distances((2, 3), 16, *said)
+
+
+def test_the_server_refuses_what_is_no_distance() -> None:
+    # 3 - 65523 = 16 modulo 2^16, and 3 - 65522 is 17.
+    own, received = np.array([[65523]], np.uint16), np.array([[3]], np.uint16)
+    assert OT.distances((1, 1), 16, {SUMS: own}, {SUMS: received}).tolist() == [[16]]
+    with refuses("peer-cheated", match="16"):
+        OT.distances((1, 1), 16, {SUMS: own - 1}, {SUMS: received})
+
+
+def test_refuses_codes_longer_than_the_ring() -> None:
+    with refuses("setting-out-of-range", match="65536"):
+        OT.prepare(Party(0, (), (), {0: 1}, 2**16, SESSION))
+    sums = {SUMS: np.zeros((1, 1), np.uint16)}
+    with refuses("setting-out-of-range", match="65536"):
+        OT.distances((1, 1), 2**16, sums, sums)

@@ -1,3 +1,6 @@
+"""Distances by ring-LWE: the ring's arithmetic, equality, noise, transcripts, refusals, cost."""
+
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -7,10 +10,10 @@ from scipy.stats import chisquare, ks_2samp
 
 from fedul_flwr.data.types import Bytes, Floats, Ints
 from fedul_flwr.secure.hamming import rlwe
-from fedul_flwr.secure.hamming import rlwe as rlwe_scheme
 from fedul_flwr.secure.hamming.pairwise import Arrays
 from fedul_flwr.secure.hamming.rlwe import (
     DELTA,
+    DIGITS,
     FLOOD,
     RLWE,
     N,
@@ -20,6 +23,8 @@ from fedul_flwr.secure.hamming.rlwe import (
     packing,
     public_polynomials,
     spectrum,
+    ternary,
+    weighted_sums,
 )
 from tests.support.hamming.pairs import (
     SESSION,
@@ -33,7 +38,75 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
+from tests.support.hamming.reference import integers, product
 from tests.support.refusals import refuses
+
+
+class TestProducts:
+    def test_of_dense_polynomials_are_those_of_integers(self) -> None:
+        a = public_polynomials(SESSION, range(1))[:, 0]
+        s = ternary((N,), random.Random(1).randbytes)
+        found = carry(coefficients(spectrum(a) * spectrum(s)))
+        assert integers(found) == integers(product(a.astype(np.int64), s.astype(np.int64)))
+
+    def test_round_to_the_exact_one_where_digits_and_sums_are_largest(self) -> None:
+        # All digits 2^32 - 1, all of s 1: coefficient i is (2^32 - 1) (i + 1 - (N - 1 - i)).
+        found = coefficients(spectrum(np.full(N, 2.0**32 - 1)) * spectrum(np.ones(N)))
+        expected = (2.0**32 - 1) * (2 * np.arange(N) + 2 - N)
+        assert np.abs(found - expected).max() < 2**-6
+
+    def test_wrap_round_with_a_minus(self) -> None:
+        # (2 X^(N-1) + 5) X = 5 X - 2.
+        a, x = np.zeros(N), np.zeros(N)
+        a[[0, N - 1]], x[1] = (5, 2), 1
+        found = np.rint(coefficients(spectrum(a) * spectrum(x)))
+        assert dict(zip(*np.nonzero(found), found[found != 0], strict=True)) == {0: -2, 1: 5}
+
+    @pytest.mark.parametrize("step", [2, 16, 2048])
+    def test_at_some_places_only(self, step: int) -> None:
+        spectra = spectrum(public_polynomials(SESSION, range(2)))
+        assert coefficients(spectra.copy(), step) == pytest.approx(
+            coefficients(spectra)[..., ::step], abs=1e-3
+        )
+
+
+class TestWeightedSums:
+    @pytest.mark.parametrize(
+        ("beta", "count"), [(1, 5), (2, 3), (4, 2), (8, 64), (16, 4), (64, 2), (2048, 1)]
+    )
+    def test_are_those_of_integers(self, beta: int, count: int) -> None:
+        polynomials = public_polynomials(SESSION, range(count))
+        weights = np.random.default_rng(beta).integers(-1, 2, (3, count, beta))
+        sums = np.rint(weighted_sums(weights.astype(float), polynomials)).astype(np.int64)
+        wide = polynomials.astype(np.int64)
+        turned = np.concatenate([wide, -wide], axis=-1)
+        for index in (0, 1, 31, 32, N - 1):
+            met = turned[:, :, index : index + beta]
+            assert (sums[:, :, index] == np.einsum("qcm,dcm->dq", weights, met)).all()
+
+    def test_are_exact_at_full_size(self) -> None:
+        # Digits 2^32 - 1 and weights 1: a sum of 8 · 512 digits, of which those beyond X^N are
+        # negative.
+        polynomials = np.full((DIGITS, 512, N), 2**32 - 1, dtype=np.uint32)
+        sums = weighted_sums(np.ones((1, 512, 8)), polynomials)
+        beyond = np.maximum(0, np.arange(N) + 8 - N)
+        expected = (2.0**32 - 1) * 512 * (8 - 2 * beyond)
+        assert np.abs(sums - expected).max() < 1 / 4
+
+    def test_of_no_rows(self) -> None:
+        assert weighted_sums(np.ones((0, 2, 8)), public_polynomials(SESSION, range(2))).size == 0
+
+
+class TestCarry:
+    def test_by_hand(self) -> None:
+        # -1 = q - 1; 2^32 + (2^32 - 1) 2^32 = 2^64; 2^96 = 0; 0.4 and -0.4 are 0.
+        digits = np.array([[-1, 2**32, 0, 0.4], [0, 2**32 - 1, 0, -0.4], [0, 0, 2**32, 0]])
+        top = 2**32 - 1
+        assert carry(digits).T.tolist() == [[top, top, top], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+
+    def test_is_the_integer_modulo_q(self) -> None:
+        digits = np.random.default_rng(0).integers(-(2**52), 2**52, (DIGITS, 50))
+        assert integers(carry(digits.astype(float))) == integers(digits)
 
 
 def some_codes(sizes: list[int], num_bits: int, seed: int = 0) -> dict[int, Bytes]:
@@ -69,12 +142,8 @@ class TestDistances:
     def test_of_rows_and_ciphertexts_in_several_blocks(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for module, name, size in (
-            (rlwe, "_ROWS", 3),
-            (rlwe_scheme, "_CIPHERTEXTS", 2),
-            (rlwe_scheme, "_CACHED", 2),
-        ):
-            monkeypatch.setattr(module, name, size)
+        for name, size in (("_ROWS", 3), ("_CIPHERTEXTS", 2), ("_CACHED", 2)):
+            monkeypatch.setattr(rlwe, name, size)
         codes = some_codes([7, 600], 24)
         check(play(RLWE, codes))
 
@@ -119,7 +188,7 @@ class TestPacking:
             RLWE.prepare(replace(party, num_bits=num_bits))
 
 
-def offered_noise(session: bytes, secrets: Any, offer: rlwe_scheme.Offer) -> Floats:
+def offered_noise(session: bytes, secrets: Any, offer: rlwe.Offer) -> Floats:
     """What its owner knows: e of all its bits, ``(points, L)``, for beta = 1."""
     digits = offer.bits.astype(np.float64)
     for chunk, secret in zip(offer.chunks, secrets, strict=True):
@@ -139,7 +208,7 @@ def decryption_noise(played: Played, owner: int, evaluator: int) -> Floats:
     """What the server finds beside multiples of Delta, in units of 2^64."""
     said = played.server[owner, evaluator]
     revealed, key = said[owner]["revealed"], said[evaluator]["mask-key"].tobytes()
-    noisy = (revealed - rlwe_scheme.mask(key, revealed.shape)).astype(np.float64)
+    noisy = (revealed - rlwe.mask(key, revealed.shape)).astype(np.float64)
     return noisy - DELTA * np.rint(noisy / DELTA)
 
 
@@ -164,7 +233,7 @@ class TestNoise:
 
     def test_of_an_offer_is_centered_binomial(self) -> None:
         codes = some_codes([200], 16)[3]
-        secrets, offer = rlwe_scheme.encrypt(Packing(1, 16), SESSION, codes, seeded(1))
+        secrets, offer = rlwe.encrypt(Packing(1, 16), SESSION, codes, seeded(1))
         noise = offered_noise(SESSION, secrets, offer)
         assert np.abs(noise).max() <= 21
         assert noise.var() == pytest.approx(10.5, rel=0.1)
@@ -197,7 +266,7 @@ class TestTranscript:
             seen = np.bincount(revealed >> shift & 255, minlength=256)
             assert chisquare(seen).pvalue > 1e-3
         # Without the masks: distance 0, and the flood.
-        noise = revealed - rlwe_scheme.mask(said[1]["mask-key"].tobytes(), (64, 64)).ravel()
+        noise = revealed - rlwe.mask(said[1]["mask-key"].tobytes(), (64, 64)).ravel()
         assert np.abs(noise.view(np.int32)).max() <= FLOOD + N + 2
 
     def test_of_the_evaluator_is_uniform(self) -> None:
@@ -224,17 +293,15 @@ class TestWhatTheOwnerCouldLearn:
 
     def whole_answer(
         self, monkeypatch: pytest.MonkeyPatch, ones: Ints
-    ) -> tuple[Any, rlwe_scheme.Offer, list[Any]]:
+    ) -> tuple[Any, rlwe.Offer, list[Any]]:
         """The owner's secrets and offer, and all digits of a' and b' before two are dropped."""
         entropy = seeded(5)
         codes = some_codes([10 * N], 16)[3]
-        secrets, offer = rlwe_scheme.encrypt(self.LAYOUT, SESSION, codes, entropy)
+        secrets, offer = rlwe.encrypt(self.LAYOUT, SESSION, codes, entropy)
         whole: list[Any] = []
         with monkeypatch.context() as patch:
-            patch.setattr(
-                rlwe_scheme, "carry", lambda digits: whole.append(carry(digits)) or [0] * 3
-            )
-            rlwe_scheme.evaluate([offer], SESSION, 1.0 - 2 * ones, entropy)
+            patch.setattr(rlwe, "carry", lambda digits: whole.append(carry(digits)) or [0] * 3)
+            rlwe.evaluate([offer], SESSION, 1.0 - 2 * ones, entropy)
         return secrets, offer, whole
 
     def guessed_bits(self, monkeypatch: pytest.MonkeyPatch, ones: Ints) -> float:
@@ -252,7 +319,7 @@ class TestWhatTheOwnerCouldLearn:
         # u e_0 - s e_1 has a variance of 2 · 2/3 N · 10.5, so that a weight, estimated from 10 N
         # equations, has a standard deviation of sqrt(4/3 / 10) = 0.37 around -1 or 1.
         ones = np.random.default_rng(1).integers(0, 2, (100, 16))
-        monkeypatch.setattr(rlwe_scheme, "flood", lambda shape, _: np.zeros((3, *shape)))
+        monkeypatch.setattr(rlwe, "flood", lambda shape, _: np.zeros((3, *shape)))
         assert self.guessed_bits(monkeypatch, ones) > 0.95
 
     def test_none_with_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +332,7 @@ CODES = some_codes([5, 6], 64)
 
 
 MASK_KEY = np.arange(32, dtype=np.uint8)
-MASK = rlwe_scheme.mask(MASK_KEY.tobytes(), (2, 1))
+MASK = rlwe.mask(MASK_KEY.tobytes(), (2, 1))
 
 
 class TestRefusals:
