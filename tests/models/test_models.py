@@ -315,21 +315,6 @@ def test_plain_features_are_the_same_before_they_are_scaled() -> None:
     torch.testing.assert_close(plain / plain.norm(dim=1, keepdim=True), scaled)
 
 
-def test_cnn13_the_layers_in_order() -> None:
-    model = build_model("cnn13", (32, 32, 3), 10)
-    block = ["Conv2d", "BatchNorm2d", "LeakyReLU"]
-    pool, end = ["MaxPool2d", "Dropout"], ["AdaptiveAvgPool2d", "Flatten", "UnitLength", "Linear"]
-    kinds = [type(layer).__name__.removeprefix("Parametrized") for layer in model.children()]
-    assert kinds == [*block * 3, *pool, *block * 3, *pool, *block * 3, *end]
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Conv2d)]
-    assert [layer.out_channels for layer in layers] == [128] * 3 + [256] * 3 + [512, 256, 128]
-    assert [layer.kernel_size[0] for layer in layers] == [3] * 7 + [1, 1]
-    assert [layer.padding for layer in layers] == [(1, 1)] * 6 + [(0, 0)] * 3
-    slopes = {layer.negative_slope for layer in model.modules() if isinstance(layer, nn.LeakyReLU)}
-    dropped = {layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)}
-    assert (slopes, dropped) == ({0.1}, {0.5})
-
-
 def test_length_and_direction_of_weights_are_learned_apart() -> None:
     model: Any = build_model("cnn13-quarter", (12, 12, 1), 5)
     for layer in (model[0], model[-1]):

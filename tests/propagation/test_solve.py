@@ -7,9 +7,6 @@ import pytest
 from scipy import sparse
 
 from fedul_flwr.propagation import solve as module
-from fedul_flwr.propagation.neighbors import (
-    neighbors_by_cosine,
-)
 from fedul_flwr.propagation.solve import (
     normalized_graph,
     one_hot,
@@ -167,21 +164,6 @@ def test_by_hand() -> None:
     expected[0, 1] = expected[1, 0] = 0.25 / np.sqrt(0.25 * 0.265625)
     expected[1, 2] = expected[2, 1] = 0.015625 / np.sqrt(0.015625 * 0.265625)
     np.testing.assert_allclose(graph, expected, rtol=1e-15)
-
-
-@pytest.mark.parametrize("power", [1, 3, 0.5])
-def test_equals_the_definition(power: float) -> None:
-    neighbors = neighbors_by_cosine(clusters(300)[0], 10)
-    graph = normalized_graph(neighbors, power).toarray()
-    weights = neighbors.toarray() ** power
-    weights += weights.T
-    root = np.sqrt(weights.sum(axis=1))
-    np.testing.assert_allclose(graph, weights / np.outer(root, root), rtol=1e-13)
-    assert (graph == graph.T).all()
-    assert not graph.diagonal().any()
-    eigenvalues = np.linalg.eigvalsh(graph)
-    assert eigenvalues[0] >= -1 - 1e-12
-    assert eigenvalues[-1] == pytest.approx(1)
 
 
 def test_a_diagonal_and_stored_zeros_do_not_count() -> None:

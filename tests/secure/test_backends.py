@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from fedul_flwr.propagation.neighbors import nearest_points
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
 from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys
@@ -35,5 +37,8 @@ def test_both_halves_play_the_protocol() -> None:
                 memories[client], message, played.task(client)
             )
         server.take(answers)
-    expected = group(FOUR, seed=PUBLIC_SEED).play()
-    assert (nearest_points(server.compared(), 3) != nearest_points(expected.compared(), 3)).nnz == 0
+    codes = encode(np.concatenate([*played.features.values()]), PUBLIC_SEED, 64)
+    for k in (1, 4):
+        expected = neighbors_by_code(codes, k)
+        assert (nearest_points(server.compared(), k) != expected).nnz == 0
+        assert expected.nnz > 0

@@ -144,12 +144,12 @@ def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_le
 @pytest.mark.parametrize(
     "wrong",
     [
-        {COMPLAINT: np.array(1)},  # itself
-        {COMPLAINT: np.array(7)},  # nobody
+        {COMPLAINT: np.array(1)},
+        {COMPLAINT: np.array(7)},
         {COMPLAINT: np.array(2.0)},
-        {COMPLAINT: np.array([2])},
         {COMPLAINT: np.array(2), OWN_DISTANCES: DISTANCES},
     ],
+    ids=["itself", "nobody", "a float", "more"],
 )
 def test_a_complaint_that_is_none_is_refused(wrong: Any) -> None:
     played = group(FOUR)

@@ -227,15 +227,6 @@ def test_shares_that_are_too_few_or_of_another_length_are_refused() -> None:
         joined(2).seed({**SHARES, 9: bytes(31)})
 
 
-def test_what_masks_are_made_of_is_not_the_private_key() -> None:
-    own = CLIENTS[0]
-    roots = roots_of(own)
-    assert set(roots) == {PARTICIPANTS, SIZES, MASK_ROOTS}
-    assert all(KEYS[own] not in array.tobytes() for array in roots.values())
-    (zeros,) = roots[MASK_ROOTS][roots[PARTICIPANTS] == own]
-    assert not zeros.any()
-
-
 def test_who_has_sent_no_share_has_no_masks() -> None:
     roots = joined(5).mask_roots({11: bytes(32), 2: bytes(32)})
     assert roots[PARTICIPANTS].tolist() == [2, 5, 11]

@@ -13,7 +13,6 @@ from scipy.stats import chisquare
 
 from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure.hamming import ot as base_ot
-from fedul_flwr.secure.hamming import ot as extension
 from fedul_flwr.secure.hamming.ot import (
     CHOICES,
     CORRECTIONS,
@@ -26,8 +25,6 @@ from fedul_flwr.secure.hamming.ot import (
     choose,
     columns,
     common_point,
-    hidden_columns,
-    hide_choices,
     offer_correlated,
     receive_correlated,
     receiver_keys,
@@ -49,15 +46,12 @@ from tests.support.hamming.pairs import (
     traffic,
 )
 from tests.support.hamming.reference_ot import (
-    BASE,
     P,
     Point,
     add,
     compressed,
     decompressed,
-    montgomery,
     negative,
-    scalar,
     small_order_points,
     times,
 )
@@ -227,14 +221,6 @@ def test_the_receiver_gets_the_chosen_key_and_not_the_other(pattern: str) -> Non
     assert len({key.tobytes() for key in keys.reshape(-1, 32)}) == 2 * len(choices)
 
 
-def test_public_keys_of_a_pair_add_up_to_the_common_point() -> None:
-    choices = np.array([0, 1], np.uint8)
-    seeds, points = choose(CONTEXT, choices, seeded(0))
-    for choice, seed, row in zip(choices, seeds, points, strict=True):
-        pair = (row.tobytes(), compressed(other(row.tobytes())))
-        assert pair[choice] == compressed(times(scalar(seed.tobytes()), BASE))
-
-
 def test_pairs_have_no_public_key_in_common() -> None:
     # If two pairs had one private key, their PK_0 would be equal where their choices are: the
     # sender would have all choices, or all of them the other way round.
@@ -244,17 +230,6 @@ def test_pairs_have_no_public_key_in_common() -> None:
     firsts = [row.tobytes() for row in points]
     seconds = [compressed(other(first)) for first in firsts]
     assert len({*firsts, *seconds}) == 48
-
-
-def test_a_key_is_the_hash_of_all_that_was_said_and_the_shared_secret() -> None:
-    seeds, points = choose(CONTEXT, np.zeros(2, np.uint8), seeded(0))
-    message, keys = sender_keys(CONTEXT, points, seeded(1))
-    for index in (0, 1):
-        # r PK_0 = k R, and its u is (1 + y) / (1 - y).
-        product = times(scalar(seeds[index].tobytes()), point(message.tobytes()))
-        said = CONTEXT + bytes([index, 0, 0, 0, 0, 0, 0, 0]) + message.tobytes()
-        data = said + points[index].tobytes() + montgomery(product)
-        assert keys[0, index].tobytes() == hashlib.shake_128(data).digest(32)
 
 
 def test_no_two_runs_have_a_key_in_common() -> None:
@@ -331,66 +306,8 @@ def test_given_a_hash_without_any_point_then_the_search_for_the_common_one_ends(
 # IKNP's extension
 
 
-def setup(seed: int) -> tuple[Bytes, Bytes, Bytes]:
-    """Both keys of each base pair, the secret, and the keys that it picks."""
-    rng = np.random.default_rng(seed)
-    keys = rng.integers(0, 256, (2, 128, 32), dtype=np.uint8)
-    secret = rng.integers(0, 256, 16, dtype=np.uint8)
-    return keys, secret, keys[np.unpackbits(secret), np.arange(128)]
-
-
 def random_bytes(seed: int, *shape: int) -> Bytes:
     return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-
-
-def test_rows_by_hand() -> None:
-    # Column 0 is 1100 0000, column 9 is 0100 0000, all others are 0: row 0 has bit 0 set, row 1
-    # bits 0 and 9, that is bytes 128 and 64.
-    block = np.zeros((128, 1), np.uint8)
-    block[0], block[9] = 0b11000000, 0b01000000
-    rows = rows_of(block)
-    assert rows.shape == (8, 16)
-    assert rows[0].tolist() == [128] + 15 * [0]
-    assert rows[1].tolist() == [128, 64] + 14 * [0]
-    assert not rows[2:].any()
-
-
-@pytest.mark.parametrize("size", [0, 1, 7, 40])
-@pytest.mark.parametrize("pattern", ["zeros", "ones", "random"])
-def test_rows_differ_by_the_secret_where_the_choice_is_1(pattern: str, size: int) -> None:
-    keys, secret, chosen = setup(size)
-    choices = {
-        "zeros": np.zeros(size, np.uint8),
-        "ones": np.full(size, 255, np.uint8),
-        "random": random_bytes(1, size),
-    }[pattern]
-    message = hide_choices(keys, choices)
-    assert message.shape == (128, size)
-    own = rows_of(columns(keys[0], size))
-    hidden = rows_of(hidden_columns(chosen, secret, message))
-    assert own.shape == hidden.shape == (8 * size, 16)
-    for row, other, choice in zip(own, hidden, np.unpackbits(choices), strict=True):
-        np.testing.assert_array_equal(row ^ (choice * secret), other)
-
-
-def test_correlated_transfers_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two points and one transfer. A = (5, 0), B = (65535, 7), bits (1, 0).
-    # r = A - bits = (4, 0); corrections r + (1 - bits) - B = (4 - 65535, 1 - 7) = (5, 65530).
-    # Choice 0 gets A = r + bits; choice 1 gets B + corrections = (4, 1) = r + (1 - bits).
-    zero, one = np.zeros((1, 16), np.uint8), np.ones((1, 16), np.uint8)
-    pads = {0: [5, 0], 1: [65535, 7]}
-
-    def by_hand(_: bytes, first: int, rows: Bytes, width: int) -> Any:
-        return np.array([pads[int(rows[0, 0])]], np.uint16)
-
-    monkeypatch.setattr(extension, "_pads", by_hand)
-    r, corrections = offer_correlated(CONTEXT, 0, zero, one[0], np.array([[1, 0]], np.uint16))
-    assert r.tolist() == [[4, 0]]
-    assert corrections.tolist() == [[5, 65530]]
-    for choice, rows, expected in ((0, zero, [5, 0]), (1, one, [4, 1])):
-        got = receive_correlated(CONTEXT, 0, rows, np.array([choice], np.uint8), corrections)
-        assert got.tolist() == [expected]
-        assert got.dtype == np.uint16
 
 
 @pytest.mark.parametrize("width", [0, 1, 5, 200])
@@ -407,17 +324,6 @@ def test_the_chooser_gets_r_and_whether_bits_differ(width: int) -> None:
     # The other choice's row is of no use: neither r nor r + 1, but with probability 2^-15.
     wrong = receive_correlated(CONTEXT, 100, own, 1 - choices, corrections) - r
     assert (wrong <= 1).sum() <= 0.01 * wrong.size
-
-
-def test_pads_are_hashes_of_context_number_and_row() -> None:
-    rows = random_bytes(0, 3, 16)
-    found = extension._pads(CONTEXT, 255, rows, 2)
-    assert found.shape == (3, 2)
-    assert found.dtype == np.uint16
-    for row, number, pad in zip(rows, ([255, 0], [0, 1], [1, 1]), found, strict=True):
-        data = CONTEXT + bytes(number) + bytes(6) + row.tobytes()
-        low, high, low_2, high_2 = hashlib.shake_128(data).digest(4)
-        assert pad.tolist() == [low + 256 * high, low_2 + 256 * high_2]
 
 
 # What each party sees, and what randomness used twice shows

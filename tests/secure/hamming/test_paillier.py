@@ -25,11 +25,9 @@ from fedul_flwr.secure.hamming.paillier import (
     from_bytes,
     generate_key,
     nth_residue,
-    pack,
     signed_products,
     to_bytes,
     uniform_below,
-    unpack,
 )
 from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
 from fedul_flwr.secure.session import Entropy
@@ -48,7 +46,6 @@ from tests.support.refusals import refuses
 
 TINY = PrivateKey(mpz(5), mpz(7))
 KEY = generate_key(512, os.urandom)
-OTHER = generate_key(512, os.urandom)
 
 
 def scripted(values: Iterable[int]) -> Callable[[int], bytes]:
@@ -129,16 +126,6 @@ def test_encryption_without_the_private_key_by_hand() -> None:
     assert add_plaintext(mpz(18), mpz(12 - 35), mpz(35)) == 228
 
 
-@pytest.mark.parametrize("plaintext", [0, 1, 2**500 + 7, -1], ids=["0", "1", "middle", "n - 1"])
-def test_round_trip(plaintext: int) -> None:
-    message = mpz(plaintext) % KEY.n
-    one, other = (KEY.encrypt(message, os.urandom) for _ in range(2))
-    assert one != other
-    assert KEY.decrypt(one) == KEY.decrypt(other) == message
-    assert KEY.decrypt(one * nth_residue(KEY.n, os.urandom) % KEY.n**2) == message
-    assert OTHER.decrypt(one % OTHER.n**2) != message
-
-
 def test_refuses_a_plaintext_outside_of_z_n() -> None:
     for plaintext in (mpz(-1), KEY.n):
         with pytest.raises(ValueError, match="plaintext"):
@@ -182,15 +169,6 @@ def test_uniform_below_takes_the_bits_it_needs_and_draws_again() -> None:
     assert [uniform_below(mpz(256), scripted([value])) for value in (0, 255)] == [0, 255]
     assert {int(uniform_below(mpz(3), os.urandom)) for _ in range(200)} == {0, 1, 2}
     assert uniform_below(mpz(1), scripted([0])) == 0
-
-
-def test_bytes_by_hand() -> None:
-    rows = to_bytes([mpz(258), mpz(0), mpz(65535)], 2)
-    assert rows.dtype == np.uint8
-    assert rows.tolist() == [[1, 2], [0, 0], [255, 255]]
-    assert from_bytes(rows) == [258, 0, 65535]
-    assert to_bytes([], 2).shape == (0, 2)
-    assert from_bytes(to_bytes([], 2)) == []
 
 
 def test_primes_are_two_and_set_their_highest_bits() -> None:
@@ -316,16 +294,6 @@ def test_who_owns_no_pair_has_no_key_and_reveals_nothing() -> None:
     played = pair(random_codes(2, 16), random_codes(3, 16))
     assert played.turns["offer"][EVALUATOR] == StepResult()
     assert played.turns["reveal"][EVALUATOR] == StepResult()
-
-
-def test_slots_by_hand() -> None:
-    # Bit p in slot p: 2^0 + 2^26 for (1, 0, 1).
-    assert pack(np.array([[1, 0, 1], [0, 1, 0]], np.uint8)) == [1 + 2**26, 2**13]
-    assert unpack([mpz(5 + 8191 * 2**13 + 7 * 2**26), mpz(0)], 3).tolist() == [
-        [5, 8191, 7],
-        [0] * 3,
-    ]
-    assert unpack([], 3).shape == (0, 3)
 
 
 def test_the_server_by_hand() -> None:

@@ -55,35 +55,8 @@ class TestProducts:
         expected = (2.0**32 - 1) * (2 * np.arange(N) + 2 - N)
         assert np.abs(found - expected).max() < 2**-6
 
-    def test_wrap_round_with_a_minus(self) -> None:
-        # (2 X^(N-1) + 5) X = 5 X - 2.
-        a, x = np.zeros(N), np.zeros(N)
-        a[[0, N - 1]], x[1] = (5, 2), 1
-        found = np.rint(coefficients(spectrum(a) * spectrum(x)))
-        assert dict(zip(*np.nonzero(found), found[found != 0], strict=True)) == {0: -2, 1: 5}
-
-    @pytest.mark.parametrize("step", [2, 16, 2048])
-    def test_at_some_places_only(self, step: int) -> None:
-        spectra = spectrum(public_polynomials(SESSION, range(2)))
-        assert coefficients(spectra.copy(), step) == pytest.approx(
-            coefficients(spectra)[..., ::step], abs=1e-3
-        )
-
 
 class TestWeightedSums:
-    @pytest.mark.parametrize(
-        ("beta", "count"), [(1, 5), (2, 3), (4, 2), (8, 64), (16, 4), (64, 2), (2048, 1)]
-    )
-    def test_are_those_of_integers(self, beta: int, count: int) -> None:
-        polynomials = public_polynomials(SESSION, range(count))
-        weights = np.random.default_rng(beta).integers(-1, 2, (3, count, beta))
-        sums = np.rint(weighted_sums(weights.astype(float), polynomials)).astype(np.int64)
-        wide = polynomials.astype(np.int64)
-        turned = np.concatenate([wide, -wide], axis=-1)
-        for index in (0, 1, 31, 32, N - 1):
-            met = turned[:, :, index : index + beta]
-            assert (sums[:, :, index] == np.einsum("qcm,dcm->dq", weights, met)).all()
-
     def test_are_exact_at_full_size(self) -> None:
         # Digits 2^32 - 1 and weights 1: a sum of 8 · 512 digits, of which those beyond X^N are
         # negative.
@@ -92,9 +65,6 @@ class TestWeightedSums:
         beyond = np.maximum(0, np.arange(N) + 8 - N)
         expected = (2.0**32 - 1) * 512 * (8 - 2 * beyond)
         assert np.abs(sums - expected).max() < 1 / 4
-
-    def test_of_no_rows(self) -> None:
-        assert weighted_sums(np.ones((0, 2, 8)), public_polynomials(SESSION, range(2))).size == 0
 
 
 class TestCarry:
