@@ -79,9 +79,7 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(values), torch.tensor([0, 1, 2, 0, 1, 1, 2, 0])
 
 
-def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_objective_is_surrogate_loss_and_consistency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consistency, "strong_augment", lambda inputs: inputs.flip(3))
     loss = SurrogateLoss(PRIORS, SIZES, PI)
     objective = ConsistencyObjective(loss, 0.7, 0.6, loss.transition.log_weights)

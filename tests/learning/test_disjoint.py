@@ -369,9 +369,7 @@ def unlike_parts(net: nn.Module, psi_factor: float | None = 0.3) -> Parts:
 
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("psi_factor", [0.3, None])
-def test_a_model_holds_the_sum_and_gives_the_parts_back(
-    precision: str, psi_factor: float | None
-) -> None:
+def test_models_hold_the_sum_and_give_parts_back(precision: str, psi_factor: float | None) -> None:
     net, dtype = model(precision), getattr(torch, precision)
     parts = unlike_parts(net, psi_factor)
     decomposed = Decomposed(net, parts)

@@ -91,9 +91,7 @@ def weak(inputs: Tensor) -> Tensor:
     return inputs + 0.25
 
 
-def test_given_a_batch_then_loss_and_step_are_those_of_the_authors_formula(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_batch_then_loss_and_step_are_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """CE(f(strong x), y) + lam CE(f(m), y) + (1 - lam) CE(f(m), y'), m of weak views; gradient
     clipped to norm 1, then SGD 0.03 with Nesterov's momentum 0.9 and weight decay 5e-4."""
     monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda alpha: 0.3)

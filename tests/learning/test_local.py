@@ -105,9 +105,7 @@ def test_a_step_with_every_penalty_by_hand() -> None:
 
 @pytest.mark.parametrize("gradient", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_l1_reaches_every_entry_of_a_large_tensor(
-    layout: torch.memory_format, gradient: torch.memory_format
-) -> None:
+def test_l1_reaches_every_entry(layout: torch.memory_format, gradient: torch.memory_format) -> None:
     values = np.random.default_rng(2).normal(size=(70, 400, 3, 4))  # 336,000: above 2^18
     weight = nn.Parameter(torch.from_numpy(values).to(memory_format=layout))
     weight.grad = torch.ones_like(weight, memory_format=gradient)

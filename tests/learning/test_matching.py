@@ -201,9 +201,7 @@ def test_the_share_is_over_all_points_not_over_batches() -> None:
 
 
 @pytest.mark.parametrize("top", [[0.2, 0.4, 0.9], [0.3, 0.3, 0.3], [0.11]])
-def test_given_adaptive_then_the_mean_is_the_threshold_and_some_point_reaches_it(
-    top: list[float],
-) -> None:
+def test_given_adaptive_then_the_threshold_is_the_mean_and_is_reached(top: list[float]) -> None:
     found = threshold_for("adaptive", torch.tensor(top))  # type: ignore[arg-type]
     assert found == pytest.approx(np.mean(top), abs=1e-5)
     assert (torch.tensor(top) >= found).any()

@@ -136,9 +136,7 @@ def test_every_confident_point_is_paired_with_replacement() -> None:
 
 
 @pytest.mark.parametrize("rows", [(HIGH, (0.0, 3.0)), (LOW, (0.2, 0.1))])
-def test_a_batch_without_both_halves_is_no_step_where_so_asked(
-    rows: tuple[tuple[float, float], ...],
-) -> None:
+def test_a_batch_without_both_halves_is_no_step(rows: tuple[tuple[float, float], ...]) -> None:
     objective = Fixed(threshold=0.7, pairing="shorter")
     assert gradients(objective, of(*rows), LABELS) == [None, None]
     # Neither momentum nor penalties move a weight.

@@ -116,8 +116,6 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
 
 
 @pytest.mark.parametrize("threshold", [1.0, -0.1])
-def test_a_threshold_that_no_point_or_every_point_reaches_is_refused(
-    settings: Settings, threshold: float
-) -> None:
+def test_a_threshold_for_none_or_all_is_refused(settings: Settings, threshold: float) -> None:
     with refuses("setting-out-of-range", setting="sage.threshold"):
         settings(**{**QUICK, "sage.threshold": threshold})

@@ -40,9 +40,7 @@ def test_shifts_are_of_an_eighth_of_the_side_at_most(only: object) -> None:
         assert places[:, axis].min() == pytest.approx(-places[:, axis].max(), abs=0.4)
 
 
-def test_contrast_is_about_each_images_mean_before_brightness_by_hand(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_contrast_is_about_each_mean_before_brightness(monkeypatch: pytest.MonkeyPatch) -> None:
     # Means 0.4 and 0.8; half the contrast, then 1.5 times as bright, and no more than 1.
     factors = iter([0.5, 1.5])
     monkeypatch.setattr(strong, "_uniform", lambda values, *_: values.new_tensor(next(factors)))

@@ -128,9 +128,7 @@ EXTRA: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("method", ["fixmatch", "uda", *EXTRA])
-def test_given_weak_views_then_a_run_learns_otherwise_and_the_same_twice(
-    settings: Settings, method: str
-) -> None:
+def test_given_weak_views_then_a_run_learns_otherwise(settings: Settings, method: str) -> None:
     plan = {**QUICK, **EXTRA.get(method, {}), "method": method}
     plain, weak = (train(settings(**plan, **more), 2) for more in ({}, WEAK))
     pairs = last_model(plain).items()
@@ -139,16 +137,12 @@ def test_given_weak_views_then_a_run_learns_otherwise_and_the_same_twice(
         assert_same_run(weak, train(settings(**plan, **WEAK), 2))
 
 
-def test_given_points_that_augment_leaves_as_they_are_then_there_is_no_weak_view(
-    settings: Settings,
-) -> None:
+def test_given_points_that_augment_leaves_alone_then_no_view_is_weak(settings: Settings) -> None:
     with refuses("setting-without-effect", setting="views.weak"):
         settings(method="fixmatch", augment="none", **WEAK)
 
 
-def test_given_augment_follows_from_the_data_then_the_run_refuses_what_it_cannot_do(
-    settings: Settings,
-) -> None:
+def test_given_augment_follows_from_the_data_then_the_run_refuses(settings: Settings) -> None:
     config = settings(**{**QUICK, "augment": "auto"}, method="fixmatch", **WEAK)  # digits: none
     with refuses("setting-without-effect", setting="views.weak"):
         train(config, 2)

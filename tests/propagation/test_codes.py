@@ -39,9 +39,7 @@ def test_numbers_come_from_the_raw_stream_by_box_and_muller() -> None:
         assert found[i + 1] == pytest.approx(radius * np.sin(2 * np.pi * u[i + 1]))
 
 
-def test_blocks_change_nothing_and_short_codes_begin_long_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_blocks_do_nothing_and_short_codes_begin_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(0).normal(size=(37, 11))
     whole = encode(points, SEED, 512)
     assert (encode(points, SEED, 128) == whole[:, :16]).all()

@@ -188,9 +188,7 @@ def test_rounding_changes_more_labels_and_not_fewer(monkeypatch: pytest.MonkeyPa
         ([0.5], 2, 1.0, "labels-type"),
     ],
 )
-def test_refuses_labels_and_epsilons(
-    labels: Any, num_classes: int, epsilon: float, code: str
-) -> None:
+def test_refuses_label_or_epsilon(labels: Any, num_classes: int, epsilon: float, code: str) -> None:
     with refuses(code):
         randomized_labels(labels, num_classes, epsilon)
 

@@ -39,9 +39,7 @@ def test_equals_the_dense_inverse(alpha: float, power: float) -> None:
     np.testing.assert_allclose(scaled, inverse @ (given / given.sum(axis=0)), rtol=0, atol=1e-6)
 
 
-def test_what_the_tolerance_leaves_below_zero_is_cut_off_column_by_column(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_the_tolerance_leaves_below_zero_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     solve = module._refined
     monkeypatch.setattr(module, "_refined", lambda *given: solve(*given) - 1e-9)
     graph = cluster_graph(60)

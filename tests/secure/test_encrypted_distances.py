@@ -404,9 +404,7 @@ def test_what_a_peer_sealed_wrongly_is_complained_about(at: str, sent: str, arra
     assert complaint(played, 1, {**received, "from/4": sealed}) == 4
 
 
-def test_given_a_seed_of_before_that_was_not_committed_to_then_its_sender_is_complained_about() -> (
-    None
-):
+def test_given_a_seed_that_was_not_committed_to_then_its_sender_is_complained_about() -> None:
     played, received = told_so_far(OFFER)
     peer = Session.from_arrays(4, 7, played.memories[4])
     share = {SHARE: played.memories[4][SHARE], RUN_SEED: np.zeros(32, np.uint8)}

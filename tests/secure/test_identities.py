@@ -110,9 +110,7 @@ def test_nothing_that_is_printed_has_the_private_key() -> None:
 
 
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
-def test_a_folder_has_the_identity_with_any_curve_that_flower_takes(
-    curve: ec.EllipticCurve, tmp_path: Path
-) -> None:
+def test_a_folder_has_keys_of_any_curve(curve: ec.EllipticCurve, tmp_path: Path) -> None:
     key = ec.generate_private_key(curve)
     known = {**ALL[4].owners, 5: key.public_key()}
     read = read_identities(str(write_identity(tmp_path, Identities(5, key, known))), 5)
@@ -182,9 +180,7 @@ def test_a_folder_that_is_not_right_is_refused_and_the_server_is_not_told_how(
 
 
 @pytest.mark.parametrize("file", [PRIVATE_FILE, OWNERS_FILE])
-def test_given_no_file_or_a_folder_in_its_place_then_it_is_refused(
-    file: str, tmp_path: Path
-) -> None:
+def test_given_no_file_or_a_folder_for_it_then_it_is_refused(file: str, tmp_path: Path) -> None:
     folder = write_identity(tmp_path, ALL[4])
     (folder / file).unlink()
     with refuses("file-not-readable", OwnDataError, match=file):
@@ -217,9 +213,7 @@ def test_given_identities_then_distances_are_as_without_them() -> None:
 @pytest.mark.parametrize(
     "stranger", [{9: identities([9])[9]}, {}], ids=["another identity", "none at all"]
 )
-def test_a_foreign_key_is_refused_with_its_sender_and_nothing_is_shown(
-    stranger: Mapping[int, Identities],
-) -> None:
+def test_a_foreign_key_is_refused_and_nothing_is_shown(stranger: Mapping[int, Identities]) -> None:
     known = {client: one for client, one in ALL.items() if client != 9}
     played, server, answers = keys_of({**known, **stranger})
     server.take(answers)

@@ -212,9 +212,7 @@ def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pi
 
 
 @pytest.mark.parametrize(("clients", "gone"), [(60, 12), (150, 45)])
-def test_given_many_clients_of_whom_some_drop_out_in_every_phase_then_the_sum_is_exact(
-    clients: int, gone: int
-) -> None:
+def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact(clients: int, gone: int) -> None:
     party = Party(range(clients))
     words = vectors(party.clients)
     drawn = np.random.default_rng(1).permutation(clients)[:gone].tolist()
@@ -291,9 +289,7 @@ def test_given_a_number_that_is_not_finite_then_it_is_refused(wrong: float) -> N
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 6), st.integers(0, 4), st.randoms())
-def test_given_enough_shares_then_any_of_them_open_the_secret(
-    secret: bytes, needed: int, spare: int, draw: Any
-) -> None:
+def test_enough_shares_open_a_secret(secret: bytes, needed: int, spare: int, draw: Any) -> None:
     shares = share_secret(secret, needed, needed + spare, draw.randbytes)
     chosen = draw.sample(range(needed + spare), needed)
     assert open_secret({place: shares[place] for place in chosen}) == secret
@@ -369,9 +365,7 @@ def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_com
     assert not masks_are_unrelated(Party(range(4)))
 
 
-def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_an_opened_sum_then_no_part_of_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server knows the self masks then. Vectors without them, and sums of some, are random."""
     party = Party(range(3))
     words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
@@ -446,16 +440,12 @@ def test_given_fewer_colluders_than_the_threshold_then_a_vector_is_not_read() ->
     assert server_reads([0, 1, 2])  # the attack works
 
 
-def test_given_a_threshold_of_one_then_one_colluder_could_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_threshold_of_one_then_one_colluder_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_sum, "threshold", lambda holders, clients, pinned: 1)
     assert server_reads([0])
 
 
-def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_shares_in_the_clear_then_the_server_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_the_clear(
         arrays: Arrays, secret: bytes, address: object, entropy: object
     ) -> NDArray[np.uint8]:
@@ -469,9 +459,7 @@ def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
     assert server_reads([])
 
 
-def test_given_no_self_mask_then_a_late_vector_could_be_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_no_self_mask_then_a_late_vector_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of what self masks are for: a client that was taken for gone sends after all."""
 
     def reads(number: int) -> bool:
@@ -546,9 +534,7 @@ def test_given_two_models_then_the_sum_is_noise() -> None:
     ],
     ids=["stale", "below", "above", "without", "stranger", "twice", "digest"],
 )
-def test_given_terms_that_protect_less_then_a_client_refuses(
-    change: dict[str, NDArray[Any]],
-) -> None:
+def test_given_terms_that_protect_less_then_clients_refuse(change: dict[str, NDArray[Any]]) -> None:
     party = Party([0, 2, 3, 7, 11])
     party.offer(party.server(70), [11])
     with pytest.raises(UserError):

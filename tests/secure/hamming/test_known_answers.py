@@ -182,9 +182,7 @@ def shown(found: dict[str, NDArray[Any]]) -> dict[str, Any]:
     return stored
 
 
-def test_ring_lwe_gives_the_stored_key_ciphertexts_answers_and_distances(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ring_lwe_gives_the_stored_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(made(monkeypatch)) == STORED["rlwe"]
 
 

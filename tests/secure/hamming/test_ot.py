@@ -270,9 +270,7 @@ def test_given_a_point_outside_the_group_then_the_receiver_refuses() -> None:
             receiver_keys(CONTEXT, seeds, points, array(bad))
 
 
-def test_given_a_context_then_the_common_point_is_8_times_the_first_candidate_on_the_curve() -> (
-    None
-):
+def test_given_a_context_then_its_point_is_8_times_the_first_candidate_on_the_curve() -> None:
     tries = []
     for number in range(12):
         data = bytes([number])
@@ -287,7 +285,7 @@ def test_given_a_context_then_the_common_point_is_8_times_the_first_candidate_on
     assert min(tries) == 0 < max(tries)
 
 
-def test_given_a_hash_without_any_point_then_the_search_for_the_common_one_ends(
+def test_given_no_point_at_all_then_the_search_for_one_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked = []

@@ -387,9 +387,7 @@ def passes(played: Played, answered: StepResult, guess: Bytes) -> bool:
     return bool(product % n == returned % n)
 
 
-def test_without_fresh_randomness_the_owner_can_test_guesses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_fresh_randomness_the_owner_tests_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     right = random_codes(1, 64, 1)
     played = pair(random_codes(4, 64), right)
     guesses = [right.copy() for _ in range(64)]

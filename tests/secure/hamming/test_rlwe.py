@@ -109,9 +109,7 @@ class TestDistances:
         assert len(played.distances) == len(sizes) * (len(sizes) - 1) // 2
         check(played)
 
-    def test_of_rows_and_ciphertexts_in_several_blocks(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_rows_and_ciphertexts_in_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, size in (("_ROWS", 3), ("_CIPHERTEXTS", 2), ("_CACHED", 2)):
             monkeypatch.setattr(rlwe, name, size)
         codes = some_codes([7, 600], 24)
@@ -138,9 +136,7 @@ class TestPacking:
         ("largest", "beta", "slots"),
         [(0, 2048, 2), (2, 2048, 2), (3, 1024, 4), (500, 8, 512), (4096, 1, N), (5000, 1, N)],
     )
-    def test_has_room_for_the_client_with_most_points(
-        self, largest: int, beta: int, slots: int
-    ) -> None:
+    def test_has_room_for_the_largest_client(self, largest: int, beta: int, slots: int) -> None:
         layout = packing({0: largest, 1: 0}, 24)
         assert (layout.beta, layout.slots) == (beta, slots)
         assert layout.ciphertexts == max(1, 24 // beta)
@@ -210,9 +206,7 @@ class TestNoise:
 
 
 class TestTranscript:
-    def test_of_the_owner_fits_any_points_of_the_evaluator(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_the_owner_fits_any_evaluators_points(self, monkeypatch: pytest.MonkeyPatch) -> None:
         codes = some_codes([5, 6], 64)
         others = {**codes, 4: some_codes([5, 6], 64, seed=1)[4]}
         words = np.random.default_rng(0).integers(0, 2**32, (6, 5), dtype=np.uint32)

@@ -256,9 +256,7 @@ class TestAnOwnerThatLies:
     """It adds to its ciphertexts, and looks for the evaluator's bits in what it decrypts."""
 
     @pytest.mark.parametrize("masked", [True, False])
-    def test_learns_nothing_at_any_digit_and_bit(
-        self, monkeypatch: pytest.MonkeyPatch, masked: bool
-    ) -> None:
+    def test_learns_nothing_anywhere(self, monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
         # Point p adds 2^(p modulo 32) in digit p / 32 to its bit p modulo 64, whose weight is what
         # an evaluator's bit says. Of 1,000 points chance finds 0.5 ± 0.016 of the bits.
         if not masked:
@@ -277,9 +275,7 @@ class TestAnOwnerThatLies:
             assert (read.max(axis=0) > 0.99).nonzero()[0].tolist() == [64 + 15, 64 + 16, 64 + 17]
 
     @pytest.mark.parametrize("masked", [True, False])
-    def test_reads_no_three_bits_for_each_of_its_points(
-        self, monkeypatch: pytest.MonkeyPatch, masked: bool
-    ) -> None:
+    def test_reads_no_three_bits(self, monkeypatch: pytest.MonkeyPatch, masked: bool) -> None:
         # What it adds to bits 3 p to 3 p + 2 makes ±2^15 ± 2^16 ± 2^17, and the flood is narrower
         # than the steps of that sum; the server still finds exact distances.
         if not masked:
