@@ -81,14 +81,6 @@ def train_one_pixel(plan: LocalPlan, weights: list[float]) -> tuple[list[float],
     return model[1].weight.detach()[:, 0].tolist(), result
 
 
-def test_a_step_of_sgd_by_hand() -> None:
-    # Weights (log 3, 0): softmax (3/4, 1/4), target 0: gradient (-1/4, 1/4), loss -log(3/4).
-    # w - .1·gradient = (log 3 + .025, -.025).
-    weights, result = train_one_pixel(WIDE, [np.log(3), 0.0])
-    assert weights == pytest.approx([np.log(3) + 0.025, -0.025], abs=1e-15)
-    assert result == LocalResult(loss=pytest.approx(-np.log(0.75), abs=1e-15), steps=1)
-
-
 def test_a_step_with_every_penalty_by_hand() -> None:
     # Weights (0, 0), gradient (-.5, .5); L1 has no gradient at 0: w1 = (.05, -.05).
     # Second step: softmax of a difference of .1 is p = 1/(1 + e^-.1) = 0.52497919; gradient

@@ -187,8 +187,3 @@ def test_the_threshold_splits_by_the_top_probability() -> None:
     assert is_confident(logits, 0.7).tolist() == [True, False, True]
     assert is_confident(logits, 0.5).tolist() == [True, True, True]
     assert is_confident(logits, 0.8).tolist() == [False, False, False]
-
-
-def test_without_a_confident_point_and_with_logits_of_zero_the_loss_is_zero() -> None:
-    loss = Fixed(threshold=0.7)(linear(), of((0.0, 0.0)), torch.tensor([0]))
-    assert float(loss.detach()) == 0

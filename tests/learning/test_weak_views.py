@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
@@ -20,6 +20,7 @@ from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU
 from fedul_flwr.learning.views import strong_view, weak_view
+from tests.learning.test_matching import Affine, pixels
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, last_model, train
 
@@ -58,19 +59,7 @@ def test_given_weak_views_then_a_strong_one_begins_from_a_weak_one_of_its_own(
 # In the losses, by hand
 
 
-class Affine(nn.Module):
-    """Logits (w·x, 0) of one-pixel images x."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(1, dtype=torch.float64))
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        first = self.weight * inputs.flatten()
-        return torch.stack([first, torch.zeros_like(first)], dim=1)
-
-
-POINTS = torch.tensor([math.log(3), 0.0], dtype=torch.float64).reshape(-1, 1, 1, 1)
+POINTS = pixels(math.log(3), 0.0)
 
 
 def brighter(inputs: Tensor) -> Tensor:

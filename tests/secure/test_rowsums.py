@@ -64,43 +64,20 @@ def slices(sizes: list[int]) -> list[slice]:
     return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
-def random_masks(count: int, rows: int, columns: int, seed: int) -> list[Words]:
-    """Uniform on all words, with sum 0 modulo 2^64."""
-    rng = np.random.default_rng(seed)
-    shape = (count - 1, rows, columns)
-    free = rng.integers(0, 2**64, shape, dtype=np.uint64)
-    return [*free, np.zeros((rows, columns), np.uint64) - free.sum(axis=0, dtype=np.uint64)]
-
-
-def run(parts: list[Floats], sizes: list[int], masks: list[Words] | None) -> list[Floats]:
-    """Rows that each participant gets; their ids are not their positions."""
-    ids = [7 * position + 3 for position in range(len(parts))]
-    own = slices(sizes)
-    shares = {
-        client: split_share(parts[i], own[i], len(parts), None if masks is None else masks[i])
-        for i, client in enumerate(ids)
-    }
-    sent = {client: share.sent for client, share in shares.items()}
-    sums = sum_shares(sent, dict(zip(ids, sizes, strict=True)))
-    assert list(sums) == ids
-    return [open_rows(shares[client].stored, sums[client]) for client in ids]
-
-
 @pytest.mark.parametrize("columns", [1, 4])
 @pytest.mark.parametrize(
     "sizes", [[5], [0], [3, 2], [0, 4], [4, 0, 0, 3], [1, 1, 1], [2, 0, 7, 1, 3]], ids=str
 )
 def test_equals_the_plain_sum_with_and_without_masks(sizes: list[int], columns: int) -> None:
-    rng = np.random.default_rng(len(sizes))
-    parts = [rng.normal(scale=50, size=(sum(sizes), columns)) for _ in sizes]
-    clear = run(parts, sizes, None)
-    expected = sum(parts, np.zeros((sum(sizes), columns)))
-    for rows, own in zip(clear, slices(sizes), strict=True):
-        assert rows.shape == (own.stop - own.start, columns)
-        np.testing.assert_allclose(rows, expected[own], rtol=0, atol=len(sizes) * STEP)
-    masked = run(parts, sizes, random_masks(len(sizes), sum(sizes), columns, seed=9))
-    for one, other in zip(clear, masked, strict=True):
-        np.testing.assert_array_equal(one, other)
+    rng, shape = np.random.default_rng(len(sizes)), (sum(sizes), columns)
+    parts = {7 * place + 3: rng.normal(scale=50, size=shape) for place in range(len(sizes))}
+    rows = dict(zip(parts, sizes, strict=True))
+    _, clear = summed(parts, rows, None)
+    _, masked = summed(parts, rows, masks_of([*parts], shape))
+    expected = sum(parts.values(), np.zeros(shape))
+    for client, own in zip(parts, slices(sizes), strict=True):
+        np.testing.assert_allclose(clear[client], expected[own], rtol=0, atol=len(sizes) * STEP)
+        np.testing.assert_array_equal(masked[client], clear[client])
 
 
 def test_own_rows_are_not_sent() -> None:
@@ -218,14 +195,9 @@ def summed(
     parts: dict[int, Floats], sizes: dict[int, int], masks: dict[int, Words] | None
 ) -> tuple[dict[int, Words], dict[int, Floats]]:
     """What each client sends, and the rows that it ends with."""
-    ends = dict(zip(sizes, np.cumsum([*sizes.values()]).tolist(), strict=True))
+    own = dict(zip(sizes, slices([*sizes.values()]), strict=True))
     shares = {
-        client: split_share(
-            part,
-            slice(ends[client] - sizes[client], ends[client]),
-            len(parts),
-            None if masks is None else masks[client],
-        )
+        client: split_share(part, own[client], len(parts), masks and masks[client])
         for client, part in parts.items()
     }
     sent = {client: share.sent for client, share in shares.items()}

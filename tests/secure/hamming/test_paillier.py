@@ -178,19 +178,6 @@ def test_primes_are_two_and_set_their_highest_bits() -> None:
         assert {int(key.p), int(key.q)} == {29, 31}
 
 
-def test_primes_are_tested_in_40_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    rounds = []
-
-    def asked(number: mpz, count: int = 25) -> bool:
-        rounds.append(count)
-        return is_prime(number, count)
-
-    is_prime = gmpy2.is_prime
-    monkeypatch.setattr(gmpy2, "is_prime", asked)
-    generate_key(64, os.urandom)
-    assert set(rounds) == {40}
-
-
 @pytest.mark.parametrize("bits", [512, 3072])
 def test_known_sizes(bits: int) -> None:
     key = generate_key(bits, os.urandom)
