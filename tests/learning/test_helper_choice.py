@@ -86,23 +86,6 @@ def test_who_is_forgotten_helps_nobody_until_it_is_embedded_again(choice: Choice
     assert sorted(built.helpers_of(0, 2, everyone)) == [1, 2]
 
 
-def test_a_resumed_server_chooses_the_same(choice: Choice) -> None:
-    built = choice()
-    for client in range(6):
-        built.embed(client, model(client, 2.0))
-    resumed = choice()
-    resumed.load_state_dict({"other/array": np.zeros(1), **built.state_dict()})
-    everyone = dict.fromkeys(range(6), 1)
-    for client in range(6):
-        expected = built.helpers_of(client, 3, everyone)
-        assert len(expected) == 3
-        assert resumed.helpers_of(client, 3, everyone) == expected
-    assert choice().state_dict() == {}
-    resumed = choice()
-    resumed.load_state_dict({})
-    assert resumed.helpers_of(0, 3, everyone) == []
-
-
 def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
     built = choice()
     built.embed(1, model(0))

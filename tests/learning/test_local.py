@@ -310,26 +310,6 @@ def test_the_normalizer_by_hand() -> None:
     assert found == pytest.approx((1 - 0.9**20) / 0.1)
 
 
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.8}, {"momentum": 0.5, "proximal_mu": 0.7}])
-def test_it_turns_a_way_back_into_its_gradient(options: dict[str, float]) -> None:
-    """Of a loss linear in the weights, (x − y)/(eta·a) is the gradient, however one went."""
-    plan = replace(SGD, **options, local_epochs=3, batch_size=0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 1)).double()
-    before = model[1].weight.detach().clone()
-    result = train_local(
-        model,
-        point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan),
-        on_logits(lambda logits, _: logits.mean()),
-        plan,
-        np.random.default_rng(0),
-    )
-    way = (before - model[1].weight.detach()) / (
-        plan.learning_rate * local_normalizer(result.steps, plan)
-    )
-    mean_input = (CORRECTIONS_IMAGES / 127.5 - 1).mean(axis=0).reshape(1, 36)
-    np.testing.assert_allclose(way.numpy(), mean_input, atol=1e-6)  # inputs are float32
-
-
 def conv_net() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(

@@ -66,21 +66,6 @@ def test_the_test_prior_divides_the_posterior() -> None:
     np.testing.assert_allclose(set_likelihoods(posterior, np.array([0.75, 0.25])), [[0.8, 1.6]])
 
 
-def test_wrong_priors_are_corrected_as_far_as_they_are_uncertain() -> None:
-    truth = many_priors(6)
-    likelihoods, sets = sample(truth, 2000, 3)
-    wrong = np.roll(truth, 1, axis=1)
-    distances = [
-        np.abs(learned(likelihoods, sets, Dirichlet(wrong, np.full(6, worth))) - truth).max()
-        for worth in (5.0, 2000.0, 1e7)
-    ]
-    assert distances[0] < 0.06
-    assert distances[0] < distances[1] < distances[2]
-    np.testing.assert_allclose(
-        learned(likelihoods, sets, Dirichlet(wrong, np.full(6, 1e9))), wrong, atol=1e-4
-    )
-
-
 def test_a_model_that_knows_nothing_teaches_nothing() -> None:
     told = Dirichlet(many_priors(3), np.full(3, 4.0))
     sets = np.repeat(np.arange(3), 30)

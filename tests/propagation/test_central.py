@@ -31,16 +31,6 @@ def test_codes_agree_with_exact_cosines_on_digits(digits: Digits) -> None:
         assert (found.labels == classes)[unlabeled].mean() > 0.9
 
 
-def test_confident_points_are_right_more_often(digits: Digits) -> None:
-    features, classes, labels = digits
-    found = label_propagation(features, labels, num_bits=1024)
-    unlabeled = np.flatnonzero(labels == -1)
-    order = unlabeled[np.argsort(found.confidence[unlabeled])]
-    right = found.labels == classes
-    assert right[order[-500:]].mean() > right[order[:500]].mean()
-    assert (found.confidence[labels != -1] == 1).all()
-
-
 @pytest.mark.parametrize(("num_classes", "class_scaling"), [(5, True), (7, False)])
 def test_is_what_its_parts_are(num_classes: int, class_scaling: bool) -> None:
     # From features to labels with nothing of the package: dense matrices and the formulas.

@@ -202,14 +202,6 @@ def keys_of(known: Mapping[int, Identities], **options: Any) -> tuple[Group, Any
     return played, server, played.answer(server.ask())
 
 
-def test_given_identities_then_distances_are_as_without_them() -> None:
-    played = group(FOUR, identities=ALL)
-    codes = played.play().distances()
-    assert codes.shape == (18, 18)
-    signed = [reply[SIGNATURES] for step, _, _, reply in played.heard if step == "keys"]
-    assert all((one != UNSIGNED).any() for one in signed)
-
-
 @pytest.mark.parametrize(
     "stranger", [{9: identities([9])[9]}, {}], ids=["another identity", "none at all"]
 )
