@@ -327,7 +327,6 @@ def test_a_trained_model_is_the_sum_of_its_parts() -> None:
         ("both", 0.25, [11.0, 20.25, 29.75]),
         ("both", 0.3, [11.0, 20.0, 30.0]),
         ("psi", 0.3, [1.0, 0.0, 0.0]),
-        ("sigma", 100.0, [10.0, 20.0, 30.0]),
     ],
 )
 def test_sums_by_hand(used: str, cutoff: float, expected: list[float]) -> None:

@@ -98,22 +98,6 @@ def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
     assert np.isfinite(built.state_dict()["embeddings"]).all()
 
 
-class Doubled(nn.Module):
-    """Logits (x, 2x, 0) of one pixel x."""
-
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        x = inputs.flatten(1)
-        return torch.cat([x, 2 * x, 0 * x], dim=1)
-
-
-def test_an_embedding_by_hand() -> None:
-    # exp(1), exp(2), exp(0) over 11.107338.
-    found = embed(Doubled(), torch.ones(1, 1, 1, 1), LocalPlan())
-    assert found.shape == (3,)
-    assert found.dtype == np.float64
-    np.testing.assert_allclose(found, [0.244728, 0.665241, 0.090031], atol=1e-6)
-
-
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_it_is_of_the_model_in_use(precision: str) -> None:
     dtype = getattr(torch, precision)

@@ -295,47 +295,27 @@ def test_training_does_not_import_torchs_compiler() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-CORRECTIONS_IMAGES = RNG.integers(0, 256, (40, 6, 6, 1), dtype=np.uint8)
-CORRECTIONS_POINTS, CORRECTIONS_TARGETS = np.arange(40), RNG.integers(0, 3, 40)
-SGD = LocalPlan(optimizer="sgd", learning_rate=0.1, batch_size=8, precision="float64")
-
-
 def test_the_normalizer_by_hand() -> None:
     # Momentum .5: velocities 1, 1.5, 1.75; their sum is 4.25.
-    assert local_normalizer(3, replace(SGD, momentum=0.5)) == 4.25
+    assert local_normalizer(3, replace(WIDE, momentum=0.5)) == 4.25
     # mu = 1, eta = .1: the first step leads 1 away, the second 1 − .1·1 = .9 further.
-    assert local_normalizer(2, replace(SGD, proximal_mu=1.0)) == pytest.approx(1.9)
+    assert local_normalizer(2, replace(WIDE, proximal_mu=1.0)) == pytest.approx(1.9)
     # In closed form (1 − (1 − eta·mu)^n) / (eta·mu).
-    found = local_normalizer(20, replace(SGD, proximal_mu=1.0))
+    found = local_normalizer(20, replace(WIDE, proximal_mu=1.0))
     assert found == pytest.approx((1 - 0.9**20) / 0.1)
 
 
-def conv_net() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)
-    ).double()
-
-
 def test_the_mean_gradient_is_autograds_and_leaves_the_model_alone() -> None:
-    model = conv_net()
+    model = network().double()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    plan = replace(SGD, l1=0.3, batch_size=0)
-    found = mean_gradient(
-        model,
-        point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan),
-        on_logits(functional.cross_entropy),
-        plan,
-        np.random.default_rng(0),
-    )
+    plan = replace(WIDE, l1=0.3, batch_size=0)
+    batches, rng = point_batches(IMAGES, POINTS, TARGETS, plan), np.random.default_rng(0)
+    found = mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert all(weight.grad is None for weight in model.parameters())
-    inputs = torch.from_numpy(CORRECTIONS_IMAGES).permute(0, 3, 1, 2).double() / 127.5 - 1
+    inputs = torch.from_numpy(IMAGES[POINTS]).permute(0, 3, 1, 2).double() / 127.5 - 1
     l1 = sum(weight.abs().sum() for weight in model.parameters())
-    loss = (
-        functional.cross_entropy(model.train()(inputs), torch.from_numpy(CORRECTIONS_TARGETS))
-        + 0.3 * l1
-    )
+    loss = functional.cross_entropy(model.train()(inputs), torch.from_numpy(TARGETS)) + 0.3 * l1
     for mine, other in zip(found, torch.autograd.grad(loss, list(model.parameters())), strict=True):
         np.testing.assert_allclose(mine, other, atol=1e-7)
 
@@ -356,14 +336,12 @@ def test_given_a_model_on_another_device_then_read_only_arrays_are_copied_there(
 
 def test_the_mean_is_over_batches_and_a_weight_without_part_has_gradient_zero() -> None:
     # Without batch norm the mean over five equal batches is the gradient over all points.
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3)).double()
+    model = network(batch_norm=False).double()
     model.register_parameter("unused", nn.Parameter(torch.ones(2, dtype=torch.float64)))
 
     def gradient(batch_size: int) -> list[Tensor]:
-        plan = replace(SGD, batch_size=batch_size)
-        batches = point_batches(CORRECTIONS_IMAGES, CORRECTIONS_POINTS, CORRECTIONS_TARGETS, plan)
-        rng = np.random.default_rng(0)
+        plan = replace(WIDE, batch_size=batch_size)
+        batches, rng = point_batches(IMAGES, POINTS, TARGETS, plan), np.random.default_rng(0)
         return mean_gradient(model, batches, on_logits(functional.cross_entropy), plan, rng)
 
     for found, whole in zip(gradient(8), gradient(0), strict=True):

@@ -177,19 +177,6 @@ def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
     assert LEVEL == 0.01
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_a_set_with_wrong_priors_is_found_and_no_other(seed: int) -> None:
-    truth = many_priors(8, seed)
-    likelihoods, sets = sample(truth, 400, seed)
-    told = truth.copy()
-    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
-    assert not fit.misfits.any()
-    assert np.abs(fit.shares - truth).max() < 0.12
-    told[5] = [0.8, 0.1, 0.1] if truth[5, 0] < 0.5 else [0.1, 0.1, 0.8]
-    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
-    assert np.flatnonzero(fit.misfits).tolist() == [5]
-
-
 def test_one_point_is_learned_from_where_nothing_is_told() -> None:
     told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
     found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)

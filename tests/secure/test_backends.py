@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
-from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
+from fedul_flwr.secure.backends import secure_backend
 from fedul_flwr.secure.distance_server import DistanceServer
-from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys
 from fedul_flwr.secure.similarity import Arrays
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Toy, group
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_backend_has_the_name_and_the_cost_of_its_protocol(name: str) -> None:
-    protocol = PROTOCOLS[name]
-    backend = secure_backend(protocol)
-    assert backend.name == BACKENDS[name].name == protocol.name == name
-    assert backend.cost([5, 6, 7], 64) == protocol.cost([5, 6, 7], 64)
-    assert backend.sends == SENDS
-    assert backend.mask_keys is mask_keys
-    assert backend.fewest == 3  # with two, each one gets the other's part of a sum
 
 
 def test_both_halves_play_the_protocol() -> None:

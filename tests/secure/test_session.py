@@ -65,26 +65,6 @@ def roots_of(own: int) -> Mapping[str, NDArray[Any]]:
     return sessions[own].mask_roots(shares)
 
 
-def test_the_list_of_participants_by_hand() -> None:
-    answers = {
-        7: {PUBLIC: bytes_array(b"b" * 8), SIGNATURES: bytes_array(b"y" * 3)},
-        3: {PUBLIC: bytes_array(b"a" * 8), SIGNATURES: bytes_array(b"x" * 3)},
-    }
-    told = participants_message(answers, {7: 1, 3: 2, 5: 9})
-    assert told[PARTICIPANTS].tolist() == [3, 7]
-    assert told[SIZES].tolist() == [2, 1]
-    assert told[PUBLIC].tobytes() == b"a" * 8 + b"b" * 8
-    assert told[SIGNATURES].tobytes() == b"xxxyyy"
-    assert told[PUBLIC].shape == (2, 8)
-
-
-def test_who_joins_knows_the_others() -> None:
-    session = joined(5)
-    assert session.peers == [2, 9, 11]
-    assert session.sizes == POINTS
-    assert session.public == PUBLIC_KEYS
-
-
 # Refusals
 
 WRONG: dict[str, dict[str, Any]] = {
