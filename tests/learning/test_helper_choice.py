@@ -89,10 +89,7 @@ def test_who_is_forgotten_helps_nobody_until_it_is_embedded_again(choice: Choice
 def test_a_model_without_probabilities_is_refused(choice: Choice) -> None:
     built = choice()
     built.embed(1, model(0))
-    with (
-        np.errstate(over="ignore"),
-        pytest.raises(ValueError, match="finite"),
-    ):
+    with np.errstate(over="ignore"), pytest.raises(ValueError, match="finite"):
         built.embed(1, model(0, 1e30))
     np.testing.assert_array_equal(built.state_dict()["embedded-clients"], [1])
     assert np.isfinite(built.state_dict()["embeddings"]).all()

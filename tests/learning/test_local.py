@@ -114,10 +114,7 @@ def twin(model: nn.Module, plan: LocalPlan, seed: int) -> list[float]:
     optimizer: torch.optim.Optimizer
     if plan.optimizer == "sgd":
         optimizer = torch.optim.SGD(
-            weights,
-            lr=plan.learning_rate,
-            momentum=plan.momentum,
-            weight_decay=plan.weight_decay,
+            weights, lr=plan.learning_rate, momentum=plan.momentum, weight_decay=plan.weight_decay
         )
     else:
         optimizer = torch.optim.Adam(

@@ -52,8 +52,7 @@ def test_blocks_do_nothing_and_short_codes_begin_long_ones(monkeypatch: pytest.M
 
 @hypothesis_settings(deadline=None)
 @given(
-    exponent=st.integers(-300, 290),
-    point=st.lists(st.floats(-100, 100), min_size=6, max_size=6),
+    exponent=st.integers(-300, 290), point=st.lists(st.floats(-100, 100), min_size=6, max_size=6)
 )
 def test_only_directions_count(exponent: int, point: list[float]) -> None:
     vector = np.array([point])

@@ -158,10 +158,7 @@ WRONG_FILES: dict[str, tuple[str, bytes, str]] = {
     "no public key": (OWNERS_FILE, LIST + b"12 ecdsa nonsense x\n", "owners-list-wrong"),
     "one number twice": (OWNERS_FILE, LIST + owners_list(OTHERS[0]).encode(), "owners-list-wrong"),
     "one key twice": (OWNERS_FILE, LIST + owners_list(OTHERS[1]).encode(), "owners-list-wrong"),
-    "not itself": (
-        *(OWNERS_FILE, owners_list({9: ALL[4].owners[9]}).encode()),
-        "key-file-wrong",
-    ),
+    "not itself": (*(OWNERS_FILE, owners_list({9: ALL[4].owners[9]}).encode()), "key-file-wrong"),
     "another's key as its own": (
         *(OWNERS_FILE, owners_list({4: ALL[4].owners[9], 9: ALL[4].owners[4]}).encode()),
         "key-file-wrong",

@@ -98,10 +98,7 @@ def test_a_mask_is_added_to_what_is_sent_and_to_what_is_kept() -> None:
 
 def test_combine_by_hand() -> None:
     # Client 5 has row a, client 2 rows b and c. 5 sends b, c; 2 sends a.
-    sent = {
-        2: np.array([[7]], np.uint64),
-        5: np.array([[2**64 - 1], [3]], np.uint64),
-    }
+    sent = {2: np.array([[7]], np.uint64), 5: np.array([[2**64 - 1], [3]], np.uint64)}
     sums = sum_shares(sent, {5: 1, 2: 2})
     assert {client: rows.tolist() for client, rows in sums.items()} == {
         5: [[7]],

@@ -256,5 +256,5 @@ def test_every_pair_has_one_owner_and_one_evaluator(count: int) -> None:
 def test_pairs_of_four_by_hand() -> None:
     # Around the circle 0 1 2 3: each owns the pair with the next; 0-2 and 1-3 go to the lower.
     assert [pairs_of(client, range(4)) for client in range(4)] == [
-        *(((1, 2), (3,)), ((2, 3), (0,)), ((3,), (0, 1)), ((0,), (1, 2))),
+        *(((1, 2), (3,)), ((2, 3), (0,)), ((3,), (0, 1)), ((0,), (1, 2)))
     ]

@@ -82,11 +82,7 @@ class Party:
         sealed: dict[int, Arrays] = {}
         for client in self.clients:
             self.state[client], sealed[client] = join_sum(
-                begun[client][0],
-                client,
-                self.participants,
-                self.purpose,
-                self.identities[client],
+                begun[client][0], client, self.participants, self.purpose, self.identities[client]
             )
         self.number = self.session(self.clients[0]).number
         self.parts = {
