@@ -117,9 +117,9 @@ def test_in_steps_no_block_gets_pages_of_its_own() -> None:
     gc.collect()
     before = blocks_with_pages_of_their_own()
     with reuse_all_memory():
-        inside = torch.ones(2**24)  # 64 MiB, above glibc's largest threshold
+        inside = torch.empty(2**26)  # 256 MiB, more than lies free, above glibc's largest threshold
         assert blocks_with_pages_of_their_own() == before
-    outside = torch.ones(2**24)
+    outside = torch.empty(2**26)
     assert blocks_with_pages_of_their_own() == before + 1
     assert len(inside) == len(outside)
 
