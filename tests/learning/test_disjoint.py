@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,7 +27,6 @@ from fedul_flwr.learning.disjoint import (
     flatten,
     no_consistency,
     train_disjoint,
-    unflatten,
     unlabeled_part,
 )
 from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
@@ -341,14 +339,6 @@ def test_sums_by_hand(used: str, cutoff: float, expected: list[float]) -> None:
     )
 
 
-def test_flat_names_and_back() -> None:
-    parts = {SIGMA: {"a.b": np.ones(1)}, PSI: {"a.b": np.zeros(1), "c/d": np.ones(2)}}
-    flat = flatten(parts)
-    assert list(flat) == ["sigma/a.b", "psi/a.b", "psi/c/d"]
-    assert unflatten(flat) == parts
-    assert unflatten({}) == flatten({}) == {}
-
-
 # Models
 
 
@@ -397,13 +387,3 @@ def test_what_is_dumped_is_not_shared_with_the_model() -> None:
     later = flatten(decomposed.dump())
     for name, array in before.items():  # and the statistics are the model's
         np.testing.assert_array_equal(later[name], array + 1)
-
-
-def test_parts_may_be_read_only() -> None:
-    parts = unlike_parts(model())
-    for array in flatten(parts).values():
-        array.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        dumped = Decomposed(model(), parts).dump()
-    assert_same_bits(flatten(dumped), flatten(parts))

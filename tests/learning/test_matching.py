@@ -14,7 +14,6 @@ from torch.nn import functional
 from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.matching import (
-    ConfidentShare,
     Consistency,
     MatchingObjective,
     annealed_cross_entropy,
@@ -182,15 +181,6 @@ def test_running_statistics_are_of_images_as_they_are() -> None:
     twin(inputs[3:])
     pairs = zip(model.buffers(), twin.buffers(), strict=True)
     assert all(one.equal(other) for one, other in pairs)
-
-
-def test_the_share_is_over_all_points_not_over_batches() -> None:
-    share = ConfidentShare()
-    assert share.share == 0
-    share.add(torch.tensor([True, False, False]))
-    share.add(torch.tensor([True]))
-    assert share.share == 0.5
-    assert share.metrics() == {"confident-share": 0.5}
 
 
 @pytest.mark.parametrize("top", [[0.2, 0.4, 0.9], [0.3, 0.3, 0.3], [0.11]])

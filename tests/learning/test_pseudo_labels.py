@@ -16,7 +16,6 @@ from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import (
     FixMixObjective,
     is_confident,
-    likeliest_classes,
     network_labels,
 )
 
@@ -43,13 +42,6 @@ def of(*rows: tuple[float, float]) -> Tensor:
 
 def ce(logits: tuple[float, float], label: int) -> float:
     return math.log(math.exp(logits[0]) + math.exp(logits[1])) - logits[label]
-
-
-def test_pseudo_labels_are_the_classes_with_the_largest_priors() -> None:
-    priors = np.array([[0.2, 0.5, 0.3], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])
-    found = likeliest_classes(priors)
-    assert found.tolist() == [1, 0, 2]
-    assert found.dtype == np.int64
 
 
 def test_labels_of_a_network_and_their_confidence() -> None:

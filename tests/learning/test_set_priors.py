@@ -36,19 +36,6 @@ def sample(priors: Floats, size: int, seed: int) -> tuple[Floats, Ints]:
     return np.exp(-squares / 2), sets
 
 
-def many_priors(num_sets: int, seed: int = 0) -> Floats:
-    return np.random.default_rng(seed).dirichlet(np.ones(3), num_sets)
-
-
-def learned(
-    likelihoods: Floats, sets: Ints, told: Dirichlet, steps: int = 200, start: Floats | None = None
-) -> Floats:
-    priors = told.means if start is None else start
-    for _ in range(steps):
-        priors = learn_priors(likelihoods, sets, priors, told)
-    return priors
-
-
 def test_one_step_by_hand() -> None:
     # Set 0: priors 1/2, 1/2. Point 0 has p(x | k) = 3, 1: shares 3/4, 1/4. Point 1 has 1, 4:
     # shares 1/5, 4/5. With 2 labels told as 1/4, 3/4: (0.95 + 0.5, 1.05 + 1.5) / 4.
@@ -64,13 +51,6 @@ def test_the_test_prior_divides_the_posterior() -> None:
     posterior = np.array([[0.6, 0.4]])
     assert set_likelihoods(posterior, None) is posterior
     np.testing.assert_allclose(set_likelihoods(posterior, np.array([0.75, 0.25])), [[0.8, 1.6]])
-
-
-def test_a_model_that_knows_nothing_teaches_nothing() -> None:
-    told = Dirichlet(many_priors(3), np.full(3, 4.0))
-    sets = np.repeat(np.arange(3), 30)
-    found = learned(np.full((90, 3), 1 / 3), sets, told)
-    np.testing.assert_allclose(found, told.means, rtol=1e-12)
 
 
 def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
@@ -175,9 +155,3 @@ def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
     for part in ("'june'", "p = 2e-08", "'well' it finds 0.350, told was 0.080"):
         assert part in line
     assert LEVEL == 0.01
-
-
-def test_one_point_is_learned_from_where_nothing_is_told() -> None:
-    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
-    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
-    np.testing.assert_allclose(found, [[0.75, 0.25]])

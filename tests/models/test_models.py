@@ -252,15 +252,6 @@ def test_bad_names_are_refused(users_models: str, name: str, code: str, message:
         build_model(name, (8, 8, 1), 10)
 
 
-def test_an_attribute_error_inside_a_users_module_is_not_taken_for_a_missing_name(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "buggy_models.py").write_text("import math\nmath.no_such_function\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with refuses("own-code-failed"):
-        build_model("buggy_models:net", (8, 8, 1), 10)
-
-
 def test_given_the_list_of_names_then_it_has_every_built_in_model() -> None:
     assert tuple(MODELS) == MODEL_NAMES
 

@@ -59,13 +59,6 @@ def test_h_is_that_of_all_codes_in_one_place(sizes: dict[int, int], seed: bytes 
     assert_is_h(server, played, list(sizes))
 
 
-def test_no_two_sessions_have_the_same_secret_seed() -> None:
-    one, other = group(FOUR), group(FOUR)
-    one.play()
-    other.play()
-    assert {*one.seeds.values()}.isdisjoint(other.seeds.values())
-
-
 def test_given_a_seed_of_before_then_those_without_one_take_it() -> None:
     seed, other = bytes([1]) * 32, bytes([2]) * 32
     for held, wanted in (
@@ -136,12 +129,6 @@ def test_who_drops_out_is_as_if_never_there(at: str, gone: list[int]) -> None:
         assert client in left or STEPS.index(step) < STEPS.index(at)
 
 
-def test_one_after_the_other_drops_out() -> None:
-    gone = {SHARES: 4, OFFER: 9, ANSWER: 5}
-    played = group(SIX, lost=lambda step, client: gone.get(step) == client)
-    assert_is_h(played.play(), played, [1, 2, 0])
-
-
 @pytest.mark.parametrize("left", [0, 2])
 @pytest.mark.parametrize("at", STEPS)
 def test_fewer_than_three_are_too_few(at: str, left: int) -> None:
@@ -189,14 +176,6 @@ def told_so_far(until: str, client: int = 1, **options: Any) -> tuple[Group, Arr
     """A group before a step, and the message with which one client is asked for it."""
     played = group(FOUR, **options)
     return played, played.play(until=until).ask()[client]
-
-
-@pytest.mark.parametrize("at", STEPS)
-def test_a_message_that_comes_twice_is_refused(at: str) -> None:
-    played, message = told_so_far(at)
-    played.tell(1, message)
-    with refuses("server-out-of-turn", match=f"'{at}'"):
-        played.tell(1, message)
 
 
 @pytest.mark.parametrize("at", STEPS)
@@ -281,15 +260,6 @@ def test_a_message_for_or_from_somebody_else_is_complained_about(at: str) -> Non
     for message, peer in cases:
         assert complaint(played, 1, message) == peer
         played.memories[1] = before
-
-
-def test_a_message_of_an_earlier_step_is_complained_about() -> None:
-    played = group(FOUR)
-    server = played.play(until=OFFER)
-    earlier = server.ask()
-    server.take(played.answer(earlier))
-    message = server.ask()[1]
-    assert complaint(played, 1, {**message, "from/9": earlier[1]["from/9"]}) == 9
 
 
 def test_a_message_for_several_that_is_changed_or_missing_is_complained_about() -> None:

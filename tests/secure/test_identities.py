@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
-from cryptography.hazmat.primitives.hashes import SHA384
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import OwnDataError
@@ -55,13 +53,6 @@ def test_what_is_signed_by_hand() -> None:
             b"\xff" * 16 + b"\x03" + bytes(7),
         ]
     )
-
-
-def test_a_signature_is_two_numbers_of_66_bytes() -> None:
-    raw = ALL[4].sign(PURPOSE, KEY).tobytes()
-    r, s = (int.from_bytes(half, "big") for half in (raw[:66], raw[66:]))
-    signature = encode_dss_signature(r, s)
-    ALL[4].owners[4].verify(signature, PURPOSE.text(4, KEY), ec.ECDSA(SHA384()))
 
 
 OTHERWISE: dict[str, Purpose] = {

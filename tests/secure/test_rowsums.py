@@ -126,12 +126,6 @@ def test_opening_refuses_rows_of_another_kind(wrong: Words) -> None:
         open_rows(np.zeros((2, 2), np.uint64), wrong)
 
 
-def test_where_nobody_sent_a_matrix_the_first_is_named() -> None:
-    vectors = {client: np.zeros(2, np.uint64) for client in (4, 1)}
-    with refuses("message-form", match="Client 4 "):
-        sum_shares(vectors, {4: 1, 1: 2})
-
-
 def test_sums_that_no_summands_have_are_refused() -> None:
     # Summands are below 2^22 over their number, so that no sum reaches it.
     zeros = np.zeros((1, 1), np.uint64)
@@ -181,11 +175,6 @@ def test_masks_of_all_participants_add_up_to_nothing(count: int) -> None:
     for left_out in range(count):
         rest = [mask for place, mask in enumerate(masks) if place != left_out]
         assert np.add.reduce(rest).all()
-
-
-def test_masks_of_nothing() -> None:
-    assert pair_masks({}, 3, (4, 2)).tolist() == [[0, 0]] * 4
-    assert pair_masks(keys_of(3, [3, 4]), 3, (0, 2)).shape == (0, 2)
 
 
 def summed(

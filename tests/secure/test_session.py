@@ -172,12 +172,6 @@ def test_a_session_is_the_same_after_it_was_remembered() -> None:
     assert {array.dtype.kind for array in session.as_arrays().values()} == {"i", "u"}
 
 
-def test_nothing_that_is_printed_has_the_private_key() -> None:
-    for text in (repr(joined(9)), str(joined(9))):
-        assert repr(KEYS[9]) not in text
-        assert "private" not in text
-
-
 # What is derived
 
 

@@ -275,12 +275,6 @@ def test_given_a_mask_then_each_word_of_a_whole_number_is_uniform() -> None:
     assert not words.any()
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_given_a_number_that_is_not_finite_then_it_is_refused(wrong: float) -> None:
-    with pytest.raises(UserError):
-        quantize(np.array([1.0, wrong]), 1.0, 3, np.random.default_rng(0))
-
-
 # Shares
 
 

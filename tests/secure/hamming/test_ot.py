@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming import ot as base_ot
 from fedul_flwr.secure.hamming.ot import (
     CHOICES,
     CORRECTIONS,
@@ -25,8 +24,6 @@ from fedul_flwr.secure.hamming.ot import (
     choose,
     columns,
     common_point,
-    offer_correlated,
-    receive_correlated,
     receiver_keys,
     rows_of,
     sender_keys,
@@ -283,45 +280,6 @@ def test_given_a_context_then_its_point_is_8_times_the_first_candidate_on_the_cu
     # Every second candidate is a point: of 12 inputs, some take the first and some a later one.
     assert len(tries) == 12
     assert min(tries) == 0 < max(tries)
-
-
-def test_given_no_point_at_all_then_the_search_for_one_ends(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked = []
-
-    def refuse(one: bytes, other: bytes) -> bytes:
-        assert one == other
-        asked.append(one)
-        raise RuntimeError
-
-    monkeypatch.setattr(base_ot, "crypto_core_ed25519_add", refuse)
-    with pytest.raises(AssertionError, match="candidate"):
-        common_point(b"data")
-    assert len(set(asked)) == 256
-
-
-# IKNP's extension
-
-
-def random_bytes(seed: int, *shape: int) -> Bytes:
-    return np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
-
-
-@pytest.mark.parametrize("width", [0, 1, 5, 200])
-def test_the_chooser_gets_r_and_whether_bits_differ(width: int) -> None:
-    secret, rows = random_bytes(0, 16), random_bytes(1, 24, 16)
-    rng = np.random.default_rng(2)
-    bits = rng.integers(0, 2, (24, width)).astype(np.uint16)
-    choices = rng.integers(0, 2, 24).astype(np.uint8)
-    r, corrections = offer_correlated(CONTEXT, 100, rows, secret, bits)
-    own = rows ^ (choices[:, np.newaxis] * secret)
-    got = receive_correlated(CONTEXT, 100, own, choices, corrections)
-    assert got.dtype == r.dtype == corrections.dtype == np.uint16
-    np.testing.assert_array_equal(got - r, bits ^ choices[:, np.newaxis])
-    # The other choice's row is of no use: neither r nor r + 1, but with probability 2^-15.
-    wrong = receive_correlated(CONTEXT, 100, own, 1 - choices, corrections) - r
-    assert (wrong <= 1).sum() <= 0.01 * wrong.size
 
 
 # What each party sees, and what randomness used twice shows

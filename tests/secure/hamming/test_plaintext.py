@@ -111,11 +111,6 @@ def test_refuses_a_length_that_is_none() -> None:
         PlaintextServer([0], 100, SHARED)
 
 
-def test_sizes_are_known_once_clients_have_answered() -> None:
-    with pytest.raises(RuntimeError, match="first"):
-        PlaintextServer([0], BITS, SHARED).sizes()
-
-
 def test_its_cost_is_the_codes_alone() -> None:
     # 3 + 0 + 5 points of 16 bits, 2 bytes each.
     assert PLAINTEXT.cost([3, 0, 5], 16) == (0, 16)
