@@ -425,6 +425,12 @@ MALFORMED = [
 ]
 
 
+def test_the_server_is_told_the_owners_sums_and_then_the_evaluators() -> None:
+    # Of 3 points of the client that tells it and 5 of the other one.
+    assert OT.payload_spec("answer", 3, 5) == ("evaluators", {SUMS: (np.uint16, (3, 5))})
+    assert OT.payload_spec("reveal", 3, 5) == ("owners", {SUMS: (np.uint16, (5, 3))})
+
+
 @cache
 def played() -> Played:
     """Without a fault."""

@@ -283,6 +283,12 @@ MASK = rlwe.mask(MASK_KEY.tobytes(), (2, 1))
 
 
 class TestRefusals:
+    def test_of_what_the_server_is_told_in_another_form(self) -> None:
+        # The evaluator's mask of a pair, then what the owner of 3 points decrypts for 5.
+        key, revealed = (np.uint8, (32,)), (np.uint32, (5, 3))
+        assert RLWE.payload_spec("answer", 3, 5) == ("owners", {"mask-key": key})
+        assert RLWE.payload_spec("reveal", 3, 5) == ("evaluators", {"revealed": revealed})
+
     @pytest.mark.parametrize(
         ("step", "name", "change"),
         [
