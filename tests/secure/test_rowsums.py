@@ -70,7 +70,7 @@ def slices(sizes: list[int]) -> list[slice]:
 )
 def test_equals_the_plain_sum_with_and_without_masks(sizes: list[int], columns: int) -> None:
     rng, shape = np.random.default_rng(len(sizes)), (sum(sizes), columns)
-    parts = {7 * place + 3: rng.normal(scale=50, size=shape) for place in range(len(sizes))}
+    parts = {7 * i + 3: rng.normal(scale=50, size=shape) for i in range(len(sizes))}
     rows = dict(zip(parts, sizes, strict=True))
     _, clear = summed(parts, rows, None)
     _, masked = summed(parts, rows, masks_of([*parts], shape))

@@ -207,11 +207,10 @@ def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pi
                 run()
 
 
-@pytest.mark.parametrize(("clients", "gone"), [(60, 12), (150, 45)])
-def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact(clients: int, gone: int) -> None:
-    party = Party(range(clients))
+def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact() -> None:
+    party = Party(range(110))  # more than mask with everybody
     words = vectors(party.clients)
-    drawn = np.random.default_rng(1).permutation(clients)[:gone].tolist()
+    drawn = np.random.default_rng(1).permutation(110)[:33].tolist()
     shares, vector, opening = (set(drawn[phase::3]) for phase in range(3))
     found = party.sum(1, words, shares=shares, vector=vector, opening=opening)
     assert found.tolist() == total(words, {*party.clients} - shares - vector)

@@ -249,9 +249,9 @@ def test_given_a_point_outside_the_group_or_the_common_one_then_the_sender_refus
     sender_keys(CONTEXT, good, seeded(0))
     # With the common point nothing is left for the other key.
     for bad in [*outside_the_group(), common_point(CONTEXT)]:
-        for place in (0, 1):
+        for row in (0, 1):
             points = good.copy()
-            points[place] = array(bad)
+            points[row] = array(bad)
             with pytest.raises(ValueError, match="edwards25519"):
                 sender_keys(CONTEXT, points, seeded(0))
 
