@@ -45,14 +45,14 @@ class TestProducts:
     def test_of_dense_polynomials_are_those_of_integers(self) -> None:
         a = public_polynomials(SESSION, range(1))[:, 0]
         s = ternary((N,), random.Random(1).randbytes)
-        found = carry(coefficients(spectrum(a) * spectrum(s)))
-        assert integers(found) == integers(product(a.astype(np.int64), s.astype(np.int64)))
+        result = carry(coefficients(spectrum(a) * spectrum(s)))
+        assert integers(result) == integers(product(a.astype(np.int64), s.astype(np.int64)))
 
     def test_round_to_the_exact_one_where_digits_and_sums_are_largest(self) -> None:
         # All digits 2^32 - 1, all of s 1: coefficient i is (2^32 - 1) (i + 1 - (N - 1 - i)).
-        found = coefficients(spectrum(np.full(N, 2.0**32 - 1)) * spectrum(np.ones(N)))
+        result = coefficients(spectrum(np.full(N, 2.0**32 - 1)) * spectrum(np.ones(N)))
         expected = (2.0**32 - 1) * (2 * np.arange(N) + 2 - N)
-        assert np.abs(found - expected).max() < 2**-6
+        assert np.abs(result - expected).max() < 2**-6
 
 
 class TestWeightedSums:
