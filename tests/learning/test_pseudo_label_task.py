@@ -87,6 +87,7 @@ def test_given_steps_of_an_epoch_then_it_has_as_many_batches(steps: int, expecte
     task = pseudo_label_task(data, StageSettings(), LocalPlan(batch_size=4), options)
     batches = [at.tolist() for _, at in task.batches(np.random.default_rng(0))]
     assert [len(batch) for batch in batches] == [4] * expected
+    assert task.num_examples == 9
     if expected == 7:  # 28 places for nine points: each comes three times, one a fourth time
         assert sorted(np.bincount(np.concatenate(batches))) == [3] * 8 + [4]
 
