@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
@@ -40,24 +38,6 @@ def draw(prior: Floats, n: int, seed: int = 0) -> tuple[Floats, NDArray[np.int64
     return CENTERS[classes] + rng.standard_normal(len(classes)), classes
 
 
-@st.composite
-def priors(draw: st.DrawFn, num_classes: int = 4) -> Floats:
-    raw = draw(st.lists(st.floats(0.01, 1), min_size=num_classes, max_size=num_classes))
-    return np.array(raw) / np.sum(raw)
-
-
-@st.composite
-def posteriors(draw: st.DrawFn) -> Floats:
-    return np.array(draw(st.lists(priors(), min_size=1, max_size=6)))
-
-
-@given(posteriors(), priors(), priors(), priors())
-def test_two_steps_are_one(posterior: Floats, first: Floats, second: Floats, third: Floats) -> None:
-    there = reweigh(reweigh(posterior, first, second), second, third)
-    np.testing.assert_allclose(there, reweigh(posterior, first, third), rtol=1e-9)
-    np.testing.assert_allclose(there.sum(axis=1), 1)
-
-
 def test_reweighing_is_bayes_rule() -> None:
     x = np.linspace(-5, 6, 40)
     found = reweigh(bayes(x, TRAINED), TRAINED, SHIFTED)
@@ -82,19 +62,6 @@ def test_the_shift_of_a_mixture_is_found() -> None:
     assert np.abs(posterior.mean(axis=0) - SHIFTED).max() > 0.05
     better = reweigh(posterior, TRAINED, found).argmax(axis=1)
     assert (better != classes).mean() < 0.8 * (posterior.argmax(axis=1) != classes).mean()
-
-
-def test_no_step_lowers_the_likelihood() -> None:
-    x, _ = draw(SHIFTED, 300)
-    posterior = bayes(x, TRAINED)
-    path = [
-        estimate_prior(posterior, TRAINED, pseudo_points=0, max_iterations=steps)
-        for steps in range(40)
-    ]
-    np.testing.assert_allclose(path[0], TRAINED)
-    likelihoods = [np.log(densities(x) @ prior).sum() for prior in path]
-    assert (np.diff(likelihoods) >= 0).all()
-    assert likelihoods[-1] > likelihoods[0] + 10
 
 
 def test_an_estimate_keeps_a_floor() -> None:

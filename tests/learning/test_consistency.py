@@ -79,16 +79,13 @@ def batch() -> tuple[Tensor, Tensor]:
     return torch.from_numpy(values), torch.tensor([0, 1, 2, 0, 1, 1, 2, 0])
 
 
-def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_objective_is_surrogate_loss_and_consistency(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consistency, "strong_augment", lambda inputs: inputs.flip(3))
     loss = SurrogateLoss(PRIORS, SIZES, PI)
     objective = ConsistencyObjective(loss, 0.7, 0.6, loss.transition.log_weights)
     inputs, sets = batch()
-    found = objective(network(), inputs, sets)
-
-    model = network()
+    mine, model = network(), network()
+    found = objective(mine, inputs, sets)
     weak, strong = model(inputs), model(inputs.flip(3))
     strong = strong + loss.transition.log_weights[sets]
     p = (weak.detach() + loss.transition.log_weights[sets]).softmax(dim=1)
@@ -103,30 +100,10 @@ def test_the_objective_is_the_surrogate_loss_and_the_weighted_consistency(
     expected = [float(surrogate.detach()), float(value.detach()), 1 - float(kept.double().mean())]
     assert means == pytest.approx(expected, rel=1e-10)
     assert 0 < means[2] < 1
-
-
-def test_the_target_has_no_gradient() -> None:
-    # The strong view's logits come from elsewhere: what is left has the surrogate's gradient.
-    inputs, sets = batch()
-    loss = SurrogateLoss(PRIORS, SIZES, PI)
-
-    class Other(Network):
-        calls = 0
-
-        def __call__(self, given: Tensor) -> Tensor:
-            self.calls += 1
-            logits = super().__call__(given)
-            return logits if self.calls == 1 else logits.detach()
-
-    model = network().model
-    objective = ConsistencyObjective(loss, 5.0, 0.0, loss.transition.log_weights)
-    objective(Other(model, CPU, "float64"), inputs, sets).backward()  # type: ignore[no-untyped-call]
-    found = [weight.grad for weight in model.parameters()]
-    plain = network().model
-    loss(plain(inputs), sets).backward()
-    for gradient, weight in zip(found, plain.parameters(), strict=True):
-        assert gradient is not None
-        np.testing.assert_allclose(gradient, weight.grad, atol=1e-14)
+    found.backward()  # type: ignore[no-untyped-call]
+    (surrogate + 0.7 * value).backward()
+    for one, other in zip(mine.model.parameters(), model.model.parameters(), strict=True):
+        np.testing.assert_allclose(one.grad, other.grad, atol=1e-14)
 
 
 def test_classes_that_a_set_lacks_leave_everything_finite() -> None:

@@ -49,7 +49,6 @@ def test_devices(monkeypatch: pytest.MonkeyPatch, present: bool) -> None:
     [
         ({"amx_bf16": True, "amx_tile": True}, True),
         ({"amx_tile": True}, True),
-        ({"amx_bf16": True}, True),
         ({"avx512_bf16": True, "amx_bf16": False}, True),
         ({"avx512_f": True, "avx512_bf16": False}, False),
         ({}, False),
@@ -118,9 +117,9 @@ def test_in_steps_no_block_gets_pages_of_its_own() -> None:
     gc.collect()
     before = blocks_with_pages_of_their_own()
     with reuse_all_memory():
-        inside = torch.ones(2**24)  # 64 MiB, above glibc's largest threshold
+        inside = torch.empty(2**26)  # 256 MiB, more than lies free, above glibc's largest threshold
         assert blocks_with_pages_of_their_own() == before
-    outside = torch.ones(2**24)
+    outside = torch.empty(2**26)
     assert blocks_with_pages_of_their_own() == before + 1
     assert len(inside) == len(outside)
 
@@ -219,6 +218,7 @@ def test_without_strides_all_is_bfloat16_and_right(groups: int, dilation: int) -
 @pytest.mark.parametrize(
     ("size", "options", "idle"),
     [
+        ((2, 2), {"padding": 1, "stride": 2}, True),  # one place, taps over -1, 0, 1
         ((5, 5), {"stride": 7}, False),  # without padding: one place, taps over 0, 1, 2
         ((5, 5), {"stride": (7,)}, False),
         ((2, 2), {"padding": 1}, False),  # places over -1, 0, 1 and 0, 1, 2
@@ -239,19 +239,3 @@ def test_a_layer_is_float32_where_a_tap_is_idle_and_only_there(
         assert nn.Conv2d(1, 1, 3, **options)(inputs).dtype == wanted  # passes all by position
         within = nn.Sequential(nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 3, **options))
         assert within(inputs).dtype == wanted  # its input is bfloat16
-
-
-@pytest.mark.parametrize(
-    ("size", "taps", "stride", "padding", "dilation", "idle"),
-    [
-        (2, 3, 2, 1, 1, (0,)),  # one place, taps over -1, 0, 1
-        (1, 3, 2, 1, 1, (0, 2)),  # one place, taps over -1, 0, 1, of which 0 alone is a pixel
-        (2, 5, 2, 2, 1, (0, 1, 4)),  # one place, taps over -2 … 2
-        (2, 3, 1, 2, 2, (0, 2)),  # places over -2, 0, 2 and -1, 1, 3
-        (5, 3, 7, 0, 1, ()),  # without padding every tap meets a pixel
-    ],
-)
-def test_idle_taps(
-    size: int, taps: int, stride: int, padding: int, dilation: int, idle: tuple[int, ...]
-) -> None:
-    assert idle_taps(size, taps, stride, padding, dilation) == idle

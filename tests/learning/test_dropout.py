@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from fedul_flwr.learning.dropout import layer_dropout
 from fedul_flwr.models import build_model
 from tests.support.refusals import refuses
 
 IMAGES = torch.rand(64, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 2 - 1
-
-
-class Ones(nn.Linear):
-    """A linear layer of d inputs that gives their sum."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__(width, 1, bias=False)
-        nn.init.ones_(self.weight)
-
-
-class Spread(nn.Module):
-    """Repeats one column ``width`` times."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return inputs.repeat(1, self.width)
 
 
 def zeros_by_layer(model: nn.Module, probability: float) -> dict[str, float]:
@@ -53,10 +34,12 @@ def zeros_by_layer(model: nn.Module, probability: float) -> dict[str, float]:
 
 
 def test_half_of_what_leaves_a_layer_is_dropped_and_the_rest_is_doubled() -> None:
-    # The image (4 ones) is whole: the first layer gives 4. Of its 1000 copies those that are left
+    # The image (4 ones) is whole: the first layer gives 4, a thousand times. Those that are left
     # count double, so their sum is a multiple of 8 and on average 4000, with a deviation of
     # 4 · sqrt(1000) = 126.
-    model = nn.Sequential(Ones(4), Spread(1000), Ones(1000))
+    model = nn.Sequential(nn.Linear(4, 1000, bias=False), nn.Linear(1000, 1, bias=False))
+    for layer in model:
+        nn.init.ones_(layer.weight)
     torch.manual_seed(0)
     with torch.no_grad(), layer_dropout(model, 0.5):
         sums = torch.cat([model(torch.ones(1, 4)) for _ in range(50)]).ravel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
@@ -26,6 +27,14 @@ from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
 WIDE: Any = {"dtype": torch.float64}
+PLAN = LocalPlan(
+    batch_size=0,
+    optimizer="sgd",
+    learning_rate=0.1,
+    momentum=0.9,
+    nesterov=True,
+    precision="float64",
+)
 
 
 def network_of(*sizes: int, norm: bool = False) -> Network:
@@ -91,19 +100,15 @@ def weak(inputs: Tensor) -> Tensor:
     return inputs + 0.25
 
 
-def test_given_a_batch_then_loss_and_step_are_those_of_the_authors_formula(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_batch_then_loss_and_step_are_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     """CE(f(strong x), y) + lam CE(f(m), y) + (1 - lam) CE(f(m), y'), m of weak views; gradient
     clipped to norm 1, then SGD 0.03 with Nesterov's momentum 0.9 and weight decay 5e-4."""
     monkeypatch.setattr("fedul_flwr.learning.fix_mix.mixing_ratio", lambda alpha: 0.3)
     rng = np.random.default_rng(0)
     stored = rng.normal(0, 3, (8, 4)).astype(np.float32)
     labels = rng.integers(0, 3, 8)
-    plan = LocalPlan(
-        **{"batch_size": 0, "optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9},
-        **{"weight_decay": 5e-4, "nesterov": True, "max_gradient_norm": 1.0},
-        **{"local_epochs": 4, "precision": "float64"},
+    plan = replace(
+        PLAN, learning_rate=0.03, weight_decay=5e-4, max_gradient_norm=1.0, local_epochs=4
     )
     ours, theirs = (network_of(4, 5, 3).model for _ in "ab")
     batches = fix_mix_batches(stored, np.arange(8), labels, np.array([0, 3, 5, 6]), plan)
@@ -142,16 +147,12 @@ def test_given_a_batch_then_loss_and_step_are_those_of_the_authors_formula(
 
 def test_given_momentum_that_is_kept_then_two_rounds_are_one_of_twice_the_epochs() -> None:
     stored = np.random.default_rng(0).normal(0, 1, (6, 4)).astype(np.float32)
-    labels, settings = np.array([0, 1, 2, 0, 1, 2]), {"batch_size": 0, "optimizer": "sgd"}
+    labels = np.array([0, 1, 2, 0, 1, 2])
     loss = on_logits(functional.cross_entropy)
 
     def trained(rounds: int, epochs: int, kept: Arrays | None) -> dict[str, Tensor]:
         model = network_of(4, 3).model
-        plan = LocalPlan(
-            **settings,  # type: ignore[arg-type]
-            **{"learning_rate": 0.1, "momentum": 0.9, "local_epochs": epochs},  # type: ignore[arg-type]
-            **{"nesterov": True, "precision": "float64"},  # type: ignore[arg-type]
-        )
+        plan = replace(PLAN, local_epochs=epochs)
         for _ in range(rounds):
             batches = point_batches(stored, np.arange(6), labels, plan)
             train_local(model, batches, loss, plan, np.random.default_rng(1), velocity=kept)

@@ -73,15 +73,12 @@ def test_in_frozen_rounds_only_the_last_layer_is_trained(settings: Settings) -> 
     assert [plan.heads_only for plan in plans] == [True, True, False]
 
 
-@pytest.mark.parametrize("own_rate", [0.0, 0.2])
-def test_training_at_the_server_follows_the_schedule(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, own_rate: float
-) -> None:
+def test_training_at_the_server_follows_the_schedule(settings: Settings) -> None:
     config = settings(
-        model="mlp", method="server-only", num_rounds=2, batch_size=0, optimizer="sgd",
-        precision="float64", server_fraction=0.2, learning_rate=0.1,
-        learning_rate_schedule="cosine", **{"server.learning-rate": own_rate},
-    )  # fmt: skip
+        **{"model": "mlp", "method": "server-only", "num_rounds": 2, "batch_size": 0},
+        **{"optimizer": "sgd", "precision": "float64", "server_fraction": 0.2},
+        **{"learning_rate_schedule": "cosine", "server.learning-rate": 0.2},
+    )
     directory = train(config, 2)
     source = load_source("digits")
     rows = build_split(source_directory("digits"), 2, config).server
@@ -89,7 +86,7 @@ def test_training_at_the_server_follows_the_schedule(
     inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
     labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
     for factor in (1.0, 0.5):  # (1 + cos 0)/2 and (1 + cos(π/2))/2
-        optimizer = torch.optim.SGD(model.parameters(), lr=factor * (own_rate or 0.1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.2 * factor)
         optimizer.zero_grad()
         functional.cross_entropy(model(inputs), labels).backward()
         optimizer.step()

@@ -14,7 +14,6 @@ from torch.nn import functional
 from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
 from fedul_flwr.learning.local import Loss
 from fedul_flwr.learning.matching import (
-    ConfidentShare,
     Consistency,
     MatchingObjective,
     annealed_cross_entropy,
@@ -47,22 +46,6 @@ def test_what_is_learned_already_is_left_out(threshold: float, expected: float) 
     assert logits.grad is not None
     kept = torch.tensor([0.75, 0.5, 0.1]) <= threshold
     assert (logits.grad.abs().sum(dim=1) > 0).tolist() == kept.tolist()
-
-
-def test_a_point_at_the_threshold_counts() -> None:
-    # Logits 0 and 0 of the first point: both classes have 1/2. Views are brighter by 1.
-    network = Network(Affine(), CPU, "float64")
-    objective = MatchingObjective(
-        supervised=functional.cross_entropy,
-        supervised_weight=1.0,
-        consistency=fixmatch_loss,
-        unsupervised_weight=1.0,
-        threshold=0.5,
-        strong_view=lambda inputs: inputs + 1,
-    )
-    found = float(objective(network, pixels(0, 3), torch.tensor([-1, -1])).detach())
-    # Of label 0, the first of equals: -log sigmoid(1) and -log sigmoid(4).
-    assert found == pytest.approx((math.log(1 + math.exp(-1)) + math.log(1 + math.exp(-4))) / 2)
 
 
 class Affine(nn.Module):
@@ -117,20 +100,13 @@ def test_uda_by_hand() -> None:
     assert float(annealed.detach()) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize(("consistency", "threshold"), [(fixmatch_loss, 0.85), (UDA, 0.0)])
-def test_the_target_has_no_gradient(consistency: Consistency, threshold: float) -> None:
+def test_the_target_of_uda_has_no_gradient() -> None:
     # By hand with w = 1: with s the strong view's share of class 0 and target share t of it,
-    # d/dw −[t·log s + (1 − t)·log(1 − s)] = (s − t)·(−x). FixMatch has t = 1 for the sure point.
+    # d/dw −[t·log s + (1 − t)·log(1 − s)] = (s − t)·(−x).
     model = Affine()
-    objective(consistency, threshold)(
-        Network(model, CPU, "float64"), BATCH[2:], LABELS[2:]
-    ).backward()  # type: ignore[no-untyped-call]
-    sure, other = math.log(9), math.log(3)
-    expected = (
-        (0.1 - 1) * -sure
-        if consistency is fixmatch_loss
-        else (0.1 - 0.9) * -sure + (0.25 - 0.75) * -other
-    )
+    loss = objective(UDA, 0.0)(Network(model, CPU, "float64"), BATCH[2:], LABELS[2:])
+    loss.backward()  # type: ignore[no-untyped-call]
+    expected = (0.1 - 0.9) * -math.log(9) + (0.25 - 0.75) * -math.log(3)
     assert model.weight.grad is not None
     assert float(model.weight.grad) == pytest.approx(2 * expected / 2, abs=1e-12)
 
@@ -207,19 +183,8 @@ def test_running_statistics_are_of_images_as_they_are() -> None:
     assert all(one.equal(other) for one, other in pairs)
 
 
-def test_the_share_is_over_all_points_not_over_batches() -> None:
-    share = ConfidentShare()
-    assert share.share == 0
-    share.add(torch.tensor([True, False, False]))
-    share.add(torch.tensor([True]))
-    assert share.share == 0.5
-    assert share.metrics() == {"confident-share": 0.5}
-
-
 @pytest.mark.parametrize("top", [[0.2, 0.4, 0.9], [0.3, 0.3, 0.3], [0.11]])
-def test_given_adaptive_then_the_mean_is_the_threshold_and_some_point_reaches_it(
-    top: list[float],
-) -> None:
+def test_given_adaptive_then_the_threshold_is_the_mean_and_is_reached(top: list[float]) -> None:
     found = threshold_for("adaptive", torch.tensor(top))  # type: ignore[arg-type]
     assert found == pytest.approx(np.mean(top), abs=1e-5)
     assert (torch.tensor(top) >= found).any()

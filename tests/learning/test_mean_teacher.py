@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective
-from fedul_flwr.learning.local import train_local
 from fedul_flwr.learning.network import Network
-from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import TwoHeads
 
 CPU = torch.device("cpu")
@@ -138,37 +131,3 @@ def test_the_second_head_agrees_and_is_pulled_to_the_first(cost: float) -> None:
     between = (((2 * seen) ** 2).sum() + 2) / 4
     expected = np.log1p(np.exp(0.3)) / 2 + 7 * ((s - t) ** 2).mean() + cost * between
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize("name", ["mlp", "cnn6"])
-def test_without_weight_it_is_training_on_labels(name: str) -> None:
-    """The same batches and labels: the teacher takes nothing from what is drawn at random."""
-    rng = np.random.default_rng(0)
-    images = rng.integers(0, 256, (40, 12, 12, 1), dtype=np.uint8)
-    classes = torch.from_numpy(np.where(np.arange(40) < 12, rng.integers(0, 10, 40), -1))
-    plan = LocalPlan(local_epochs=3, batch_size=4, learning_rate=0.01, augment="rotate")
-    batches = paired_batches(images, np.arange(40), 12, plan, views=2)
-
-    def labels_alone(net: Network, inputs: Tensor, positions: Tensor) -> Tensor:
-        target = classes[positions]
-        logits = net(inputs[: len(positions)])
-        return functional.cross_entropy(logits, target, ignore_index=-1, reduction="sum") / len(
-            positions
-        )
-
-    models = [build_model(name, (12, 12, 1), 10, seed=1) for _ in range(3)]
-    objectives = [labels_alone] + [
-        MeanTeacherObjective(
-            classes, copy.deepcopy(models[0]).train(), weight=weight, decay=0.97, logit_cost=0.0
-        )
-        for weight in (0.0, 1.0)
-    ]
-    start = copy.deepcopy(models[0].state_dict())
-    for model, objective in zip(models, objectives, strict=True):
-        train_local(model, batches, objective, plan, np.random.default_rng(5))  # type: ignore[arg-type]
-    ends = [model.state_dict() for model in models]
-    for key, array in ends[0].items():
-        torch.testing.assert_close(ends[1][key], array, rtol=1e-5, atol=1e-6)
-    weights = [key for key, _ in models[0].named_parameters()]
-    assert any((ends[0][key] - start[key]).abs().max() > 0.01 for key in weights)
-    assert any((ends[2][key] - ends[0][key]).abs().max() > 1e-3 for key in weights)

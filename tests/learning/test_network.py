@@ -34,8 +34,7 @@ def test_the_first_of_both_heads_is_the_models_own(precision: str, kind: torch.d
 
 
 @pytest.mark.parametrize(
-    ("precision", "wide"),
-    [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")],
+    ("precision", "wide"), [("bfloat16", "float32"), ("float32", "float32"), ("float64", "float64")]
 )
 def test_the_wide_network_does_without_bfloat16(precision: str, wide: str) -> None:
     model = model_of("mlp", precision)

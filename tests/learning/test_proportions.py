@@ -1,4 +1,4 @@
-"""Losses of sets: proportions and exact counts by hand, against other formulas, and far out."""
+"""Losses of sets and bags: by hand, against other formulas, and far out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning.batches import set_batches
+from fedul_flwr.learning.batches import bag_batches, set_batches
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.poisson_binomial import count_loss
-from fedul_flwr.learning.proportions import log_mean_prediction, proportion_loss
+from fedul_flwr.learning.proportions import (
+    ProportionLoss,
+    bags_of,
+    log_mean_prediction,
+    over_bags,
+    proportion_loss,
+)
 
 
 def test_the_loss_of_a_set_by_hand() -> None:
@@ -23,18 +29,6 @@ def test_the_loss_of_a_set_by_hand() -> None:
     assert log_mean_prediction(logits).exp().tolist() == pytest.approx([0.625, 0.375])
     loss = proportion_loss(logits, torch.tensor([0.2, 0.8], dtype=torch.float64))
     assert float(loss) == pytest.approx(0.878664, abs=1e-6)
-
-
-def test_it_is_the_naive_formula_with_its_gradient() -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
-    prior = torch.tensor([0.5, 0.3, 0.2, 0.0], dtype=torch.float64)
-    naive = -(prior * logits.softmax(dim=1).mean(dim=0).log()).sum()
-    found = proportion_loss(logits, prior)
-    assert float(found.detach()) == pytest.approx(float(naive.detach()), rel=1e-12)
-    (expected,) = torch.autograd.grad(naive, logits)
-    (gradient,) = torch.autograd.grad(found, logits)
-    np.testing.assert_allclose(gradient, expected, atol=1e-14)
 
 
 def test_predictions_that_underflow_have_a_loss_and_a_gradient() -> None:
@@ -88,19 +82,6 @@ def test_it_is_the_sum_over_all_label_vectors(counts: list[int]) -> None:
     assert float(count_loss(logits, torch.tensor(counts))) == pytest.approx(expected, rel=1e-12)
 
 
-def test_the_gradient_is_that_of_finite_differences() -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
-    counts = torch.tensor([3, 0, 2, 2])
-    (gradient,) = torch.autograd.grad(count_loss(logits, counts), logits)
-    for i, k in product(range(7), range(4)):
-        step = torch.zeros_like(logits)
-        step[i, k] = 1e-6
-        with torch.no_grad():
-            rise = count_loss(logits + step, counts) - count_loss(logits - step, counts)
-        assert float(gradient[i, k]) == pytest.approx(float(rise) / 2e-6, abs=1e-7)
-
-
 def test_it_is_exact_where_probabilities_underflow() -> None:
     # Every point is of class 1 with exp(-400), and all three must be: 3·400, twice.
     logits = torch.tensor([[400.0, 0.0]] * 3, requires_grad=True)
@@ -109,3 +90,57 @@ def test_it_is_exact_where_probabilities_underflow() -> None:
     loss.backward()  # type: ignore[no-untyped-call]
     assert logits.grad is not None
     np.testing.assert_allclose(logits.grad, [[2.0, -2.0]] * 3, rtol=1e-6)
+
+
+# Bags
+
+SETS = np.repeat([0, 1, 3], [4, 7, 2])
+STORED = np.arange(20, dtype=np.float32)[:, None]
+POINTS = np.arange(20)[-13:]
+
+
+def epoch(batch_size: int, bag_size: int, seed: int = 0) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    make = bag_batches(STORED, POINTS, SETS, LocalPlan(batch_size=batch_size), bag_size)
+    return list(make(np.random.default_rng(seed)))
+
+
+def test_bags_are_whole_sets_and_nearly_equal_parts_of_larger_ones() -> None:
+    # Sets of 4, 7 and 2 points in bags of at most 4: 4; 4 and 3; 2.
+    ((inputs, targets),) = epoch(0, 4)
+    bags = [(int(m[0]), len(rows)) for rows, m in bags_of(targets)]
+    assert sorted(bags) == [(0, 4), (1, 3), (1, 4), (3, 2)]
+    assert sorted(inputs[:, 0].tolist()) == POINTS.tolist()
+    of_set = dict(zip(POINTS.tolist(), SETS.tolist(), strict=True))
+    assert [of_set[int(x)] for x in inputs[:, 0]] == targets[:, 0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "bag_size", "bags"),
+    [(8, 4, [2, 2]), (9, 4, [2, 2]), (12, 4, [3]), (2, 4, [1] * 4), (8, 8, [1, 1, 1])],
+)
+def test_a_batch_has_as_many_bags_as_its_size_allows(
+    batch_size: int, bag_size: int, bags: list[int]
+) -> None:
+    found = [len(bags_of(targets)) for _, targets in epoch(batch_size, bag_size)]
+    assert found == bags
+
+
+def test_parts_are_cut_anew_in_every_epoch() -> None:
+    cuts = set()
+    for seed in range(6):
+        ((inputs, targets),) = epoch(0, 4, seed)
+        parts = [inputs[rows, 0].int().tolist() for rows, m in bags_of(targets) if int(m[0]) == 1]
+        cuts.add(frozenset(frozenset(part) for part in parts))
+    assert len(cuts) > 3
+
+
+def test_the_loss_is_the_mean_over_bags_of_any_size() -> None:
+    priors, logits = torch.tensor([[0.2, 0.8], [0.9, 0.1]]), torch.randn(5, 2)
+    targets = torch.tensor([[0, 0], [1, 1], [0, 0], [1, 2], [1, 2]])
+    expected = [
+        proportion_loss(logits[[0, 2]], priors[0]),
+        proportion_loss(logits[[1]], priors[1]),
+        proportion_loss(logits[[3, 4]], priors[1]),
+    ]
+    found = over_bags(ProportionLoss(priors))(logits, targets)
+    torch.testing.assert_close(found, torch.stack(expected).mean())

@@ -16,7 +16,6 @@ from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_labels import (
     FixMixObjective,
     is_confident,
-    likeliest_classes,
     network_labels,
 )
 
@@ -43,13 +42,6 @@ def of(*rows: tuple[float, float]) -> Tensor:
 
 def ce(logits: tuple[float, float], label: int) -> float:
     return math.log(math.exp(logits[0]) + math.exp(logits[1])) - logits[label]
-
-
-def test_pseudo_labels_are_the_classes_with_the_largest_priors() -> None:
-    priors = np.array([[0.2, 0.5, 0.3], [0.4, 0.3, 0.3], [0.1, 0.1, 0.8]])
-    found = likeliest_classes(priors)
-    assert found.tolist() == [1, 0, 2]
-    assert found.dtype == np.int64
 
 
 def test_labels_of_a_network_and_their_confidence() -> None:
@@ -136,9 +128,7 @@ def test_every_confident_point_is_paired_with_replacement() -> None:
 
 
 @pytest.mark.parametrize("rows", [(HIGH, (0.0, 3.0)), (LOW, (0.2, 0.1))])
-def test_a_batch_without_both_halves_is_no_step_where_so_asked(
-    rows: tuple[tuple[float, float], ...],
-) -> None:
+def test_a_batch_without_both_halves_is_no_step(rows: tuple[tuple[float, float], ...]) -> None:
     objective = Fixed(threshold=0.7, pairing="shorter")
     assert gradients(objective, of(*rows), LABELS) == [None, None]
     # Neither momentum nor penalties move a weight.
@@ -189,8 +179,3 @@ def test_the_threshold_splits_by_the_top_probability() -> None:
     assert is_confident(logits, 0.7).tolist() == [True, False, True]
     assert is_confident(logits, 0.5).tolist() == [True, True, True]
     assert is_confident(logits, 0.8).tolist() == [False, False, False]
-
-
-def test_without_a_confident_point_and_with_logits_of_zero_the_loss_is_zero() -> None:
-    loss = Fixed(threshold=0.7)(linear(), of((0.0, 0.0)), torch.tensor([0]))
-    assert float(loss.detach()) == 0

@@ -133,9 +133,7 @@ def test_strengths_of_geometric_operations(only: Any, name: str, strength: float
     assert (found - images).abs().max() > 0.1
 
 
-def test_images_that_did_not_draw_an_operation_keep_clear_of_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_images_that_did_not_draw_an_operation_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
     # Image i gets operation i alone, at half strength; strengths of those not drawn have no effect.
     images = eight_bit(1, 3, 9, 11).repeat(13, 1, 1, 1)
     one_each = (torch.eye(13, dtype=torch.bool), torch.full((13, 13), 0.5))

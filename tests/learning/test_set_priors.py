@@ -36,19 +36,6 @@ def sample(priors: Floats, size: int, seed: int) -> tuple[Floats, Ints]:
     return np.exp(-squares / 2), sets
 
 
-def many_priors(num_sets: int, seed: int = 0) -> Floats:
-    return np.random.default_rng(seed).dirichlet(np.ones(3), num_sets)
-
-
-def learned(
-    likelihoods: Floats, sets: Ints, told: Dirichlet, steps: int = 200, start: Floats | None = None
-) -> Floats:
-    priors = told.means if start is None else start
-    for _ in range(steps):
-        priors = learn_priors(likelihoods, sets, priors, told)
-    return priors
-
-
 def test_one_step_by_hand() -> None:
     # Set 0: priors 1/2, 1/2. Point 0 has p(x | k) = 3, 1: shares 3/4, 1/4. Point 1 has 1, 4:
     # shares 1/5, 4/5. With 2 labels told as 1/4, 3/4: (0.95 + 0.5, 1.05 + 1.5) / 4.
@@ -64,40 +51,6 @@ def test_the_test_prior_divides_the_posterior() -> None:
     posterior = np.array([[0.6, 0.4]])
     assert set_likelihoods(posterior, None) is posterior
     np.testing.assert_allclose(set_likelihoods(posterior, np.array([0.75, 0.25])), [[0.8, 1.6]])
-
-
-def test_no_step_lowers_the_penalised_likelihood() -> None:
-    likelihoods, sets = sample(many_priors(5), 60, 2)
-    told = Dirichlet(many_priors(5, 7), np.array([1.0, 5, 20, 80, 300]))
-    priors, before = np.full((5, 3), 1 / 3), np.full(5, -np.inf)
-    for _ in range(50):
-        priors = learn_priors(likelihoods, sets, priors, told)
-        divergence = (told.means * np.log(told.means / priors)).sum(axis=1)
-        value = log_likelihoods(likelihoods, sets, priors) - told.concentrations * divergence
-        assert (value >= before - 1e-9).all()
-        before = value
-
-
-def test_wrong_priors_are_corrected_as_far_as_they_are_uncertain() -> None:
-    truth = many_priors(6)
-    likelihoods, sets = sample(truth, 2000, 3)
-    wrong = np.roll(truth, 1, axis=1)
-    distances = [
-        np.abs(learned(likelihoods, sets, Dirichlet(wrong, np.full(6, worth))) - truth).max()
-        for worth in (5.0, 2000.0, 1e7)
-    ]
-    assert distances[0] < 0.06
-    assert distances[0] < distances[1] < distances[2]
-    np.testing.assert_allclose(
-        learned(likelihoods, sets, Dirichlet(wrong, np.full(6, 1e9))), wrong, atol=1e-4
-    )
-
-
-def test_a_model_that_knows_nothing_teaches_nothing() -> None:
-    told = Dirichlet(many_priors(3), np.full(3, 4.0))
-    sets = np.repeat(np.arange(3), 30)
-    found = learned(np.full((90, 3), 1 / 3), sets, told)
-    np.testing.assert_allclose(found, told.means, rtol=1e-12)
 
 
 def test_points_that_no_class_of_their_set_explains_change_nothing() -> None:
@@ -187,47 +140,18 @@ def test_if_most_priors_are_wrong_none_stands_out_and_the_owner_is_told_so() -> 
     fit = check_fit(likelihoods, sets, told)
     assert not fit.misfits.any()
     (line,) = misfits_in_words(fit, told, list("abcdef"), list("xyz"))
-    assert line == (
-        "warning: the class priors of most sets fit the model's predictions badly (half of the "
-        f"statistics are {fit.inflation:.0f} times what chance explains, or more): either the "
-        "priors are wrong, or the model is"
-    )
+    assert "of most sets" in line
+    assert f"{fit.inflation:.0f} times" in line
     just_good = replace(fit, inflation=POOR_FIT)
     assert list(misfits_in_words(just_good, told, list("abcdef"), list("xyz"))) == []
 
 
 def test_a_misfit_is_said_with_the_class_that_differs_most() -> None:
-    shares = np.array([[0.4, 0.3, 0.3], [0.45, 0.35, 0.2]])
-    misfits = np.array([False, True])
-    told = Dirichlet.exact(np.array([[0.4, 0.3, 0.3], [0.7, 0.2, 0.1]]))
-    fit = PriorFit(shares, np.array([0.5, 2e-8]), misfits, 1.0)
-    assert list(misfits_in_words(fit, told, ["may", "june"], ["ill", "well", "other"])) == [
-        "warning: the class priors of set 'june' do not fit the model's predictions (p = 2e-08): "
-        "of class 'ill' it finds 0.450, told was 0.700"
-    ]
-    assert LEVEL == 0.01
     # The largest difference, of neither the largest nor the smallest class.
-    shares = np.array([[0.6, 0.35, 0.05]])
-    told = Dirichlet.exact(np.array([[0.62, 0.08, 0.3]]))
-    fit = PriorFit(shares, np.array([1e-8]), np.array([True]), 1.0)
-    (line,) = misfits_in_words(fit, told, ["may"], ["ill", "well", "other"])
-    assert line.endswith("of class 'well' it finds 0.350, told was 0.080")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_a_set_with_wrong_priors_is_found_and_no_other(seed: int) -> None:
-    truth = many_priors(8, seed)
-    likelihoods, sets = sample(truth, 400, seed)
-    told = truth.copy()
-    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
-    assert not fit.misfits.any()
-    assert np.abs(fit.shares - truth).max() < 0.12
-    told[5] = [0.8, 0.1, 0.1] if truth[5, 0] < 0.5 else [0.1, 0.1, 0.8]
-    fit = check_fit(likelihoods, sets, Dirichlet.exact(told))
-    assert np.flatnonzero(fit.misfits).tolist() == [5]
-
-
-def test_one_point_is_learned_from_where_nothing_is_told() -> None:
-    told = Dirichlet(np.array([[0.5, 0.5]]), np.array([0.0]))
-    found = learn_priors(np.array([[3.0, 1.0]]), np.array([0]), told.means, told)
-    np.testing.assert_allclose(found, [[0.75, 0.25]])
+    shares = np.array([[0.4, 0.3, 0.3], [0.6, 0.35, 0.05]])
+    told = Dirichlet.exact(np.array([[0.4, 0.3, 0.3], [0.62, 0.08, 0.3]]))
+    fit = PriorFit(shares, np.array([0.5, 2e-8]), np.array([False, True]), 1.0)
+    (line,) = misfits_in_words(fit, told, ["may", "june"], ["ill", "well", "other"])
+    for part in ("'june'", "p = 2e-08", "'well' it finds 0.350, told was 0.080"):
+        assert part in line
+    assert LEVEL == 0.01

@@ -40,9 +40,8 @@ def test_a_variate_that_is_gone_is_an_error() -> None:
 PLAN = LocalPlan(optimizer="sgd", learning_rate=0.1, precision="float64")
 
 
-def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+def batches(_: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
     """Input 3 and target 0, once."""
-    del rng
     yield torch.tensor([[3.0]]), torch.tensor([[0.0]])
 
 

@@ -66,11 +66,7 @@ def test_strong_views_of_methods_take_their_strength_from_the_settings(make: obj
 @pytest.mark.parametrize(
     ("make", "settings", "change"),
     [
-        (
-            strong_view,
-            {"ssl.recipe": "release"},
-            lambda images: released_randaugment(images, 3),
-        ),
+        (strong_view, {"ssl.recipe": "release"}, lambda images: released_randaugment(images, 3)),
         (strong_view, {}, lambda images: randaugment(images, 3)),
         (fixed_strong_view, {}, strong_augment),
     ],

@@ -62,9 +62,7 @@ def test_given_any_batch_then_outputs_and_gradients_are_torchs_up_to_rounding(
 
 
 @pytest.mark.parametrize("kind", ["evaluation", "small", "float64", "bfloat16", "three dimensions"])
-def test_given_what_onednn_is_not_for_then_torch_computes_it(
-    used: list[tuple[int, ...]], kind: str
-) -> None:
+def test_given_no_case_for_onednn_then_it_is_torchs(used: list[tuple[int, ...]], kind: str) -> None:
     ours, theirs = pair()
     inputs = torch.randn(4, INPUTS)
     if kind == "evaluation":

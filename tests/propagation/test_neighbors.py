@@ -107,36 +107,6 @@ def test_distances_in_a_narrow_type() -> None:
     np.testing.assert_array_equal(found.toarray(), sorted_rows(distances, 1200, 5))
 
 
-@hypothesis_settings(deadline=None)
-@given(
-    num_points=st.integers(1, 30),
-    k=st.integers(1, 12),
-    seed=st.integers(0, 1000),
-    distinct=st.integers(1, 4),
-)
-def test_equals_a_full_sort_among_many_duplicates(
-    num_points: int, k: int, seed: int, distinct: int
-) -> None:
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(1, 256, (distinct, 4), dtype=np.uint8)[
-        rng.integers(0, distinct, num_points)
-    ]
-    found = neighbors_by_code(codes, k)
-    np.testing.assert_array_equal(found.toarray(), sorted_rows(hamming(codes, codes), 32, k))
-
-
-def test_cosines_equal_a_full_sort() -> None:
-    features = clusters(150)[0]
-    units = features / np.linalg.norm(features, axis=1, keepdims=True)
-    cosines = units @ units.T
-    np.fill_diagonal(cosines, -1)
-    expected = np.zeros_like(cosines)
-    for i, row in enumerate(cosines):
-        nearest = np.argsort(-row)[:10]
-        expected[i, nearest] = np.maximum(row[nearest], 0)
-    np.testing.assert_allclose(neighbors_by_cosine(features, 10).toarray(), expected, atol=1e-9)
-
-
 def test_keys_of_many_points_do_not_overflow() -> None:
     # Late among very many points, at the largest distances.
     largest, size = module._COSINE_STEPS - 1, 4_000_000

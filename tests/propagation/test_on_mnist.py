@@ -56,9 +56,7 @@ def accuracies(images: Floats, classes: np.ndarray, num_classes: int) -> list[fl
     ]
 
 
-def test_clients_of_few_classes_gain_and_even_ones_lose_nothing(
-    real_data: Callable[[str], str],
-) -> None:
+def test_clients_of_few_classes_gain_and_no_other_loses(real_data: Callable[[str], str]) -> None:
     test = load_source(real_data("mnist")).test
     images = test.inputs[:5000].reshape(5000, -1) / 255 - 0.13
     classes = test.labels[:5000]

@@ -112,9 +112,7 @@ def test_as_many_known_vectors_as_there_are_features_give_all_others(
 
 
 @pytest.mark.parametrize(("rounds", "mean"), [(1, 0.979), (10, 0.994)])
-def test_new_seeds_for_the_same_features_would_tell_directions_better(
-    rounds: int, mean: float
-) -> None:
+def test_new_seeds_for_the_same_features_tell_directions_better(rounds: int, mean: float) -> None:
     """Why a run has one seed: distances of ten are as those of codes ten times as long."""
     rng = np.random.default_rng(0)
     train = load_source("digits").train

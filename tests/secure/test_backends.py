@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
+import numpy as np
 
-from fedul_flwr.propagation.neighbors import nearest_points
-from fedul_flwr.secure.backends import BACKENDS, PROTOCOLS, secure_backend
+from fedul_flwr.propagation.codes import encode
+from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
+from fedul_flwr.secure.backends import secure_backend
 from fedul_flwr.secure.distance_server import DistanceServer
-from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys
 from fedul_flwr.secure.similarity import Arrays
 from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Toy, group
-
-
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_backend_has_the_name_and_the_cost_of_its_protocol(name: str) -> None:
-    protocol = PROTOCOLS[name]
-    backend = secure_backend(protocol)
-    assert backend.name == BACKENDS[name].name == protocol.name == name
-    assert backend.cost([5, 6, 7], 64) == protocol.cost([5, 6, 7], 64)
-    assert backend.sends == SENDS
-    assert backend.mask_keys is mask_keys
-    assert backend.fewest == 3  # with two, each one gets the other's part of a sum
 
 
 def test_both_halves_play_the_protocol() -> None:
@@ -35,5 +24,8 @@ def test_both_halves_play_the_protocol() -> None:
                 memories[client], message, played.task(client)
             )
         server.take(answers)
-    expected = group(FOUR, seed=PUBLIC_SEED).play()
-    assert (nearest_points(server.compared(), 3) != nearest_points(expected.compared(), 3)).nnz == 0
+    codes = encode(np.concatenate([*played.features.values()]), PUBLIC_SEED, 64)
+    for k in (1, 4):
+        expected = neighbors_by_code(codes, k)
+        assert (nearest_points(server.compared(), k) != expected).nnz == 0
+        assert expected.nnz > 0

@@ -21,7 +21,7 @@ from fedul_flwr.secure.rowsums import (
     sum_shares,
     to_words,
 )
-from tests.secure.test_masks import keys_of
+from tests.secure.test_rowsums import keys_of
 from tests.secure.test_why_labeled_rows_stay import CLASSES, World, world
 from tests.support.refusals import refuses
 from tests.support.secure_parties import borrowed, parties
@@ -94,9 +94,7 @@ def test_of_four_clients_with_labels_two_that_collude_read_the_sum_of_the_others
 
 @pytest.mark.parametrize("labeled", range(5))
 @pytest.mark.parametrize("fewest", range(1, 5))
-def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setting(
-    fewest: int, labeled: int
-) -> None:
+def test_clients_refuse_sums_of_fewer_labeled_ones_than_set(fewest: int, labeled: int) -> None:
     # The server asks for it all the same. With t that collude, fewest = t + 2 leaves two whose
     # parts they cannot tell apart.
     played = group(FOUR)
@@ -113,9 +111,7 @@ def test_a_client_itself_refuses_a_sum_with_fewer_labeled_clients_than_its_setti
         mask_keys(played.memories[1], task, unlabeled, 0)
 
 
-def test_a_client_goes_by_its_own_setting_whatever_the_server_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_go_by_their_setting_and_not_the_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     # Three of the four have labels. The server is content with one, the clients want four.
     clients = parties(borrowed(monkeypatch), options={"xclp.min-labeled-clients": 4})
     options = clients.settings[XCLPSettings]

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from fedul_flwr.propagation.codes import encode, hamming
-from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
+from fedul_flwr.errors import BadMessageError
+from fedul_flwr.propagation.codes import hamming
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
-    CODES,
     CONFIRM,
     OFFER,
-    OWN_DISTANCES,
+    REVEAL,
+    RUN_SEED,
+    SEED,
     SHARE,
     SHARES,
     STEP,
     STEPS,
     mask_keys,
+    respond,
 )
-from fedul_flwr.secure.session import MASK_ROOTS, PRIVATE, PUBLIC, Session
-from fedul_flwr.secure.similarity import TooFewClientsError
+from fedul_flwr.secure.messages import COMPLAINT
+from fedul_flwr.secure.session import CONTENT_KEY, NONCE, PRIVATE, PUBLIC, Session
+from fedul_flwr.secure.similarity import Arrays, TooFewClientsError
 from tests.support.refusals import refuses
-from tests.support.toy_protocol import BITS, FOUR, PUBLIC_SEED, Group, group
+from tests.support.toy_protocol import FOUR, PUBLIC_SEED, Group, Toy, group
 
 GROUPS: dict[str, dict[int, int]] = {
     "three": {0: 4, 1: 7, 2: 5},
@@ -51,23 +57,6 @@ def test_h_is_that_of_all_codes_in_one_place(sizes: dict[int, int], seed: bytes 
     server = played.play()
     assert not server.ask()
     assert_is_h(server, played, list(sizes))
-
-
-def test_with_a_public_seed_the_graph_is_that_of_its_codes() -> None:
-    played = group(FOUR, seed=PUBLIC_SEED)
-    points = np.concatenate([*played.features.values()])
-    server = played.play()
-    for k in (1, 4):
-        expected = neighbors_by_code(encode(points, PUBLIC_SEED, BITS), k)
-        assert (nearest_points(server.compared(), k) != expected).nnz == 0
-        assert expected.nnz > 0
-
-
-def test_no_two_sessions_have_the_same_secret_seed() -> None:
-    one, other = group(FOUR), group(FOUR)
-    one.play()
-    other.play()
-    assert {*one.seeds.values()}.isdisjoint(other.seeds.values())
 
 
 def test_given_a_seed_of_before_then_those_without_one_take_it() -> None:
@@ -124,64 +113,6 @@ def test_seeds_are_confirmed_by_a_hash_of_their_own() -> None:
         assert memory[CONFIRM].tobytes() == expected
 
 
-def secrets(played: Group) -> dict[str, bytes]:
-    """What no message may show, by what it is."""
-    found = {f"seed of {client}": seed for client, seed in played.seeds.items()}
-    for number, memory in enumerate(played.past):
-        for name in (PRIVATE, SHARE, CODES, CONFIRM):
-            if name in memory:
-                found[f"{name}, {number}"] = memory[name].tobytes()
-        for peer, root in enumerate(memory.get(MASK_ROOTS, ())):
-            if root.any():  # not its own
-                found[f"mask root {peer}, {number}"] = root.tobytes()
-        for row, code in enumerate(memory.get(CODES, ())):
-            found[f"code {row}, {number}"] = code.tobytes()
-    for client in played.features:
-        _, keys = mask_keys(
-            played.memories[client], played.task(client), dict.fromkeys(played.features, 0), 0
-        )
-        found |= {f"mask key of {client} and {peer}": key for peer, key in keys.items()}
-    return found
-
-
-def shown(played: Group) -> bytes:
-    """All arrays that the server sent or was sent, one after the other."""
-    messages = [part for _, _, *both in played.heard for part in both]
-    return b" ".join(array.tobytes() for arrays in messages for array in arrays.values())
-
-
-def test_the_server_sees_no_secret() -> None:
-    played = group(FOUR)
-    played.play()
-    text, kept = shown(played), secrets(played)
-    # Of 4 clients: a seed; private keys after 4 steps, shares after 2, codes after 2, confirmations
-    # after 1; 3 roots of masks after 1; codes of 18 points after 2; 3 keys of masks.
-    assert len(kept) == 4 + 4 * (4 + 2 + 2 + 1 + 3) + 18 * 2 + 4 * 3
-    for what, secret in kept.items():
-        assert len(secret) >= BITS // 8
-        assert secret not in text, what
-        assert secret.hex().encode() not in text, what
-    # The search does find what is there: public keys and the distances of own points.
-    keys = [memory[PUBLIC] for memory in played.past if PUBLIC in memory]
-    assert keys
-    assert all(key.tobytes() in text for of_all in keys for key in of_all)
-    own = [reply[OWN_DISTANCES] for step, _, _, reply in played.heard if step == OFFER]
-    assert all(array.tobytes() in text for array in own)
-
-
-def test_a_public_seed_is_in_the_messages() -> None:
-    played = group(FOUR, seed=PUBLIC_SEED)
-    played.play()
-    assert PUBLIC_SEED in shown(played)
-
-
-def test_codes_shares_and_keys_are_forgotten_with_the_last_step() -> None:
-    played = group(FOUR)
-    played.play()
-    for memory in played.memories.values():
-        assert set(memory) == {STEP, MASK_ROOTS, "participants", "sizes"}
-
-
 # Some drop out
 
 SIX = {4: 5, 1: 3, 9: 6, 2: 4, 0: 2, 5: 3}
@@ -196,12 +127,6 @@ def test_who_drops_out_is_as_if_never_there(at: str, gone: list[int]) -> None:
     assert_is_h(server, played, left)
     for step, client, *_ in played.heard:
         assert client in left or STEPS.index(step) < STEPS.index(at)
-
-
-def test_one_after_the_other_drops_out() -> None:
-    gone = {SHARES: 4, OFFER: 9, ANSWER: 5}
-    played = group(SIX, lost=lambda step, client: gone.get(step) == client)
-    assert_is_h(played.play(), played, [1, 2, 0])
 
 
 @pytest.mark.parametrize("left", [0, 2])
@@ -242,3 +167,225 @@ def test_a_step_may_be_done_again_where_its_end_was_not_remembered(at: str) -> N
     while messages := server.ask():
         server.take(played.answer(messages))
     assert_is_h(server, played, list(FOUR))
+
+
+# What a client refuses
+
+
+def told_so_far(until: str, client: int = 1, **options: Any) -> tuple[Group, Arrays]:
+    """A group before a step, and the message with which one client is asked for it."""
+    played = group(FOUR, **options)
+    return played, played.play(until=until).ask()[client]
+
+
+@pytest.mark.parametrize("at", STEPS)
+def test_messages_of_other_steps_are_refused(at: str) -> None:
+    played, message = told_so_far(at)
+    for number, step in enumerate(STEPS):
+        if step != at:
+            with refuses("server-out-of-turn", match=f"'{step}'"):
+                played.tell(1, {**message, STEP: np.array(number)})
+
+
+def test_messages_of_another_session_are_complained_about() -> None:
+    # The same clients at the same step, of another session.
+    _, foreign = told_so_far(OFFER)
+    played, _ = told_so_far(OFFER)
+    assert complaint(played, 1, foreign) == 2
+
+
+@pytest.mark.parametrize("step", [None, np.array(5), np.array(-1), np.array([0]), np.array(0.0)])
+def test_what_names_no_step_is_refused(step: NDArray[Any] | None) -> None:
+    message = {} if step is None else {STEP: step}
+    with refuses("server-out-of-turn", match="step"):
+        respond(Toy(), {}, message, group(FOUR).task(1))
+
+
+@pytest.mark.parametrize("nonce", [{}, {NONCE: np.zeros(31, np.uint8)}])
+def test_a_malformed_nonce_is_refused(nonce: dict[str, NDArray[Any]]) -> None:
+    with refuses("message-form", match="'nonce'"):
+        group(FOUR).tell(1, {STEP: np.array(0), **nonce})
+
+
+def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
+    for seed, other in ((None, PUBLIC_SEED), (PUBLIC_SEED, None)):
+        message = group(FOUR, seed=seed).server().ask()[1]
+        with refuses("server-asks-too-much", match="whether"):
+            group(FOUR, seed=other).tell(1, message)
+    message = {**message, SEED: np.zeros(31, np.uint8)}
+    with refuses("message-form", match="'seed'"):
+        group(FOUR, seed=PUBLIC_SEED).tell(1, message)
+
+
+def complaint(played: Group, client: int, message: Arrays) -> int:
+    """Whom a client complains about instead of an answer; then it remembers nothing any more."""
+    reply = played.tell(client, message)
+    assert {*reply} == {COMPLAINT}
+    assert played.memories.pop(client) == {}
+    return int(reply[COMPLAINT])
+
+
+def changed(array: NDArray[Any], position: int) -> NDArray[Any]:
+    copy = array.copy()
+    copy[position] ^= 1
+    return copy
+
+
+SEALED = [OFFER, ANSWER, REVEAL]
+"""Steps that come with messages of others."""
+
+
+@pytest.mark.parametrize("position", [0, 20, -1])
+@pytest.mark.parametrize("at", SEALED)
+def test_the_sender_of_a_changed_message_is_complained_about(at: str, position: int) -> None:
+    played, message = told_so_far(at)
+    for peer in (2, 4, 9):
+        name, before = f"from/{peer}", played.memories[1]
+        wrong = {**message, name: changed(message[name], position)}
+        assert complaint(played, 1, wrong) == peer
+        played.memories[1] = before
+
+
+@pytest.mark.parametrize("at", SEALED)
+def test_a_message_for_or_from_somebody_else_is_complained_about(at: str) -> None:
+    played = group(FOUR)
+    messages = played.play(until=at).ask()
+    mine, others = messages[1], messages[2]
+    cases = [
+        ({**mine, "from/9": others["from/9"]}, 9),
+        ({**mine, "from/9": mine["from/4"], "from/4": mine["from/9"]}, 4),
+        ({**mine, "from/9": messages[9]["from/1"]}, 9),  # what it sent itself
+    ]
+    before = played.memories[1]
+    for message, peer in cases:
+        assert complaint(played, 1, message) == peer
+        played.memories[1] = before
+
+
+def test_a_message_for_several_that_is_changed_or_missing_is_complained_about() -> None:
+    # Around the circle 1 2 4 9: 9 owns its pair with 1, and 4's with 1 is 1's.
+    played, message = told_so_far(ANSWER)
+    assert [name for name in message if name.startswith("group/")] == ["group/9"]
+    before = played.memories[1]
+    assert complaint(played, 1, {**message, "group/9": changed(message["group/9"], 30)}) == 9
+    del message["group/9"]  # type: ignore[attr-defined]
+    played.memories[1] = before
+    assert complaint(played, 1, message) == 9
+
+
+@pytest.mark.parametrize("at", SEALED)
+def test_a_client_does_not_go_on_with_one_peer_alone(at: str) -> None:
+    played, message = told_so_far(at)
+    few = {name: array for name, array in message.items() if name not in ("from/4", "from/9")}
+    with refuses("too-few-clients", match="^2 "):
+        played.tell(1, few)
+
+
+def test_clients_that_made_different_seeds_notice() -> None:
+    # Client 1 is not given 9's share, as if 9 had dropped out for it alone.
+    played = group(FOUR)
+    messages = {client: dict(message) for client, message in played.play(until=OFFER).ask().items()}
+    del messages[1]["from/9"]
+    replies = played.answer(messages)
+    assert played.seeds[1] != played.seeds[2] == played.seeds[4] == played.seeds[9]
+    step = {STEP: np.array(STEPS.index(ANSWER))}
+    for own, peer in ((1, 2), (2, 1), (4, 1)):
+        post = {f"from/{c}": replies[c][f"to/{own}"] for c in replies if f"to/{own}" in replies[c]}
+        group_posts = {f"group/{c}": reply["to-evaluators"] for c, reply in replies.items()}
+        assert complaint(played, own, {**step, **post, **group_posts}) == peer
+
+
+@pytest.mark.parametrize(
+    ("at", "sent", "arrays"),
+    [
+        (OFFER, SHARES, {}),
+        (OFFER, SHARES, {SHARE: np.zeros(31, np.uint8)}),
+        (OFFER, SHARES, {SHARE: np.zeros(32, np.uint8)}),  # another than that of its commitment
+        (ANSWER, OFFER, {}),
+        (ANSWER, OFFER, {CONFIRM: np.zeros(32, np.int8)}),
+        (ANSWER, OFFER, {CONFIRM: np.zeros(32, np.uint8)}),
+        (REVEAL, ANSWER, {CONTENT_KEY: np.zeros(3, np.uint8)}),
+    ],
+)
+def test_what_a_peer_sealed_wrongly_is_complained_about(at: str, sent: str, arrays: Arrays) -> None:
+    played, received = told_so_far(at)
+    peer = Session.from_arrays(4, 7, played.memories[4])
+    sealed = peer.seal(1, sent, arrays, os.urandom)
+    assert complaint(played, 1, {**received, "from/4": sealed}) == 4
+
+
+def test_given_a_seed_that_was_not_committed_to_then_its_sender_is_complained_about() -> None:
+    played, received = told_so_far(OFFER)
+    peer = Session.from_arrays(4, 7, played.memories[4])
+    share = {SHARE: played.memories[4][SHARE], RUN_SEED: np.zeros(32, np.uint8)}
+    sealed = peer.seal(1, SHARES, share, os.urandom)
+    assert complaint(played, 1, {**received, "from/4": sealed}) == 4
+
+
+def test_a_public_key_of_small_order_is_refused_with_its_sender() -> None:
+    """u = 0 and u = 1 have the orders 1 and 4, RFC 7748; with them every secret is 0."""
+    played = group(FOUR)
+    server = played.server()
+    answers = played.answer(server.ask())
+    for u in (0, 1):
+        key = answers[9][PUBLIC].copy()
+        key[:32] = [u] + [0] * 31
+        with refuses("key-unsafe", BadMessageError, match="Client 9 "):
+            server.check(9, {**answers[9], PUBLIC: key})
+
+
+# Keys for a sum
+
+
+def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:
+    played = group(FOUR)
+    played.play()
+    found: dict[tuple[int, int, int], bytes] = {}
+    for attempt, who in enumerate(([4, 1, 9, 2], [1, 9, 2])):
+        for client in who:
+            unlabeled = dict.fromkeys(who, 0)
+            memory, keys = mask_keys(
+                played.memories[client], played.task(client), unlabeled, attempt
+            )
+            played.memories[client] = memory
+            assert set(keys) == {*who} - {client}
+            found |= {(attempt, client, peer): key for peer, key in keys.items()}
+    for (attempt, one, other), key in found.items():
+        assert key == found[attempt, other, one]
+    assert len({*found.values()}) == 6 + 3
+
+
+@pytest.mark.parametrize(
+    ("participants", "attempt", "code"),
+    [
+        ([4, 1, 9, 2], 3, "server-out-of-turn"),
+        ([4, 1, 9, 2], -1, "server-out-of-turn"),
+        ([4, 1], 4, "too-few-clients"),
+        ([4, 9, 2], 4, "server-names-others"),
+        ([4, 1, 9, 3], 4, "server-names-others"),
+    ],
+)
+def test_other_sums_are_refused(participants: list[int], attempt: int, code: str) -> None:
+    played = group(FOUR)
+    played.play()
+    everybody = dict.fromkeys(FOUR, 0)
+    memory, _ = mask_keys(played.memories[1], played.task(1), everybody, 3)
+    with refuses(code):
+        mask_keys(memory, played.task(1), dict.fromkeys(participants, 0), attempt)
+
+
+def test_attempts_begin_with_0() -> None:
+    played = group(FOUR)
+    played.play()
+    everybody = dict.fromkeys(FOUR, 0)
+    with refuses("server-out-of-turn"):
+        mask_keys(played.memories[1], played.task(1), everybody, -1)
+    memory, _ = mask_keys(played.memories[1], played.task(1), everybody, 0)
+    mask_keys(memory, played.task(1), everybody, 1)
+
+
+@pytest.mark.parametrize("at", STEPS)
+def test_a_sum_before_the_end_of_the_distances_is_refused(at: str) -> None:
+    played, _ = told_so_far(at)
+    with refuses("server-out-of-turn"):
+        mask_keys(played.memories.get(1, {}), played.task(1), dict.fromkeys(FOUR, 0), 0)

@@ -24,9 +24,7 @@ def test_sums_by_hand() -> None:
 
 
 @pytest.mark.parametrize("chunk", [7, 4096])
-def test_given_any_float32_numbers_then_nothing_is_rounded(
-    chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_float32_is_rounded(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CHUNK", chunk)
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 2**32, (200, 4), dtype=np.uint32).view(np.float32)  # of every exponent

@@ -107,9 +107,7 @@ def test_every_client_reads_all_labels(settings: Callable[..., RunConfig], tmp_p
         assert len(found) == CLIENTS - 1
 
 
-def test_without_it_nobody_is_sent_a_row_of_a_labeled_point(
-    settings: Callable[..., RunConfig], tmp_path: Path
-) -> None:
+def test_else_no_labeled_row_is_sent(settings: Callable[..., RunConfig], tmp_path: Path) -> None:
     train(settings(**PLAN), CLIENTS, message_log=tmp_path / "t")
     for client in range(CLIENTS):
         (asked,) = sent_to(client, SUM, tmp_path / "t")

@@ -1,4 +1,4 @@
-"""Arrays of messages: the right one as it is, any other refused by name and without a value."""
+"""Arrays of messages, refused by name and without a value; who leaves when messages disagree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.messages import checked_array
+from fedul_flwr.secure.messages import checked_array, exclude
+from fedul_flwr.secure.similarity import ExcludedClientsError
 from tests.support.refusals import refuses
 
 ORIGIN = "Client 3 sent in step 'offer'"
@@ -26,15 +27,49 @@ def test_an_array_of_the_right_form_is_given_as_it_is(array: Bytes) -> None:
     ("message", "form"),
     [
         ({}, "nothing"),
-        ({"mask": np.full((2, 3), 41, np.uint16)}, "nothing"),
         ({"sums": np.full((2, 3), 41, np.int16)}, "int16 (2, 3)"),
         ({"sums": np.full((2, 3), 41, ">u2")}, ">u2 (2, 3)"),
         ({"sums": np.full((3, 2), 41, np.uint16)}, "uint16 (3, 2)"),
-        ({"sums": np.full(6, 41, np.uint16)}, "uint16 (6,)"),
-        ({"sums": np.full((1, 2, 3), 41, np.uint16)}, "uint16 (1, 2, 3)"),
         ({"sums": np.array(41, np.uint16)}, "uint16 ()"),
     ],
 )
 def test_any_other_is_refused(message: dict[str, Bytes], form: str) -> None:
     with refuses("message-form", match=re.escape(f"{ORIGIN} {form} as 'sums'")):
         checked_array(ORIGIN, message, "sums", np.uint16, (2, 3))
+
+
+# Who leaves when messages between clients do not go together
+
+FIVE = (0, 1, 2, 3, 4)
+CASES: dict[str, tuple[list[tuple[int, int]], set[int], set[int]]] = {
+    "all others name one": ([(0, 3), (1, 3), (2, 3), (4, 3)], {3}, set()),
+    "a pair counts once, whoever says it": ([(0, 3), (3, 0), (0, 3), (1, 3)], {3}, set()),
+    "of two that contradict nobody else both leave": ([(1, 4)], {1, 4}, {1, 4}),
+    "the liar first, then a pair that is left": (
+        [(0, 3), (1, 3), (2, 3), (1, 2)],
+        {1, 2, 3},
+        {1, 2},
+    ),
+    "two liars, one after the other": ([(3, 0), (3, 1), (3, 2), (4, 0), (4, 1)], {3, 4}, set()),
+    "two pairs alike": ([(0, 1), (2, 3)], {0, 1, 2, 3}, {0, 1, 2, 3}),
+    "three in a circle": ([(0, 1), (1, 2), (2, 0)], {0, 1, 2}, {0, 1, 2}),
+    "who contradicts itself leaves first, with all about it": (
+        [(2, 2), (2, 0), (2, 1)],
+        {2},
+        set(),
+    ),
+    "with one who has left": ([(0, 9)], set(), set()),
+}
+
+
+@pytest.mark.parametrize(("pairs", "excluded", "tied"), CASES.values(), ids=CASES)
+def test_who_leaves(pairs: list[tuple[int, int]], excluded: set[int], tied: set[int]) -> None:
+    with pytest.raises(ExcludedClientsError) as error:
+        exclude(pairs, reversed(FIVE))
+    assert {*error.value.excluded} == excluded
+    assert error.value.tied == tied
+    assert error.value.left == tuple(client for client in FIVE if client not in excluded)
+
+
+def test_without_contradictions_nobody_leaves() -> None:
+    exclude([], FIVE)

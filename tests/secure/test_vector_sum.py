@@ -24,12 +24,13 @@ from fedul_flwr.secure.messages import PeerError
 from fedul_flwr.secure.session import (
     FROM,
     PARTICIPANTS,
-    SIGNATURES,
     TO,
     Session,
+    bytes_array,
     keystream,
     new_key,
     participants_message,
+    public_key,
 )
 from fedul_flwr.secure.vector_sum import (
     DIGEST,
@@ -41,7 +42,6 @@ from fedul_flwr.secure.vector_sum import (
     Mask,
     SumServer,
     Tail,
-    TooFewLeftError,
     confirm,
     degree,
     dequantize,
@@ -82,11 +82,7 @@ class Party:
         sealed: dict[int, Arrays] = {}
         for client in self.clients:
             self.state[client], sealed[client] = join_sum(
-                begun[client][0],
-                client,
-                self.participants,
-                self.purpose,
-                self.identities[client],
+                begun[client][0], client, self.participants, self.purpose, self.identities[client]
             )
         self.number = self.session(self.clients[0]).number
         self.parts = {
@@ -97,8 +93,6 @@ class Party:
             }
             for client in self.clients
         }
-        self.recorded: list[Arrays] = []
-        """All that clients send in rounds."""
 
     def session(self, client: int) -> Session:
         return Session.from_arrays(client, 0, self.state[client])
@@ -113,12 +107,17 @@ class Party:
                 self.state[client], client, 0, message, self.pinned
             )
             server.check_shares(client, answers[client])
-            self.recorded.append(answers[client])
         return answers
 
     def server(self, number: int, present: Collection[int] | None = None) -> SumServer:
         here = self.clients if present is None else present
         return SumServer(self.number, self.clients, number, here, MODEL, pinned=self.pinned)
+
+    def begin(self, number: int = 1) -> SumServer:
+        """A round in which everybody has sent its shares."""
+        server = self.server(number)
+        server.take_shares(self.offer(server, self.clients))
+        return server
 
     def send(
         self, server: SumServer, words: Mapping[int, NDArray[np.uint32]]
@@ -129,7 +128,6 @@ class Party:
             self.state[client], masked[client] = mask_vector(
                 state, client, 0, shares, words[client], MODEL, self.tail
             )
-            self.recorded.append({"masked": masked[client]})
         return masked
 
     def open(self, server: SumServer, clients: Collection[int]) -> dict[int, Arrays]:
@@ -147,7 +145,6 @@ class Party:
                 self.state[client], client, message, self.identities[client]
             )
             server.check_unmask(client, answers[client])
-            self.recorded.append(answers[client])
         return answers
 
     def sum(
@@ -210,13 +207,10 @@ def test_given_any_dropouts_then_the_sum_is_exact_or_stays_closed(count: int, pi
                 run()
 
 
-@pytest.mark.parametrize(("clients", "gone"), [(60, 12), (150, 45)])
-def test_given_many_clients_of_whom_some_drop_out_in_every_phase_then_the_sum_is_exact(
-    clients: int, gone: int
-) -> None:
-    party = Party(range(clients))
+def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact() -> None:
+    party = Party(range(110))  # more than mask with everybody
     words = vectors(party.clients)
-    drawn = np.random.default_rng(1).permutation(clients)[:gone].tolist()
+    drawn = np.random.default_rng(1).permutation(110)[:33].tolist()
     shares, vector, opening = (set(drawn[phase::3]) for phase in range(3))
     found = party.sum(1, words, shares=shares, vector=vector, opening=opening)
     assert found.tolist() == total(words, {*party.clients} - shares - vector)
@@ -252,8 +246,7 @@ def test_given_whole_numbers_then_their_sum_is_exact_and_carries_reach_the_last_
     words = {
         c: np.append(np.uint32([2**32 - 1]), whole_words(numbers[c], 20)) for c in party.clients
     }
-    server = party.server(1)
-    server.take_shares(party.offer(server, party.clients))
+    server = party.begin()
     server.take_vectors(party.send(server, {c: words[c] for c in range(5)}))
     opened, _ = server.open_sum(party.open(server, range(5)), tail)
     assert opened.words[0] == 2**32 - 5
@@ -281,19 +274,11 @@ def test_given_a_mask_then_each_word_of_a_whole_number_is_uniform() -> None:
     assert not words.any()
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_given_a_number_that_is_not_finite_then_it_is_refused(wrong: float) -> None:
-    with pytest.raises(UserError):
-        quantize(np.array([1.0, wrong]), 1.0, 3, np.random.default_rng(0))
-
-
 # Shares
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 6), st.integers(0, 4), st.randoms())
-def test_given_enough_shares_then_any_of_them_open_the_secret(
-    secret: bytes, needed: int, spare: int, draw: Any
-) -> None:
+def test_enough_shares_open_a_secret(secret: bytes, needed: int, spare: int, draw: Any) -> None:
     shares = share_secret(secret, needed, needed + spare, draw.randbytes)
     chosen = draw.sample(range(needed + spare), needed)
     assert open_secret({place: shares[place] for place in chosen}) == secret
@@ -340,9 +325,7 @@ def test_threshold(holders: int, clients: int, pinned: bool, needed: int) -> Non
 
 
 def masked_once(party: Party, number: int, words: Mapping[int, Any]) -> dict[int, Any]:
-    server = party.server(number)
-    server.take_shares(party.offer(server, party.clients))
-    return party.send(server, words)
+    return party.send(party.begin(number), words)
 
 
 def masks_are_unrelated(party: Party) -> bool:
@@ -352,10 +335,6 @@ def masks_are_unrelated(party: Party) -> bool:
     rows = [first[client] - second[client] for client in party.clients]
     rows += [first[client] - first[peer] for client, peer in itertools.pairwise(party.clients)]
     return all(looks_random(row) for row in [*rows, *first.values(), *second.values()])
-
-
-def test_given_the_same_vector_twice_then_what_is_sent_is_unrelated() -> None:
-    assert masks_are_unrelated(Party([0, 2, 3, 7, 11]))
 
 
 def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_compared(
@@ -375,9 +354,7 @@ def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_com
     assert not masks_are_unrelated(Party(range(4)))
 
 
-def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_an_opened_sum_then_no_part_of_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     """The server knows the self masks then. Vectors without them, and sums of some, are random."""
     party = Party(range(3))
     words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
@@ -391,8 +368,7 @@ def test_given_an_opened_sum_then_no_smaller_part_of_it_is_open(
         return key
 
     monkeypatch.setattr(vector_sum, "_self_key", record)
-    server = party.server(2)
-    server.take_shares(party.offer(server, party.clients))
+    server = party.begin(2)
     masked = party.send(server, words)
     server.take_vectors(masked)
     opened, _ = server.open_sum(party.open(server, party.clients))
@@ -453,16 +429,12 @@ def test_given_fewer_colluders_than_the_threshold_then_a_vector_is_not_read() ->
     assert server_reads([0, 1, 2])  # the attack works
 
 
-def test_given_a_threshold_of_one_then_one_colluder_could_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_threshold_of_one_then_one_colluder_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_sum, "threshold", lambda holders, clients, pinned: 1)
     assert server_reads([0])
 
 
-def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_shares_in_the_clear_then_the_server_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     def in_the_clear(
         arrays: Arrays, secret: bytes, address: object, entropy: object
     ) -> NDArray[np.uint8]:
@@ -476,16 +448,13 @@ def test_given_shares_that_are_not_encrypted_then_the_server_could_read(
     assert server_reads([])
 
 
-def test_given_no_self_mask_then_a_late_vector_could_be_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_no_self_mask_then_a_late_vector_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of what self masks are for: a client that was taken for gone sends after all."""
 
     def reads(number: int) -> bool:
         party = Party(range(4), pinned=True)
         words = vectors(party.clients)
-        server = party.server(number)
-        server.take_shares(party.offer(server, party.clients))
+        server = party.begin(number)
         masked = party.send(server, words)
         late = masked.pop(3).copy()
         server.take_vectors(masked)
@@ -518,8 +487,7 @@ def test_given_a_round_that_is_over_then_a_client_keeps_nothing_of_it(five: Part
 
 
 def test_given_another_model_than_announced_then_a_client_refuses(five: Party) -> None:
-    server = five.server(1)
-    server.take_shares(five.offer(server, five.clients))
+    server = five.begin()
     with refuses("model-mismatch", match="announced"):
         mask_vector(five.state[0], 0, 0, server.shares_for(0), vectors([0])[0], b"x" * 32)
 
@@ -555,9 +523,7 @@ def test_given_two_models_then_the_sum_is_noise() -> None:
     ],
     ids=["stale", "below", "above", "without", "stranger", "twice", "digest"],
 )
-def test_given_terms_that_protect_less_then_a_client_refuses(
-    change: dict[str, NDArray[Any]],
-) -> None:
+def test_given_terms_that_protect_less_then_clients_refuse(change: dict[str, NDArray[Any]]) -> None:
     party = Party([0, 2, 3, 7, 11])
     party.offer(party.server(70), [11])
     with pytest.raises(UserError):
@@ -588,8 +554,7 @@ def test_given_messages_out_of_turn_then_a_client_refuses() -> None:
 )
 def test_given_a_list_that_opens_too_much_then_a_client_refuses(survivors: list[int]) -> None:
     party = Party(range(4))
-    server = party.server(1)
-    server.take_shares(party.offer(server, party.clients))
+    server = party.begin()
     party.send(server, vectors(party.clients))
     with pytest.raises(UserError):
         unmask(party.state[0], 0, {SURVIVORS: np.array(survivors, np.int64)}, None)
@@ -597,8 +562,7 @@ def test_given_a_list_that_opens_too_much_then_a_client_refuses(survivors: list[
 
 def test_given_identities_then_a_list_without_enough_signatures_opens_nothing() -> None:
     party = Party(range(3), pinned=True)
-    server = party.server(1)
-    server.take_shares(party.offer(server, party.clients))
+    server = party.begin()
     server.take_vectors(party.send(server, vectors(party.clients)))
     message, signed = server.list_message(), {}
     for client in party.clients:
@@ -624,16 +588,10 @@ def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:
     message = {name: array.copy() for name, array in party.participants.items()}
     message["public-keys"][1] = public["public-keys"]
     begun, _ = new_key(party.purpose, party.identities[0])
-    message["public-keys"][0] = new_key_of(begun)
+    message["public-keys"][0] = bytes_array(public_key(begun["private-key"].tobytes()))
     with pytest.raises(PeerError) as error:
         join_sum(begun, 0, message, party.purpose, party.identities[0])
     assert error.value.peer == 1
-
-
-def new_key_of(state: Arrays) -> NDArray[np.uint8]:
-    from fedul_flwr.secure.session import public_key
-
-    return np.frombuffer(public_key(state["private-key"].tobytes()), np.uint8)
 
 
 def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> None:
@@ -649,8 +607,7 @@ def test_given_a_changed_sealed_share_then_its_sender_is_named(five: Party) -> N
 def test_given_a_wrong_share_to_open_with_then_the_sum_is_right_and_its_sender_is_named() -> None:
     party = Party(range(5), pinned=True)
     words = vectors(party.clients)
-    server = party.server(1)
-    server.take_shares(party.offer(server, party.clients))
+    server = party.begin()
     server.take_vectors(party.send(server, words))
     answers = party.open(server, party.clients)
     answers[1][SELF_SHARES] = answers[1][SELF_SHARES].copy()
@@ -660,40 +617,11 @@ def test_given_a_wrong_share_to_open_with_then_the_sum_is_right_and_its_sender_i
     assert liars == [1]
 
 
-def test_given_too_few_answers_to_open_with_then_the_sum_stays_closed() -> None:
-    party = Party(range(4))
-    server = party.server(1)
-    server.take_shares(party.offer(server, party.clients))
-    server.take_vectors(party.send(server, vectors(party.clients)))
-    with pytest.raises(TooFewLeftError):
-        server.open_sum(party.open(server, [0, 1]))
-
-
-@pytest.mark.parametrize("change", ["missing", "form", "more"])
-def test_given_a_malformed_answer_then_the_server_names_its_client(
-    five: Party, change: str
-) -> None:
+def test_given_a_malformed_answer_then_the_server_names_its_client(five: Party) -> None:
     server = five.server(1)
     answer = five.offer(server, [7])[7]
-    if change == "missing":
-        del answer[vector_sum.SEALED]
-    elif change == "form":
-        answer[vector_sum.HASHES] = answer[vector_sum.HASHES][:1]
-    else:
-        answer["what"] = np.zeros(1)
-    with pytest.raises(BadMessageError, match="Client 7"):
-        server.check_shares(7, answer)
-
-
-def test_given_what_clients_send_then_no_vector_or_secret_is_in_it() -> None:
-    party = Party(range(4))
-    words = vectors(party.clients, size=64)
-    party.sum(1, words, vector={3})
-    sent = b"".join(array.tobytes() for message in party.recorded for array in message.values())
-    for client in party.clients:
-        assert words[client].tobytes() not in sent
-        for four in range(0, 64, 4):  # 16 bytes, which no accident repeats
-            assert words[client][four : four + 4].tobytes() not in sent
-        for root in party.state[client][vector_sum.ROOTS]:
-            assert root.tobytes() not in sent
-    assert SIGNATURES not in {name for message in party.recorded for name in message}
+    missing = {name: array for name, array in answer.items() if name != vector_sum.SEALED}
+    short = {**answer, vector_sum.HASHES: answer[vector_sum.HASHES][:1]}
+    for wrong in (missing, short, {**answer, "what": np.zeros(1)}):
+        with pytest.raises(BadMessageError, match="Client 7"):
+            server.check_shares(7, wrong)

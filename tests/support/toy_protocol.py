@@ -103,7 +103,6 @@ class Group:
     run_seeds : seeds that clients have from earlier propagations.
     identities : of clients that have one.
     run : Flower's id of the run.
-    past : every state that a client was in.
     heard : ``(step, client, message, reply)``.
     """
 
@@ -115,7 +114,6 @@ class Group:
     run_seeds: dict[int, bytes] = field(default_factory=dict)
     identities: Mapping[int, Identities] = field(default_factory=dict)
     run: int = 5
-    past: list[Arrays] = field(default_factory=list)
     heard: list[tuple[str, int, Arrays, Arrays]] = field(default_factory=list)
 
     def task(self, client: int) -> Task:
@@ -138,7 +136,6 @@ class Group:
         remembered, message = travelled(self.memories.get(client, {})), travelled(message)
         remembered, reply = respond(Toy(), remembered, message, self.task(client))
         self.memories[client], reply = travelled(remembered), travelled(reply)
-        self.past.append(self.memories[client])
         self.heard.append((STEPS[int(message[STEP])], client, message, reply))
         return reply
 

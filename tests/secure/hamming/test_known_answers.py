@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.secure.hamming import rlwe as rlwe_scheme
+from fedul_flwr.secure.hamming import rlwe
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.rlwe import N, Packing, carry
 from fedul_flwr.secure.session import Entropy
@@ -67,12 +67,12 @@ def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
         whole.append(carry(digits))
         return whole[-1]
 
-    secrets, offer = rlwe_scheme.encrypt(LAYOUT, SESSION, OWNERS, counted("encrypt"))
+    secrets, offer = rlwe.encrypt(LAYOUT, SESSION, OWNERS, counted("encrypt"))
     ones = np.unpackbits(EVALUATORS, axis=1).astype(float)
-    patch.setattr(rlwe_scheme, "carry", recorded)
-    a, (b,) = rlwe_scheme.evaluate([offer], SESSION, 1 - 2 * ones, counted("evaluate"))
-    masked = b + rlwe_scheme.mask(MASK_KEY, b.shape)
-    digits = rlwe_scheme.decrypt(LAYOUT, secrets, a, masked)
+    patch.setattr(rlwe, "carry", recorded)
+    a, (b,) = rlwe.evaluate([offer], SESSION, 1 - 2 * ones, counted("evaluate"))
+    masked = b + rlwe.mask(MASK_KEY, b.shape)
+    digits = rlwe.decrypt(LAYOUT, secrets, a, masked)
     return {
         "secrets": secrets,
         "keys": offer.keys,
@@ -83,7 +83,7 @@ def made(patch: pytest.MonkeyPatch) -> dict[str, NDArray[Any]]:
         "whole b": whole[1],
         "masked b": masked,
         "digits": digits,
-        "distances": rlwe_scheme.rounded(digits - rlwe_scheme.mask(MASK_KEY, b.shape)),
+        "distances": rlwe.rounded(digits - rlwe.mask(MASK_KEY, b.shape)),
     }
 
 
@@ -102,7 +102,7 @@ def noise(shape: tuple[int, ...], key: bytes) -> Ints:
 
 
 def slowly_made() -> dict[str, NDArray[Any]]:
-    """By the definition in ``rlwe_scheme``, all in exact integers."""
+    """By the definition in ``rlwe``, all in exact integers."""
     entropy, chunks = counted("encrypt"), [slice(0, 512), slice(512, 513)]
     plain = np.unpackbits(OWNERS, axis=1).tolist()
     publics = [public(SESSION, index) for index in range(3)]
@@ -182,9 +182,7 @@ def shown(found: dict[str, NDArray[Any]]) -> dict[str, Any]:
     return stored
 
 
-def test_ring_lwe_gives_the_stored_key_ciphertexts_answers_and_distances(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ring_lwe_gives_the_stored_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown(made(monkeypatch)) == STORED["rlwe"]
 
 

@@ -1,19 +1,40 @@
-"""Distances by oblivious transfer: equality with counting, dropouts, traffic."""
+"""Distances by oblivious transfer: equality with counting, base transfers, secrecy, refusals."""
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.stats import chisquare
 
-from fedul_flwr.secure.hamming import ot
-from fedul_flwr.secure.hamming.ot import CORRECTIONS, OT
+from fedul_flwr.data.types import Bytes
+from fedul_flwr.secure.hamming.ot import (
+    CHOICES,
+    CORRECTIONS,
+    OT,
+    POINT,
+    POINTS,
+    SUMS,
+    _context,
+    _pads,
+    choose,
+    columns,
+    common_point,
+    receiver_keys,
+    rows_of,
+    sender_keys,
+)
+from fedul_flwr.secure.hamming.pairwise import Party
 from tests.support.hamming.pairs import (
+    SESSION,
     STEPS,
     Pair,
+    Played,
+    changed,
     check,
     plain_distances,
     play,
@@ -21,6 +42,17 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
+from tests.support.hamming.reference_ot import (
+    P,
+    Point,
+    add,
+    compressed,
+    decompressed,
+    negative,
+    small_order_points,
+    times,
+)
+from tests.support.refusals import refuses
 
 
 @pytest.mark.parametrize(
@@ -44,60 +76,16 @@ def test_equals_counting(sizes: tuple[int, int], num_bits: int) -> None:
     check(played)
 
 
-def test_all_equal_and_all_different() -> None:
-    zeros, ones = np.zeros((2, 3), np.uint8), np.full((3, 3), 255, np.uint8)
-    for one, other, expected in (
-        (zeros, zeros, 0),
-        (ones, ones, 0),
-        (zeros, ones, 24),
-        (ones, zeros, 24),
-    ):
-        found = play(OT, {0: one, 1: other}).distances[0, 1]
-        assert found.tolist() == [[expected] * len(other)] * len(one)
-
-
 def test_a_distance_by_hand() -> None:
     # 10110000 and 10011000 differ in bits 2 and 4; 11111111 and 10011000 in the five that are 0.
     codes = {0: np.array([[0b10110000], [255]], np.uint8), 1: np.array([[0b10011000]], np.uint8)}
     assert play(OT, codes).distances[0, 1].tolist() == [[2], [5]]
 
 
-def test_three_clients_side_by_side() -> None:
-    played = play(OT, {7: random_codes(4, 40), 3: random_codes(2, 40), 11: random_codes(3, 40)})
-    assert list(played.distances) == [(7, 3), (11, 7), (3, 11)]
-    check(played)
-
-
 def test_the_longest_codes_fill_the_ring() -> None:
     # L = 65528 = 2^16 - 8.
     codes = {0: np.zeros((1, 8191), np.uint8), 1: np.full((1, 8191), 255, np.uint8)}
     assert play(OT, codes).distances[0, 1].tolist() == [[65528]]
-
-
-def test_all_is_counted_modulo_2_to_16(monkeypatch: pytest.MonkeyPatch) -> None:
-    # In floating point a number below 0 would become a word as each machine likes.
-    types = []
-    offer = ot.offer_correlated
-
-    def watched(*arguments: Any) -> Any:
-        found = offer(*arguments)
-        types.extend(array.dtype for array in (arguments[-1], *found))
-        return found
-
-    monkeypatch.setattr(ot, "offer_correlated", watched)
-    play(OT, {0: random_codes(2, 16), 1: random_codes(3, 16)})
-    assert set(types) == {np.dtype(np.uint16)}
-
-
-@settings(max_examples=10, deadline=None)
-@given(st.data())
-def test_equals_counting_for_any_codes(data: st.DataObject) -> None:
-    num_bytes = data.draw(st.integers(1, 3))
-    codes = {}
-    for client in range(2):
-        raw = data.draw(st.lists(st.binary(min_size=num_bytes, max_size=num_bytes), max_size=4))
-        codes[client] = np.frombuffer(b"".join(raw), np.uint8).reshape(-1, num_bytes)
-    check(play(OT, codes, entropy=seeded(data.draw(st.integers(0, 9)))))
 
 
 THREE = {4: random_codes(2, 16), 6: random_codes(3, 16), 8: random_codes(1, 16)}
@@ -151,12 +139,6 @@ def test_traffic_and_cost() -> None:
     # Who has more points may be the evaluator: 32 transfers of 16 + 2 * 3 bytes. The mean counts.
     assert traffic(play(OT, {0: codes[1], 1: codes[0]})) == 129 * 32 + 32 * 22 + 24
     assert OT.cost([2, 3], 16).traffic == 129 * 32 + (48 * 20 + 32 * 22) / 2 + 24
-    # Of equal sizes, three clients are three pairs.
-    sent = traffic(play(OT, dict.fromkeys(range(3), codes[0])))
-    assert OT.cost([2, 2, 2], 16).traffic == sent == 3 * OT.cost([2, 2], 16).traffic
-    # Three work two at a time.
-    assert OT.cost([2, 2, 2], 16).seconds == pytest.approx(1.5 * OT.cost([2, 2], 16).seconds)
-    assert OT.cost([100, 100], 1024).seconds > OT.cost([10, 100], 1024).seconds > 0
     assert OT.cost([2], 16) == OT.cost([], 16) == (0, 0)
 
 
@@ -176,3 +158,324 @@ def test_cost_by_hand(
     seconds = 0.07 * pairs + 3e-6 * transfers + 2e-8 * 16 * distances
     assert found.seconds == pytest.approx(seconds / at_a_time)
     assert found.traffic == 129 * 32 * pairs + 16 * transfers + (2 * 16 + 4) * distances
+
+
+# Base transfers: the chosen keys and no others
+
+CONTEXT = b"a context"
+
+
+def array(point: bytes) -> Bytes:
+    return np.frombuffer(point, dtype=np.uint8)
+
+
+def hashed(number: int) -> Bytes:
+    return array(common_point(bytes([number])))
+
+
+def point(data: bytes) -> Point:
+    found = decompressed(data)
+    assert found is not None
+    return found
+
+
+def other(first: bytes) -> Point:
+    """PK_1 = C - PK_0."""
+    return add(point(common_point(CONTEXT)), negative(point(first)))
+
+
+def outside_the_group() -> list[bytes]:
+    """Bytes that are no point, another encoding of one, and points that are not of prime order."""
+    small = small_order_points()
+    large = point(common_point(b"large"))
+    again = [P + y for y in range(19) if decompressed(y.to_bytes(32, "little"))]
+    assert 5 < len(again) < 15  # half of 19
+    return [
+        (2).to_bytes(32, "little"),
+        bytes([255]) * 32,
+        *((1 + 2**255).to_bytes(32, "little"), (P - 1 + 2**255).to_bytes(32, "little")),
+        *(number.to_bytes(32, "little") for number in again),
+        *map(compressed, small),
+        *(compressed(add(large, torsion)) for torsion in small[1:]),
+    ]
+
+
+@pytest.mark.parametrize("pattern", ["zeros", "ones", "random", "none"])
+def test_the_receiver_gets_the_chosen_key_and_not_the_other(pattern: str) -> None:
+    choices = {
+        "zeros": np.zeros(8, np.uint8),
+        "ones": np.ones(8, np.uint8),
+        "random": np.array([0, 1, 1, 0, 1, 0, 0, 0], np.uint8),
+        "none": np.zeros(0, np.uint8),
+    }[pattern]
+    seeds, points = choose(CONTEXT, choices, seeded(0))
+    message, keys = sender_keys(CONTEXT, points, seeded(1))
+    got = receiver_keys(CONTEXT, seeds, points, message)
+    assert got.shape == (len(choices), 32)
+    for index, choice in enumerate(choices):
+        np.testing.assert_array_equal(got[index], keys[choice, index])
+        assert (got[index] != keys[1 - choice, index]).any()
+    assert len({key.tobytes() for key in keys.reshape(-1, 32)}) == 2 * len(choices)
+
+
+def test_pairs_have_no_public_key_in_common() -> None:
+    # If two pairs had one private key, their PK_0 would be equal where their choices are: the
+    # sender would have all choices, or all of them the other way round.
+    choices = np.random.default_rng(0).integers(0, 2, 24).astype(np.uint8)
+    seeds, points = choose(CONTEXT, choices, seeded(0))
+    assert len({seed.tobytes() for seed in seeds}) == 24
+    firsts = [row.tobytes() for row in points]
+    seconds = [compressed(other(first)) for first in firsts]
+    assert len({*firsts, *seconds}) == 48
+
+
+def test_no_two_runs_have_a_key_in_common() -> None:
+    seeds, points = choose(CONTEXT, np.zeros(3, np.uint8), seeded(0))
+    once, again = (sender_keys(CONTEXT, points, seeded(seed)) for seed in (1, 2))
+    elsewhere = sender_keys(b"another context", points, seeded(1))
+    found = {key.tobytes() for _, keys in (once, again, elsewhere) for key in keys.reshape(-1, 32)}
+    assert len(found) == 3 * 6
+    # A receiver with another context, or private keys of another run, has none of them.
+    for context, own in (
+        (b"a third context", seeds),
+        (CONTEXT, choose(CONTEXT, np.zeros(3, np.uint8), seeded(9))[0]),
+    ):
+        keys = receiver_keys(context, own, points, once[0])
+        assert not found & {key.tobytes() for key in keys}
+
+
+def test_given_a_point_outside_the_group_or_the_common_one_then_the_sender_refuses() -> None:
+    good = np.stack([hashed(7), hashed(8)])
+    sender_keys(CONTEXT, good, seeded(0))
+    # With the common point nothing is left for the other key.
+    for bad in [*outside_the_group(), common_point(CONTEXT)]:
+        for row in (0, 1):
+            points = good.copy()
+            points[row] = array(bad)
+            with pytest.raises(ValueError, match="edwards25519"):
+                sender_keys(CONTEXT, points, seeded(0))
+
+
+def test_given_a_point_outside_the_group_then_the_receiver_refuses() -> None:
+    seeds, points = choose(CONTEXT, np.ones(1, np.uint8), seeded(0))
+    receiver_keys(CONTEXT, seeds, points, hashed(7))
+    for bad in outside_the_group():
+        with pytest.raises(ValueError, match="edwards25519"):
+            receiver_keys(CONTEXT, seeds, points, array(bad))
+
+
+def test_given_a_context_then_its_point_is_8_times_the_first_candidate_on_the_curve() -> None:
+    tries = []
+    for number in range(12):
+        data = bytes([number])
+        for counter in range(20):
+            candidate = hashlib.shake_128(data + counter.to_bytes(8, "little")).digest(32)
+            if (found := decompressed(candidate)) is not None:
+                assert common_point(data) == compressed(times(8, found))
+                tries.append(counter)
+                break
+    # Every second candidate is a point: of 12 inputs, some take the first and some a later one.
+    assert len(tries) == 12
+    assert min(tries) == 0 < max(tries)
+
+
+# What each party sees, and what randomness used twice shows
+
+
+def uniform(words: NDArray[np.unsignedinteger[Any]]) -> bool:
+    """Whether every byte of the words is as uniform as 4 bits of it can tell."""
+    data = np.ascontiguousarray(words).view(np.uint8).reshape(-1, words.itemsize)
+    return all(
+        chisquare(np.bincount(nibble.ravel(), minlength=16)).pvalue > 1e-3
+        for column in data.T
+        for nibble in (column & 15, column >> 4)
+    )
+
+
+def choices_of(played: Played) -> NDArray[Any]:
+    return played.inboxes["answer"][0][1][CHOICES]
+
+
+def corrections_of(played: Played) -> NDArray[Any]:
+    return played.inboxes["reveal"][1][0][CORRECTIONS]
+
+
+PATTERNS = {
+    "zeros": np.zeros((40, 2), np.uint8),
+    "ones": np.full((40, 2), 255, np.uint8),
+    "random": random_codes(40, 16),
+}
+
+
+@pytest.mark.parametrize("evaluator", PATTERNS)
+@pytest.mark.parametrize("owner", PATTERNS)
+def test_what_one_party_sees_is_uniform_whatever_the_codes(owner: str, evaluator: str) -> None:
+    played = play(OT, {0: PATTERNS[owner], 1: PATTERNS[evaluator]}, entropy=seeded(0))
+    assert uniform(choices_of(played))
+    assert uniform(corrections_of(played))
+    # Of the two that the server hears, each alone; their difference is a distance, at most 16.
+    own, received = (played.server[0, 1][client][SUMS] for client in (0, 1))
+    assert uniform(own)
+    assert uniform(received)
+    assert not uniform(received - own)
+
+
+def test_randomness_used_twice_shows_in_what_codes_differ() -> None:
+    own, one, other = (random_codes(5, 32, seed) for seed in (1, 2, 3))
+    differ = (one ^ other).ravel()
+    first, same = (play(OT, {0: own, 1: codes}, entropy=seeded(0)) for codes in (one, other))
+    np.testing.assert_array_equal(choices_of(first) ^ choices_of(same), np.tile(differ, (128, 1)))
+    # Fresh bytes or another session, either is enough.
+    for seed, session in ((1, SESSION), (0, bytes(32))):
+        fresh = play(OT, {0: own, 1: other}, entropy=seeded(seed), session=session)
+        found = choices_of(first) ^ choices_of(fresh)
+        assert abs((found == differ).mean() - 1 / 256) < 0.01
+
+
+def test_pads_used_twice_show_in_what_the_owners_codes_differ() -> None:
+    # Corrections are A - B + 1 - 2 b: with the same pads they differ by 2 (b' - b).
+    one, other, peers = (random_codes(5, 32, seed) for seed in (1, 2, 3))
+    bits, other_bits = (np.unpackbits(codes, axis=1).T for codes in (one, other))
+    differ = np.tile(2 * (bits.astype(np.uint16) - other_bits), (5, 1))
+    first, same = (play(OT, {0: codes, 1: peers}, entropy=seeded(0)) for codes in (one, other))
+    np.testing.assert_array_equal(corrections_of(same) - corrections_of(first), differ)
+    for seed, session in ((1, SESSION), (0, bytes(32))):
+        fresh = play(OT, {0: other, 1: peers}, entropy=seeded(seed), session=session)
+        found = corrections_of(fresh) - corrections_of(first)
+        assert (found == differ).mean() < 0.01
+
+
+def test_no_two_hashes_begin_alike() -> None:
+    parties = [Party(0, (), (), {}, 8, session) for session in (SESSION, bytes(32))]
+    pairs = [(1, 2), (2, 1), (1, 23), (12, 3), (-1, 2)]
+    contexts = [
+        _context(purpose, party, *pair)
+        for purpose in ("base", "pads")
+        for party in parties
+        for pair in pairs
+    ]
+    assert len(set(contexts)) == 20
+    # No context begins another one: the fifth blank ends the names, 32 bytes of session follow.
+    assert all(context[:-32].count(b" ") == 5 for context in contexts)
+
+
+def test_a_step_that_is_run_again_has_fresh_randomness() -> None:
+    # After a crash, say: the same state, but its entropy has gone on.
+    played = play(OT, {0: random_codes(2, 16, 1), 1: random_codes(2, 16, 2)})
+    for step, client in (("prepare", 0), ("offer", 1)):
+        before = played.turns[step][client].to_peers[1 - client]
+        after = played.turn(step, client).to_peers[1 - client]
+        for name, array in after.items():
+            assert (array != before[name]).any()
+
+
+def bits_read(played: Played, owner: int, evaluator: int, secret: Bytes) -> NDArray[Any]:
+    """The owner's bits, ``(L, n_owner)``, if ``secret`` is its s: by all the evaluator has.
+
+    Of the pads A of row h of Q and B of that row plus s, choice 0 gives it A, choice 1 gives it B,
+    and with s it has the row of the other, too. From corrections A - B + 1 - 2 b, b are left.
+    """
+    party, codes = played.parties[evaluator], played.codes[evaluator]
+    keys = played.turns["offer"][evaluator].state[f"keys {owner}"]
+    own = rows_of(columns(keys, codes.size))[: party.num_bits]  # of its first point
+    other = own ^ secret
+    ones = np.unpackbits(codes[0])[:, np.newaxis]
+    context, width = _context("pads", party, owner, evaluator), party.sizes[owner]
+    a, b = (
+        _pads(context, 0, np.where(ones == choice, own, other), width).astype(np.int64)
+        for choice in (0, 1)
+    )
+    sent = played.inboxes["reveal"][evaluator][owner][CORRECTIONS][: party.num_bits]
+    return (a - b + 1 - sent) % 2**16 / 2
+
+
+def test_only_the_secret_of_this_pair_and_session_reads_the_owners_bits() -> None:
+    codes = {client: random_codes(5, 32, client) for client in range(4)}
+    one, other = play(OT, codes, entropy=seeded(1)), play(OT, codes, entropy=seeded(2))
+    secrets = {
+        (session, owner, evaluator): played.turns["prepare"][owner].state[f"secret {evaluator}"]
+        for session, played in enumerate((one, other))
+        for owner, evaluator in played.server
+    }
+    assert len({secret.tobytes() for secret in secrets.values()}) == 12
+    for owner, evaluator in one.server:
+        bits = np.unpackbits(codes[owner], axis=1).T
+        for place, secret in secrets.items():
+            right = (bits_read(one, owner, evaluator, secret) == bits).mean()
+            assert right == 1 if place == (0, owner, evaluator) else right < 0.1
+
+
+# Malformed messages
+
+CODES = {3: random_codes(2, 16), 9: random_codes(3, 16)}
+OFF_CURVE = np.frombuffer((2).to_bytes(32, "little"), np.uint8)
+SMALL_ORDER = [np.frombuffer(compressed(point), np.uint8) for point in small_order_points()]
+NOT_CANONICAL = np.frombuffer((P + 3).to_bytes(32, "little"), np.uint8)
+
+MALFORMED = [
+    ("offer", POINTS, np.zeros((127, 32), np.uint8)),
+    ("offer", POINTS, np.zeros((128, 32), np.int8)),
+    ("offer", POINTS, None),
+    ("answer", POINT, np.zeros(33, np.uint8)),
+    ("answer", CHOICES, np.zeros((128, 5), np.uint8)),
+    ("reveal", CORRECTIONS, np.zeros((48, 3), np.uint16)),
+]
+
+
+def test_the_server_is_told_the_owners_sums_and_then_the_evaluators() -> None:
+    # Of 3 points of the client that tells it and 5 of the other one.
+    assert OT.payload_spec("answer", 3, 5) == ("evaluators", {SUMS: (np.uint16, (3, 5))})
+    assert OT.payload_spec("reveal", 3, 5) == ("owners", {SUMS: (np.uint16, (5, 3))})
+
+
+@cache
+def played() -> Played:
+    """Without a fault."""
+    return play(OT, CODES)
+
+
+def is_refused(code: str, step: str, name: str, array: NDArray[Any] | None) -> None:
+    """A message in which one array is another, or missing, is refused, and its sender named."""
+    client, peer = (3, 9) if step == "answer" else (9, 3)
+    message = played().inboxes[step][client][peer]
+    before = STEPS[STEPS.index(step) - 1]
+    with refuses(code, match=f"Client {peer} sent in step '{before}' "):
+        played().turn(step, client, {peer: changed(message, name, array)})
+
+
+@pytest.mark.parametrize(("step", "name", "array"), MALFORMED)
+def test_refuses_another_form(step: str, name: str, array: Any) -> None:
+    is_refused("message-form", step, name, array)
+
+
+@pytest.mark.parametrize("bad", [OFF_CURVE, NOT_CANONICAL, *SMALL_ORDER])
+def test_refuses_points_without_a_secret(bad: Bytes) -> None:
+    points = np.array(played().turns["prepare"][3].to_peers[9][POINTS])
+    points[100] = bad
+    is_refused("key-unsafe", "offer", POINTS, points)
+    is_refused("key-unsafe", "answer", POINT, bad)
+
+
+@pytest.mark.parametrize(("role", "step"), [("owner", "answer"), ("evaluator", "reveal")])
+def test_the_server_refuses_another_form(role: str, step: str) -> None:
+    good = {SUMS: np.zeros((2, 3), np.uint16)}
+    for bad in ({SUMS: np.zeros((3, 2), np.uint16)}, {}):
+        said = (bad, good) if role == "owner" else (good, bad)
+        with refuses("message-form", match=f"The {role} sent in step '{step}' "):
+            OT.distances((2, 3), 16, *said)
+
+
+def test_the_server_refuses_what_is_no_distance() -> None:
+    # 3 - 65523 = 16 modulo 2^16, and 3 - 65522 is 17.
+    own, received = np.array([[65523]], np.uint16), np.array([[3]], np.uint16)
+    assert OT.distances((1, 1), 16, {SUMS: own}, {SUMS: received}).tolist() == [[16]]
+    with refuses("peer-cheated", match="16"):
+        OT.distances((1, 1), 16, {SUMS: own - 1}, {SUMS: received})
+
+
+def test_refuses_codes_longer_than_the_ring() -> None:
+    with refuses("setting-out-of-range", match="65536"):
+        OT.prepare(Party(0, (), (), {0: 1}, 2**16, SESSION))
+    sums = {SUMS: np.zeros((1, 1), np.uint16)}
+    with refuses("setting-out-of-range", match="65536"):
+        OT.distances((1, 1), 2**16, sums, sums)

@@ -1,17 +1,16 @@
-"""Paillier's distances: equality with plain ones, and what the owner can learn."""
+"""Paillier: all of Z_35 by hand, distances equal to plain ones, secrecy, refusals."""
 
 from __future__ import annotations
 
-import itertools
+import math
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+import gmpy2
 import numpy as np
 import pytest
 from gmpy2 import mpz
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from fedul_flwr.data.types import Bytes, Ints
@@ -21,16 +20,20 @@ from fedul_flwr.secure.hamming.paillier import (
     Number,
     Paillier,
     PrivateKey,
+    add_plaintext,
+    all_coprime,
     from_bytes,
-    pack,
+    generate_key,
+    nth_residue,
     signed_products,
     to_bytes,
-    unpack,
+    uniform_below,
 )
-from fedul_flwr.secure.hamming.pairwise import StepResult
+from fedul_flwr.secure.hamming.pairwise import Arrays, Party, StepResult
 from fedul_flwr.secure.session import Entropy
 from tests.support.hamming.pairs import (
     Played,
+    changed,
     check,
     messages,
     plain_distances,
@@ -39,6 +42,154 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
+from tests.support.refusals import refuses
+
+TINY = PrivateKey(mpz(5), mpz(7))
+KEY = generate_key(512, os.urandom)
+
+
+def scripted(values: Iterable[int]) -> Callable[[int], bytes]:
+    """Entropy that gives these numbers, one at a call."""
+    left = iter(values)
+    return lambda size: next(left).to_bytes(size, "big")
+
+
+def test_decryption_by_hand() -> None:
+    # n = 35, n² = 1225, m = 12, r = 2. 2^35 = 34359738368 = 18 modulo 1225, 1 + 12 * 35 = 421,
+    # 421 * 18 = 7578 = 228 modulo 1225.
+    # p = 5: 228 = 3 modulo 25, 3^4 = 81 = 6, L = (6 - 1) / 5 = 1; 1 / -7 = 1 / 3 = 2 modulo 5; 2.
+    # q = 7: 228 = 32 modulo 49, 32^6 = 22, L = (22 - 1) / 7 = 3; 1 / -5 = 1 / 2 = 4 modulo 7; 5.
+    # 12 is 2 modulo 5 and 5 modulo 7.
+    assert TINY.n == 35
+    assert (1 + 12 * 35) * 2**35 % 1225 == 228
+    assert TINY.decrypt(mpz(228)) == 12
+
+
+def test_every_ciphertext_of_z_35_is_decrypted() -> None:
+    coprime = [r for r in range(35) if math.gcd(r, 35) == 1]
+    seen = set()
+    for plaintext in range(35):
+        for r in coprime:
+            ciphertext = (1 + plaintext * 35) * r**35 % 1225
+            assert TINY.decrypt(mpz(ciphertext)) == plaintext
+            seen.add(ciphertext)
+    # (m, r) -> c is one to one: 35 * 24 = 840 = phi(1225).
+    assert len(seen) == 840
+
+
+def test_the_owners_randomness_is_uniform_among_nth_residues() -> None:
+    # x from 1 to 4 and y from 1 to 6, drawn as x - 1 and y - 1: each of the 24 residues once.
+    residues = sorted(
+        int(TINY.encrypt(mpz(0), scripted([x, y]))) for x in range(4) for y in range(6)
+    )
+    assert residues == sorted({r**35 % 1225 for r in range(35) if math.gcd(r, 35) == 1})
+    assert len(residues) == 24
+
+
+def test_no_draw_makes_the_owners_randomness_share_a_factor_with_n() -> None:
+    # Modulo 5 two bits are drawn, so that 4 to 7 are 0 to 3; modulo 7 three, of which 6 and 7 are
+    # drawn again.
+    for x in range(8):
+        for y in range(8):
+            found = TINY.encrypt(mpz(0), scripted([x, y, 2]))
+            assert math.gcd(int(found), 35) == 1
+            assert found == TINY.encrypt(mpz(0), scripted([x % 4, y if y < 6 else 2]))
+
+
+def test_nobody_can_try_out_all_randomness() -> None:
+    # With r below 2^16, say, whoever divides by all r^n reads the plaintext.
+    entropy = seeded(1)
+    key = generate_key(256, entropy)
+    drawn = [key.encrypt(mpz(0), entropy) for _ in range(300)]
+    # r^n modulo p has the part x^p = x that was drawn modulo p.
+    for prime in (key.p, key.q):
+        assert kstest([uniform(x % prime, prime) for x in drawn], "uniform")[1] > 1e-3
+    root = gmpy2.invert(key.n, math.lcm(int(key.p - 1), int(key.q - 1)))
+    powers = [nth_residue(key.n, entropy) for _ in range(300)]
+    found = [uniform(gmpy2.powmod(power, root, key.n), key.n) for power in powers]
+    assert kstest(found, "uniform")[1] > 1e-3
+
+
+def uniform(number: mpz, bound: mpz) -> float:
+    """number / bound, of integers beyond a float's range."""
+    return float(mpz(2**53) * number // bound) / 2**53
+
+
+def test_encryption_without_the_private_key_by_hand() -> None:
+    # r = 1 + 1 = 2, 2^35 = 18 modulo 1225.
+    assert nth_residue(mpz(35), scripted([1])) == 18
+    # r is from 1 to 34: of draws 33 is the last, 34 is drawn again. 34^35 = (-1)^35 = -1 modulo 35
+    # and (35 - 1)^35 = -1 + 35 · 35 = -1 modulo 1225.
+    assert nth_residue(mpz(35), scripted([33])) == 1224
+    assert nth_residue(mpz(35), scripted([34, 1])) == 18
+    assert add_plaintext(mpz(18), mpz(12), mpz(35)) == 228
+    assert add_plaintext(mpz(18), mpz(12 - 35), mpz(35)) == 228
+
+
+def test_refuses_a_plaintext_outside_of_z_n() -> None:
+    for plaintext in (mpz(-1), KEY.n):
+        with pytest.raises(ValueError, match="plaintext"):
+            KEY.encrypt(plaintext, os.urandom)
+
+
+def test_a_key_shows_no_secret() -> None:
+    assert str(int(KEY.p)) not in repr(KEY)
+    assert str(int(KEY.q)) not in repr(KEY)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3, 20, 600])
+@pytest.mark.parametrize("length", [1, 7, 24])
+def test_signed_products_are_products(rows: int, length: int) -> None:
+    rng = np.random.default_rng(rows)
+    modulus = 35**2
+    factors = [mpz(2), mpz(3), mpz(11), mpz(1224)] * 6
+    bits = rng.integers(0, 2, (rows, length), dtype=np.uint8)
+    bits[:1], bits[1:2] = 0, 1
+    expected = [
+        math.prod(pow(int(c), 1 - 2 * int(y), modulus) for c, y in zip(factors, row, strict=False))
+        % modulus
+        for row in bits
+    ]
+    assert signed_products(factors[:length], bits, mpz(35)) == expected
+
+
+def test_coprime_by_hand() -> None:
+    n = mpz(35)
+    assert all_coprime([], n)
+    assert all_coprime([mpz(1), mpz(36), mpz(1224)], n)
+    assert all_coprime([mpz(5), mpz(7)], mpz(6))
+    for shares in (0, 5, 14, 35):
+        assert not all_coprime([mpz(2), mpz(shares), mpz(3)], n)
+
+
+def test_uniform_below_takes_the_bits_it_needs_and_draws_again() -> None:
+    # Below 5 are 3 bits: 255 is 7 and 14 is 6, too large; 12 is 4.
+    assert uniform_below(mpz(5), scripted([255, 14, 12])) == 4
+    assert uniform_below(mpz(4), scripted([7])) == 3
+    assert [uniform_below(mpz(256), scripted([value])) for value in (0, 255)] == [0, 255]
+    assert {int(uniform_below(mpz(3), os.urandom)) for _ in range(200)} == {0, 1, 2}
+    assert uniform_below(mpz(1), scripted([0])) == 0
+
+
+def test_primes_are_two_and_set_their_highest_bits() -> None:
+    # With 5 bits, the two highest set and odd: 25, 27, 29, 31, of which 29 and 31 are prime.
+    for _ in range(10):
+        key = generate_key(10, os.urandom)
+        assert {int(key.p), int(key.q)} == {29, 31}
+
+
+@pytest.mark.parametrize("bits", [512, 3072])
+def test_known_sizes(bits: int) -> None:
+    key = generate_key(bits, os.urandom)
+    assert key.n.bit_length() == bits
+    for prime in (key.p, key.q):
+        assert prime >> (bits // 2 - 2) == 3
+        assert gmpy2.is_prime(prime)
+    assert key.p != key.q
+    assert key.decrypt(key.encrypt(mpz(1) << (bits - 1), os.urandom)) == mpz(1) << (bits - 1)
+
+
+# Distances
 
 SMALL = Paillier(512)
 """39 points a chunk: 39 * 13 = 507 bits. A number has 64 bytes, a ciphertext 128."""
@@ -91,22 +242,6 @@ def test_equals_plain_distances(n_owner: int, n_evaluator: int, num_bits: int) -
     check(played)
 
 
-@given(
-    n_owner=st.integers(0, 4),
-    n_evaluator=st.integers(0, 4),
-    num_bytes=st.integers(1, 3),
-    seed=st.integers(0, 99),
-)
-@hypothesis_settings(deadline=None, max_examples=30)
-def test_equals_plain_distances_of_any_sizes(
-    n_owner: int, n_evaluator: int, num_bytes: int, seed: int
-) -> None:
-    # 128 bits: 127 // 13 = 9 slots. 48 bits: 3 slots, so 4 points are two chunks.
-    codes, others = (random_codes(n, 8 * num_bytes, seed) for n in (n_owner, n_evaluator))
-    for protocol in (Paillier(128), Paillier(48)):
-        check(pair(codes, others, protocol))
-
-
 def test_extreme_distances_stay_in_their_slots() -> None:
     # The largest L that is a multiple of 8: 8184 < 2^13 = 8192.
     zeros, ones = np.zeros((1, 1023), np.uint8), np.full((1, 1023), 255, np.uint8)
@@ -148,14 +283,12 @@ def test_who_owns_no_pair_has_no_key_and_reveals_nothing() -> None:
     assert played.turns["reveal"][EVALUATOR] == StepResult()
 
 
-def test_slots_by_hand() -> None:
-    # Bit p in slot p: 2^0 + 2^26 for (1, 0, 1).
-    assert pack(np.array([[1, 0, 1], [0, 1, 0]], np.uint8)) == [1 + 2**26, 2**13]
-    assert unpack([mpz(5 + 8191 * 2**13 + 7 * 2**26), mpz(0)], 3).tolist() == [
-        [5, 8191, 7],
-        [0] * 3,
-    ]
-    assert unpack([], 3).shape == (0, 3)
+def test_the_server_is_told_a_number_for_each_chunk_and_row() -> None:
+    # 31 bits hold two distances of 13 bits: 5 points of an owner are 3 chunks, 3 are 2.
+    masks = {"masks": (np.uint8, (3, 3, 4))}
+    assert Paillier(32).payload_spec("answer", 3, 5) == ("owners", masks)
+    sums = {"modulus": (np.uint8, (4,)), "sums": (np.uint8, (2, 5, 4))}
+    assert Paillier(32).payload_spec("reveal", 3, 5) == ("evaluators", sums)
 
 
 def test_the_server_by_hand() -> None:
@@ -173,7 +306,7 @@ def numbers(*values: int, width: int) -> Bytes:
     return to_bytes([mpz(value) for value in values], width)[:, None]
 
 
-def scripted(masks: list[Number], size: int = 64) -> Entropy:
+def drawing(masks: list[Number], size: int = 64) -> Entropy:
     """Entropy in the order of an answer: a mask, and then a random r."""
     drawn = iter([part for mask in masks for part in (int(mask).to_bytes(size, "big"), None)])
 
@@ -205,7 +338,7 @@ def test_masks_shift_what_the_owner_sees() -> None:
     seen = [(mask + h) % n for mask, h in zip(masks, before, strict=True)]
     assert seen_by_owner(played, first) == seen
     shifted = [(m + d - e) % n for m, d, e in zip(masks, before, after, strict=True)]
-    second = answer(played, other, scripted(shifted))
+    second = answer(played, other, drawing(shifted))
     assert masks_of(second) == shifted
     assert seen_by_owner(played, second) == seen
 
@@ -235,7 +368,7 @@ def test_equal_plaintexts_are_not_equal_ciphertexts() -> None:
     assert len(np.unique(offered.reshape(16, -1), axis=0)) == 16
     # With the same masks an answer has the same plaintexts, in other ciphertexts.
     masks = masks_of(played.turns["answer"][EVALUATOR])
-    one, other = (answer(played, others, scripted(masks)) for _ in range(2))
+    one, other = (answer(played, others, drawing(masks)) for _ in range(2))
     assert seen_by_owner(played, one) == seen_by_owner(played, other)
     rows = [result.to_peers[OWNER]["ciphertexts"] for result in (one, other)]
     assert (rows[0] != rows[1]).any(axis=2).all()
@@ -249,9 +382,7 @@ def passes(played: Played, answered: StepResult, guess: Bytes) -> bool:
     return bool(product % n == returned % n)
 
 
-def test_without_fresh_randomness_the_owner_can_test_guesses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_fresh_randomness_the_owner_tests_guesses(monkeypatch: pytest.MonkeyPatch) -> None:
     right = random_codes(1, 64, 1)
     played = pair(random_codes(4, 64), right)
     guesses = [right.copy() for _ in range(64)]
@@ -286,11 +417,6 @@ def test_cost_counts_what_is_sent() -> None:
 
 def test_cost_of_no_pair_is_nothing() -> None:
     assert PAILLIER.cost([], 4096) == PAILLIER.cost([500], 4096) == (0, 0)
-    # Another client, more points, more bits: more of both.
-    costs = [PAILLIER.cost(*case) for case in (([5, 5], 8), ([5, 5], 64), ([5, 500], 64))]
-    for less, more in itertools.pairwise(costs):
-        assert less.seconds < more.seconds
-        assert less.traffic < more.traffic
 
 
 @pytest.mark.parametrize(
@@ -309,3 +435,112 @@ def test_cost_by_hand(
     seconds = 0.2 * owners + 0.012 * encrypted + (0.042 + 16 * 2.5e-6) * rows
     assert found.seconds == pytest.approx(seconds / at_a_time)
     assert found.traffic == 64 * (2 * encrypted + 4 * rows)
+
+
+# Malformed messages
+
+PLAYED = pair(random_codes(41, 8), random_codes(3, 8, 1))
+"""Two chunks of 39 and 2 points, 8 bits, 3 rows."""
+
+OFFERED = PLAYED.inboxes["answer"][EVALUATOR][OWNER]
+ANSWERED = PLAYED.inboxes["reveal"][OWNER][EVALUATOR]
+REVEALED, MASKS = (PLAYED.server[OWNER, EVALUATOR][client] for client in (OWNER, EVALUATOR))
+OWNERS_KEY = private_key(PLAYED)
+
+
+def with_number(array: Bytes, number: int | mpz) -> Bytes:
+    """The same with another number in the last place of the first chunk."""
+    copy = array.copy()
+    copy[0, -1] = to_bytes([mpz(number)], array.shape[-1])[0]
+    return copy
+
+
+def answer_to(offered: Arrays) -> StepResult:
+    return PLAYED.turn("answer", EVALUATOR, {OWNER: offered})
+
+
+def reveal_of(answered: Arrays) -> StepResult:
+    return PLAYED.turn("reveal", OWNER, {EVALUATOR: answered})
+
+
+BY_OWNER = f"Client {OWNER} sent in step 'offer'"
+BY_EVALUATOR = f"Client {EVALUATOR} sent in step 'answer'"
+TO_SERVER = "The owner sent in step 'reveal'", "The evaluator sent in step 'answer'"
+
+
+@pytest.mark.parametrize("how", ["missing", "shorter", "another type"])
+def test_given_an_array_of_another_form_then_it_is_refused_and_its_sender_named(how: str) -> None:
+    def wrong(arrays: Arrays, name: str) -> Arrays:
+        array = arrays[name]
+        forms = {"missing": None, "shorter": array[..., 1:], "another type": array.astype(np.int8)}
+        return changed(arrays, name, forms[how])
+
+    for name in ("modulus", "ciphertexts"):
+        with refuses("message-form", match=f"{BY_OWNER} .* as '{name}'"):
+            answer_to(wrong(OFFERED, name))
+    with refuses("message-form", match=f"{BY_EVALUATOR} .* as 'ciphertexts'"):
+        reveal_of(wrong(ANSWERED, "ciphertexts"))
+    for name in ("modulus", "sums"):
+        with refuses("message-form", match=f"{TO_SERVER[0]} .* as '{name}'"):
+            SMALL.distances((41, 3), 8, wrong(REVEALED, name), MASKS)
+    with refuses("message-form", match=f"{TO_SERVER[1]} .* as 'masks'"):
+        SMALL.distances((41, 3), 8, REVEALED, wrong(MASKS, "masks"))
+
+
+@pytest.mark.parametrize(
+    "number", [0, 2**511 - 1, 2**512 - 2, 2**511], ids=["0", "short", "even", "power of 2"]
+)
+def test_given_a_modulus_that_is_even_or_short_then_it_is_refused(number: int) -> None:
+    modulus = to_bytes([mpz(number)], 64)[0]
+    with refuses("message-form", match=f"{BY_OWNER} a modulus of another kind"):
+        answer_to(changed(OFFERED, "modulus", modulus))
+    with refuses("message-form", match=f"{TO_SERVER[0]} a modulus of another kind"):
+        SMALL.distances((41, 3), 8, changed(REVEALED, "modulus", modulus), MASKS)
+
+
+@pytest.mark.parametrize(
+    ("number", "rule"),
+    [
+        (OWNERS_KEY.n**2, "out of range"),
+        (mpz(0), "coprime"),
+        (OWNERS_KEY.n, "coprime"),
+        (OWNERS_KEY.p, "coprime"),
+        (3 * OWNERS_KEY.q, "coprime"),
+    ],
+    ids=["n²", "0", "n", "p", "3 q"],
+)
+def test_ciphertexts_that_are_none(number: mpz, rule: str) -> None:
+    offered, answered = (with_number(sent["ciphertexts"], number) for sent in (OFFERED, ANSWERED))
+    with refuses("message-form", match=f"{BY_OWNER} ciphertexts .*{rule}"):
+        answer_to(changed(OFFERED, "ciphertexts", offered))
+    with refuses("message-form", match=f"{BY_EVALUATOR} ciphertexts .*{rule}"):
+        reveal_of({"ciphertexts": answered})
+
+
+def test_given_sums_or_masks_of_n_then_they_are_out_of_range() -> None:
+    sums, masks = (with_number(a, OWNERS_KEY.n) for a in (REVEALED["sums"], MASKS["masks"]))
+    with refuses("message-form", match=f"{TO_SERVER[0]} sums out of range"):
+        SMALL.distances((41, 3), 8, changed(REVEALED, "sums", sums), MASKS)
+    with refuses("message-form", match=f"{TO_SERVER[1]} masks out of range"):
+        SMALL.distances((41, 3), 8, REVEALED, {"masks": masks})
+
+
+@pytest.mark.parametrize(
+    ("points", "plaintext"),
+    # Slots of 13 bits: above L = 8 in the first and in the second; beyond the last; negative.
+    [(2, 9), (2, 9 << 13), (2, 1 << 26), (1, 1 << 13), (2, -1)],
+)
+def test_sums_that_are_no_distances(points: int, plaintext: int) -> None:
+    n = 2**32 - 5
+    sums = to_bytes([mpz((plaintext + 77) % n)], 4)[None]
+    by_owner = {"modulus": to_bytes([mpz(n)], 4)[0], "sums": sums}
+    with refuses("message-form", match=f"{TO_SERVER[0]} sums that do not go with the masks .* 8"):
+        Paillier(32).distances((points, 1), 8, by_owner, {"masks": to_bytes([mpz(77)], 4)[None]})
+
+
+def test_refuses_longer_codes() -> None:
+    with refuses("setting-out-of-range", match="8192"):
+        SMALL.prepare(Party(0, (1,), (), {0: 1, 1: 1}, 8192, bytes(32)))
+    with refuses("setting-out-of-range", match="8192"):
+        SMALL.distances((1, 1), 8192, {}, {})
+    assert SMALL.prepare(Party(0, (1,), (), {0: 1, 1: 1}, 8191, bytes(32))) == StepResult()
