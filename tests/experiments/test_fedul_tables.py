@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,10 +22,6 @@ from tests.support.paper_tables import (
 )
 
 OVERVIEW = EXPERIMENTS / "overview"
-NUM_COLUMNS = {
-    **{"bi-objective": 2, "fedmatch": 19, "fedul": 65, "recipes": 22, "reference": 60},
-    **{"semifl": 4, "xclp": 36},
-}
 FEDUL = columns("fedul/", "bi-objective/")
 MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}
 CIFAR_L1 = {10: 2e-5, 20: 1e-5, 40: 4e-6}
@@ -34,12 +29,8 @@ HOSPITAL_L1 = {12: 2e-6, 24: 8e-7, 48: 4e-7}
 """The paper's weights of the L1 penalty by the number of sets M."""
 
 
-def test_given_all_tables_then_each_has_its_columns_and_is_in_the_guide() -> None:
+def test_given_all_tables_then_each_is_in_the_guide() -> None:
     names = table_names(EXPERIMENTS)
-    counts: Counter[str] = Counter()
-    for name in names:
-        counts[name.partition("/")[0]] += len(table(name).columns)
-    assert counts == NUM_COLUMNS
     guide = (EXPERIMENTS / "README.md").read_text()
     named = {*re.findall(r"^\| `([\w-]+/[\w-]+)` \|", guide, flags=re.MULTILINE)}
     assert named == {name for name in names if not name.startswith("recipes/")}

@@ -67,11 +67,7 @@ def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
     [
         (["mini/table-1", "--print", "M=1"], "unknown-name"),
         (["mini/table-1", "--print", "M=10,M=12"], "option-not-allowed"),
-        (["mini/table-1", "--print", "M=10", "--rows", "start"], "unknown-name"),
-        (["mini/table-1", "--print", "M=10", "--rows", "all labels,FedUL"], "option-not-allowed"),
         (["mini/table-1", "--print", "M=10", "--seeds", "1"], "option-without-effect"),
-        (["mini/table-1", "--print", "M=10", "--tuned"], "option-without-effect"),
-        (["--list", "--print", "M=10"], "option-without-effect"),
     ],
 )
 def test_given_a_wrong_name_or_an_option_without_effect_then_print_is_refused(

@@ -129,9 +129,7 @@ def test_given_missing_results_then_they_run_and_the_page_shows_them(
     [
         ([], "options-contradict"),
         (["mini/table-2"], "unknown-name"),
-        (["mini/table-1", "--columns", "M=1"], "unknown-name"),
         (["mini/table-1", "--dataset", "digits"], "option-not-allowed"),
-        (["mini/table-1", "--dataset", "a=."], "unknown-name"),
         (["mini/table-1", "--dataset", "digits=no"], "folder-missing"),
         (["mini/table-1", "--experiments", "docs"], "folder-missing"),
     ],

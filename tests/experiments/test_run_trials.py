@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -103,20 +102,6 @@ apart from it at the 5 % level (p is its p-value). With fewer seeds the test tel
     assert (asked.output / "comparison.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_given_measures_then_the_table_has_their_means_and_else_only_the_csv_files(
-    training: FakeTraining, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    asked = replace(plan(tmp_path), measures=("balanced-accuracy", "auc", "ece"))
-    rows = training.run(asked)
-    text = (asked.output / "comparison.md").read_text()
-    assert "| p | balanced (%) | AUC | ECE (%) | best round |" in text
-    # Seeds 0 and 1 of FedUL have 87 and 86 %, and 0.90 and 0.91; nobody measured an ECE.
-    assert "| 0.070 | 86.50 (0.71) | 0.905 (0.007) | – | 2, 2 |" in text
-    print_rows(asked, rows)
-    assert "86.50 (0.71)" in capsys.readouterr().out
-    assert float(table(asked.output / "comparison.csv")[0]["balanced_accuracy"]) == 86.5
-
-
 def test_given_an_interrupted_trial_then_it_resumes(training: FakeTraining, tmp_path: Path) -> None:
     asked = plan(tmp_path)
     training.failing = {("fedul", 1): KeyboardInterrupt()}
@@ -175,23 +160,6 @@ def test_given_changed_settings_then_they_are_refused(
     with refuses("result-of-other-settings"):
         training.run(plan(tmp_path, **changes))
     assert training.started == []
-
-
-def test_given_a_setting_that_no_longer_exists_then_trials_still_resume(
-    training: FakeTraining, tmp_path: Path
-) -> None:
-    training.failing = {("supervised", 0): KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
-        training.run(plan(tmp_path, seeds=(0,)))
-    for trial in plan(tmp_path, seeds=(0,)).trials:
-        file = trial.directory / "config.json"
-        saved = json.loads(file.read_text())
-        saved["settings"]["of-yesterday"] = 1
-        file.write_text(json.dumps(saved))
-    training.failing = {}
-    training.run(plan(tmp_path, seeds=(0,)))
-    assert training.started == [("supervised", 0)]
-    assert training.configs[-1].resume
 
 
 def test_given_a_spent_privacy_budget_then_the_trial_is_finished(

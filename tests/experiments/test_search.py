@@ -33,7 +33,6 @@ def task(
     rates: tuple[float, ...] = RATES,
     factor: int = 2,
     rungs: int = 1,
-    selection: str = "validation",
     seeds: int = 1,
     **settings: Any,
 ) -> RowSearch:
@@ -51,7 +50,7 @@ def task(
         search=SearchSettings(
             trials=8, seeds=seeds, reduction_factor=factor, rungs=rungs, space=space
         ),
-        criterion=Criterion("validation", selection),
+        criterion=Criterion("validation", "validation"),
         seed=0,
     )
 
@@ -111,17 +110,6 @@ def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
     records = run_search(asked, nothing)
     assert records[1]["rounds"] == 6
     assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
-
-
-def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_keeps_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 10.0 * step
-    by_validation = run_search(task(tmp_path), nothing)[0]
-    assert (by_validation["value"], by_validation["round"]) == (10.0, 1)
-    last = task(tmp_path, selection="last")
-    by_last = run_search(last, nothing)[0]
-    assert (by_last["value"], by_last["round"]) == (40.0, 4)
 
 
 def test_given_equal_values_then_the_first_trial_is_chosen(

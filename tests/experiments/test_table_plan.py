@@ -23,11 +23,12 @@ RUN = [
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_given_any_table_then_the_settings_of_all_its_rows_are_accepted(
+def test_given_any_table_then_its_rows_are_accepted_and_its_search_reaches_their_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
     table = read_table(EXPERIMENTS, name)
+    options = read_search(search_files(EXPERIMENTS, name)).space.get("step", [])
     for size in SIZES:
         plans = plan_columns(table, list(table.columns), size, (0,), Device())
         rows = [trial.row for plan in plans for trial in plan.trials]
@@ -38,27 +39,15 @@ def test_given_any_table_then_the_settings_of_all_its_rows_are_accepted(
             assert not any(str(ROOT) in str(trial.settings.values()) for trial in plan.trials)
             # The hospitals' rows with all labels have a folder of their own.
             assert not plan.split_warnings or name.startswith("recipes/covid")
-
-
-@pytest.mark.parametrize("name", RUN)
-def test_given_any_table_then_its_search_reaches_the_step_of_every_row(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    table = read_table(EXPERIMENTS, name)
-    options = read_search(search_files(EXPERIMENTS, name)).space.get("step", [])
-    for size in SIZES if options else ():
-        for plan in plan_columns(table, list(table.columns), size, (0,), Device()):
-            for trial in plan.trials:
-                if trial.config.learning_rate == AUTO:
-                    continue
-                optimizer = trial.config.optimizer
-                steps = [
-                    x["learning-rate"]
-                    for x in options
-                    if x.get("optimizer", optimizer) == optimizer
-                ]
-                assert min(steps) <= trial.config.learning_rate <= max(steps), trial.row
+            for config in [trial.config for trial in plan.trials] if options else ():
+                if config.learning_rate != AUTO:
+                    same = [
+                        x
+                        for x in options
+                        if x.get("optimizer", config.optimizer) == config.optimizer
+                    ]
+                    steps = [x["learning-rate"] for x in same]
+                    assert min(steps) <= config.learning_rate <= max(steps), config.output
 
 
 def test_given_a_run_that_starts_from_another_then_its_settings_include_that_ones(

@@ -56,7 +56,6 @@ def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("seed-of-all = 3\n[a]\n", "table-file-wrong"),
         ("", "table-file-wrong"),
         ("[a", "file-syntax"),
         ("[a]\nx = [1]\n", "setting-wrong-type"),
@@ -95,10 +94,7 @@ def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
         (TWO, {"seed": 1}, "setting-not-allowed"),
         ({"F": {"output": "x"}}, {}, "setting-not-allowed"),
         (TWO, {"fedul.nonsense": 1}, "unknown-name"),
-        (TWO, {"fedprox.proximal-mu": 1.0}, "setting-without-effect"),
         ({"S": {"method": "supervised", "fedul.strict-rank": True}}, {}, "setting-without-effect"),
-        ({"F": {"num-sets": 1}}, {}, "unknown-name"),
-        ({"F": {"batch-size": -1}}, {}, "setting-out-of-range"),
         ({"A": {}, "a": {}}, {}, "name-twice"),
         ({"%": {}}, {}, "table-file-wrong"),
     ],

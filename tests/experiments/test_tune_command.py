@@ -233,25 +233,6 @@ def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_no
     assert [config.validation_fraction for config in ran] == [0.0]
 
 
-def test_given_a_failed_trial_then_the_exit_code_is_1(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = simulation.run_in_process
-
-    def fail(config: RunConfig, clients: int, **options: Any) -> None:
-        if config.weight_decay:
-            raise RuntimeError("no memory")
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", fail)
-    done = invoke("tune", *COLUMN)
-    assert done.exit_code == 1
-    assert "failed: RuntimeError: no memory" in done.output
-    states = [[trial["state"] for trial in one["trials"]] for one in searches()]
-    assert all("failed" in of_row and "complete" in of_row for of_row in states)
-    assert all(one["chosen"] for one in searches())
-
-
 @pytest.mark.slow
 def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) -> None:
     asked = (*COLUMN, "--trials", "2")
@@ -325,8 +306,6 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
     [
         ([*MINI, "--runs", "runs.toml"], "options-contradict"),
         ([*MINI, "-c", "l1=0.1"], "option-without-effect"),
-        (["--runs", "runs.toml", "--quick"], "option-without-effect"),
-        ([*MINI, "--rows", "FedPL"], "unknown-name"),
         ([*MINI, "--search", "no.toml"], "file-missing"),
     ],
 )
