@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
-from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.results import export as exporting
@@ -55,15 +53,11 @@ def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
     [entry] = pytest.importorskip("onnx").load(file).metadata_props
     assert (entry.key, json.loads(entry.value)) == ("class-names", CLASSES)
     generator = np.random.default_rng(5)
-    for count in (1, 2, 11):
-        if len(shape) > 1:
-            points = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
-        else:
-            points = generator.standard_normal((count, *shape)).astype(np.float32)
+    for count in (1, 11):
+        points = generator.integers(0, 256, (count, *shape)).astype(np.uint8)
+        points = points if len(shape) > 1 else points.astype(np.float32) / 100
         expected = load_model(run).predict_proba(points)
-        found = by_onnx(file, points)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-        assert found.argmax(axis=1).tolist() == expected.argmax(axis=1).tolist()
+        np.testing.assert_allclose(by_onnx(file, points), expected, atol=1e-5)
 
 
 def test_given_a_temperature_then_it_divides_the_logits(
@@ -120,11 +114,3 @@ def test_given_a_model_that_comes_out_differently_then_nothing_is_written(
     with refuses("export-differs"):
         export(run)
     assert not (run / "model.onnx").exists()
-
-
-def test_given_the_command_then_it_writes_where_it_is_told(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
-    file = tmp_path / "mine.onnx"
-    result = CliRunner().invoke(app, ["export", str(run), "-o", str(file)])
-    assert (result.exit_code, result.stdout) == (0, f"Exported: {file}\n")
-    assert by_onnx(file, np.zeros((1, 8, 8, 1), np.uint8)).shape == (1, 3)

@@ -69,14 +69,6 @@ def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table
     assert "| 10 classes | a\\|b c, 1, " in card
 
 
-def test_given_differential_privacy_then_the_card_has_what_was_spent(run: Path) -> None:
-    found = summary(run) | {"epsilon": 3.25, "delta": 1e-5, "epsilon_covers": "each client"}
-    (run / "summary.json").write_text(json.dumps(found))
-    card = model_card(run)
-    assert "epsilon 3.25 at delta 1e-05" in card
-    assert "without differential privacy" not in card
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_given_files_of_points_and_labels_then_neither_card_nor_report_opens_them(
     run: Path,

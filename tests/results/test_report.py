@@ -17,7 +17,7 @@ import pytest
 from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.results import printed_summary
 from fedul_flwr.results.printed_summary import _in_lines
-from fedul_flwr.results.report import report, settings_rows, summaries
+from fedul_flwr.results.report import report, summaries
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
@@ -99,19 +99,6 @@ def test_one_run(tmp_path: Path) -> None:
     assert "1 of 5 clients dropped" in page.text
 
 
-@TEXT
-def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
-    prior = {"test_prior": [0.25, 0.75], "test_prior_source": "sets"}
-    page = _Page(report([write_run(tmp_path / "sets", outcome=prior)]))
-    assert "sets: 0.25, 0.75" in page.text
-    em = {"test_prior_source": "em", "test_prior": [0.5, 0.5], "test_prior_estimate": [0.1, 0.9]}
-    found = write_run(tmp_path / "em", outcome={**em, "test_error_reweighed": 1.5})
-    page = _Page(report([found]))
-    assert "em: 0.1, 0.9; " in page.text
-    uniform = write_run(tmp_path / "uniform", outcome={"test_prior_source": "uniform"})
-    assert "Class priors at test time" not in _Page(report([uniform])).text
-
-
 def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", rounds=3, sets=2, class_names=HOSTILE)
     page = _Page(report([run], tmp_path / "out.html"))
@@ -183,29 +170,6 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
 
 
 @TEXT
-def test_run_that_has_just_begun(tmp_path: Path) -> None:
-    write_json(tmp_path / "config.json", {"settings": {"method": "fedul"}, "data": {}})
-    page = _Page(report([tmp_path]))
-    assert page.images() == []
-    assert page.tiles == {"rounds": "0", "status": "unfinished"}
-    assert "Nothing was" in page.text
-    assert "over rounds" not in page.text
-
-
-@TEXT
-def test_refusals(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", rounds=1, sets=1)
-    with refuses("run-missing"):
-        report([])
-    with refuses("file-not-writable"):
-        report([directory], tmp_path)
-    with refuses("file-not-writable"):
-        report([directory], tmp_path / "missing" / "out.html")
-    with refuses("run-missing"):
-        report([directory, tmp_path])
-
-
-@TEXT
 def test_a_run_that_labels(tmp_path: Path) -> None:
     page = _Page(report([write_label_run(tmp_path / "run")]))
     assert len(page.images()) == 4  # three of labels, and the clients' points
@@ -257,16 +221,6 @@ def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
     above = [row["above ceiling"] for row in summaries(runs)]
     assert above == ["+2.25", "ceiling", "–", "–"]
     assert "above ceiling" not in summaries(runs[1:2])[0]
-
-
-@TEXT
-def test_settings_that_were_changed(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, rounds=30, sets=20, momentum=0.9, output="/x", selection="last")
-    rows, of_note = settings_rows([read_run(directory)], ["value"])
-    changed = [[*rows[row].values()] for row in of_note]
-    # Not the place of results, nor what the run chose by itself; the defaults are in settings/.
-    own = [["model", "mlp"], ["momentum", "0.9"], ["fedul.num-sets", "20"]]
-    assert changed == own
 
 
 def write_comparison(directory: Path, name: str) -> Path:

@@ -49,9 +49,7 @@ FEATURES = {"features": "somebodys:halves", "model": "linear"}
     "method",
     [
         {"method": "fedul", "selection": "heldout"},
-        {"method": "fedmatch", "labels.total": 100},
         {"method": "xclp", "labels.total": 100, "xclp.num-bits": 64},
-        {"method": "fedul-finetune", "server-fraction": 0.1},
     ],
 )
 def test_given_features_then_a_method_trains_on_vectors(
@@ -63,24 +61,14 @@ def test_given_features_then_a_method_trains_on_vectors(
     assert json.loads((directory / "config.json").read_text())["data"]["input_shape"] == [8, 8, 1]
 
 
-@pytest.mark.parametrize("standardize", ["none", "federation"])
 def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_features(
-    settings: Settings, standardize: str
+    settings: Settings,
 ) -> None:
-    directory = train(
-        settings(
-            method="supervised",
-            features="somebodys:halves",
-            model="mlp",
-            standardize=standardize,
-            num_rounds=3,
-        ),
-        3,
-    )
+    options = {"features": "somebodys:halves", "standardize": "federation"}
+    directory = train(settings(method="supervised", model="mlp", num_rounds=3, **options), 3)
     overrides = {"method": "xclp-predict", "labels.total": 60, "xclp.secure": "plaintext"}
     implied = with_model(overrides, directory)
-    assert implied["features"] == "somebodys:halves"
-    assert implied.get("standardize", "none") == standardize
+    assert {key: implied[key] for key in options} == options
     found = json.loads((train(settings(**implied), 3) / "labels.json").read_text())
     assert found["sources"]["xclp"]["error"] < 50  # chance is 90 %
     with refuses("settings-contradict", setting="features"):

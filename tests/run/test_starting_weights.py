@@ -46,7 +46,7 @@ def saved(tmp_path: Path) -> Callable[..., str]:
 Saved = Callable[..., str]
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn6-quarter", "cnn13-quarter", "mlp+head"])
+@pytest.mark.parametrize("name", ["cnn13-quarter", "mlp+head"])
 def test_all_weights_and_buffers_of_the_same_model_are_taken(saved: Saved, name: str) -> None:
     source, target = copy_of(model(name, seed=1)), model(name, seed=2)
     assert load_starting_weights(target, saved(source)) == []
@@ -84,7 +84,6 @@ def test_a_second_head_is_added_to_a_model_with_one(saved: Saved) -> None:
     ("change", "array"),
     [
         ({"1.bias": None}, "1.bias"),
-        ({"7.bias": torch.zeros(3)}, "7.bias"),
         ({"1.bias": torch.zeros(3)}, "1.bias"),
         # Other classes, but also other features: not the head of this model.
         ({"5.weight": torch.zeros(7, 3)}, "5.weight"),
