@@ -131,12 +131,9 @@ def test_given_two_runs_in_one_second_then_each_has_a_directory(
     ("arguments", "message"),
     [
         ({"local_epoch": 1}, "Unknown setting 'local-epoch'.*did you mean 'local-epochs'"),
-        ({"fedul": {"num_set": 1}}, "Unknown setting 'fedul.num-set'.*'fedul.num-sets'"),
-        ({"method": "fedlu"}, "method = 'fedlu'.*'fedul'"),
         ({"dataset": "wine"}, "dataset is given as data="),
         ({"engine": "rays"}, "engine = 'rays': must be one of processes, ray"),
         ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
-        ({"batch_size": object()}, "must be true, false, a number or text"),
     ],
 )
 def test_given_what_cannot_be_used_then_the_sentence_is_the_command_lines(
@@ -211,14 +208,6 @@ def test_given_ctrl_c_in_a_program_then_a_line_says_how_to_go_on(place: Path) ->
     assert resumed.metrics.index.tolist() == list(range(1, done + 2))
 
 
-def test_given_a_finished_run_when_resumed_with_more_rounds_then_it_trains_on(
-    result: ff.Result, tmp_path: Path
-) -> None:
-    copy = result.save(tmp_path / "copy")
-    longer = ff.simulate(resume=copy, rounds=3, engine="in-process")
-    assert longer.metrics.index.tolist() == [1, 2, 3]
-
-
 def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_rounds(
     result: ff.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,8 +253,6 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
     ("arguments", "message"),
     [
         ({"methods": []}, "methods is empty"),
-        ({"methods": ["fedul", "fedul"]}, "'fedul' twice"),
-        ({"methods": ["fedul"], "seeds": 0}, "seeds = 0"),
         ({"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
         ({"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
         ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
@@ -304,21 +291,10 @@ def test_given_points_of_which_some_have_labels_then_all_get_one_in_their_order(
     assert "points 178" in repr(found)
 
 
-def test_given_the_name_of_a_data_set_then_its_clients_points_get_labels(place: Path) -> None:
-    found = ff.label(
-        "wine", clients=3, engine="in-process", labels={"total": 30}, xclp={"num_bits": 1024}
-    )
-    assert (found.confidence == 1).sum() >= 30
-    scores = json.loads((found.result.directory / "labels.json").read_text())
-    assert scores["sources"]["xclp"]["points"] == len(found.labels) - 30
-    assert len(np.unique(found.rows)) == len(found.labels) == len(found.confidence)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (((IMAGES, LABELS[:3]),), "3 labels for 1797 points"),
-        ((3,), r"data must be \(x, y\)"),
         (("wine",), "clients must be a number"),
         (((IMAGES[:5], LABELS[:5]),), "clients has 2 values"),
     ],

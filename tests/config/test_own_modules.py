@@ -78,12 +78,11 @@ def test_given_a_folder_from_elsewhere_when_predicting_then_nothing_of_it_runs(
     assert ran(folder)
 
 
-@pytest.mark.parametrize("prefix", ["run", "huggingface", "torchvision.models"])
+@pytest.mark.parametrize("prefix", ["run", "torchvision.models"])
 def test_given_a_stranger_names_a_model_like_a_prefix_of_features_when_predicting_then_refused(
     folder: Path, prefix: str
 ) -> None:
     (folder / "run.py").write_text(MODULE)
-    (folder / "huggingface.py").write_text(MODULE)
     (folder / "run").rename(folder / "copied")
     config = folder / "copied" / "config.json"
     config.write_text(config.read_text().replace(OWN, f"{prefix}:build"))
@@ -128,17 +127,6 @@ def test_given_a_folder_from_elsewhere_when_resumed_then_its_module_has_to_be_na
         resolve(words, folder)
     assert resolve({**words, "model": OWN}, folder).model == OWN
     assert resolve({**words, "resume": "run"}, folder).model == OWN
-    assert not ran(folder)
-
-
-def test_given_a_folder_from_elsewhere_when_labeling_then_its_module_has_to_be_named(
-    folder: Path,
-) -> None:
-    (folder / "run").rename(folder / "copied")
-    words = ["label", "--model", "copied", "--engine", "in-process", "--num-supernodes", "3"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 1
-    assert "'strangers_model:build'" in done.stderr
     assert not ran(folder)
 
 

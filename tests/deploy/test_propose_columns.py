@@ -106,7 +106,6 @@ def test_the_command_writes_a_columns_file_and_prints_no_cell_of_others(tmp_path
     ("name", "content", "code"),
     [
         ("a.npz", "", "folder-layout"),
-        ("priors.csv", "set,a\n", "file-missing"),
         ("a.csv", "id\n1\n2\n", "column-missing"),
     ],
 )

@@ -50,25 +50,17 @@ def test_given_flowers_build_then_the_bundle_has_format_1_license_readme_and_all
     assert get_fab_config(bundle)["tool"]["flwr"]["app"]["publisher"] == "fedul"
 
 
-def test_given_the_pyproject_then_flowers_check_has_nothing_to_recommend() -> None:
+def test_given_the_hubs_rules_then_all_files_of_the_packages_pass_and_are_published(
+    files: dict[str, Path], published: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     config, warnings = load_and_validate(ROOT / "pyproject.toml")
     assert warnings == []
     _validate_app_name(config["project"]["name"], "name")
     _validate_description(config["project"]["description"])
-
-
-def test_given_the_hubs_rules_then_the_files_pass(
-    published: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
     _validate_files(list(published.values()))
     assert "Validation passed" in capsys.readouterr().out
-
-
-def test_given_what_the_hub_publishes_then_no_file_of_the_packages_is_missing(
-    files: dict[str, Path], published: dict[str, Path]
-) -> None:
-    own = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
-    missing = {name for name in files if name.startswith(own) and name not in published}
+    folders = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
+    missing = {name for name in files if name.startswith(folders) and name not in published}
     assert missing <= {"fedul_flwr/py.typed"}  # for type checkers
 
 

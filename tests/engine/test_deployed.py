@@ -121,15 +121,6 @@ def test_given_a_silent_superlink_then_the_run_is_lost(
     assert "`flwr list consortium`" in result.stderr
 
 
-def test_given_results_on_another_machine_then_their_place_there_is_named(
-    flower: FakeFlower, tmp_path: Path
-) -> None:
-    result = run("--output", "here")
-    assert result.exit_code == 0
-    assert f" {tmp_path / 'here'}." in result.stdout
-    assert "Summary" not in result.stdout
-
-
 def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlower) -> None:
     def interrupt(arguments: object) -> bool:
         raise KeyboardInterrupt

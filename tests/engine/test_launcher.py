@@ -12,7 +12,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +20,6 @@ from typing import Any
 import psutil
 import pytest
 
-from fedul_flwr.config.overrides import flatten
 from fedul_flwr.engine import flower_run
 from fedul_flwr.engine import flower_run as app_bundle
 from fedul_flwr.engine.flower_run import FlowerProgram
@@ -300,39 +298,16 @@ def nobody(tmp_path_factory: pytest.TempPathFactory) -> LocalSuperLink:
     return superlink
 
 
-def test_given_no_superlink_when_an_app_is_submitted_then_the_run_is_refused(
+def test_given_no_superlink_or_an_app_that_flower_does_not_take_then_the_reason_is_told(
     mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
 ) -> None:
     with refuses("flower-failed", match="Connection"):
         start(nobody, mini_app, tmp_path)
-
-
-def test_given_an_app_that_flower_does_not_take_then_its_reason_is_told(
-    tmp_path: Path, nobody: LocalSuperLink
-) -> None:
     with refuses("flower-failed", match="packed"):
         start(nobody, tmp_path, tmp_path)
     (tmp_path / "pyproject.toml").write_text(PYPROJECT.replace('publisher = "tests"', ""))
     with refuses("flower-failed", match='refused(?s:.*)"publisher"'):
         start(nobody, tmp_path, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("cpus", "code"), [(0.5, "setting-out-of-range"), (10**6, "machine-too-small")]
-)
-def test_given_impossible_cpus_then_the_run_is_refused(
-    cpus: float, code: str, mini_app: Path, tmp_path: Path, nobody: LocalSuperLink
-) -> None:
-    with refuses(code, match="CPUs"):
-        run_app(
-            nobody,
-            mini_app,
-            {},
-            num_supernodes=2,
-            client_cpus=cpus,
-            on_poll=lambda: None,
-            log_file=tmp_path / "log",
-        )
 
 
 def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_ends(
@@ -347,33 +322,6 @@ def test_given_a_command_that_runs_when_the_program_is_closed_then_the_command_e
     assert next(lines) == "a line\n"
     program.close()
     assert list(lines) == []
-
-
-@pytest.mark.parametrize(
-    ("place", "expected"),
-    [
-        ("cache", "HERE/cache"),
-        ("sqlite:///runs.db", "sqlite:///HERE/runs.db"),
-        *((same, same) for same in ("/cache", "sqlite:////runs.db", "~/cache", "https://a.b/c")),
-        *((same, same) for same in ("databricks", "")),
-    ],
-)
-def test_given_a_path_in_a_variable_then_it_does_not_depend_on_the_superlinks_folder(
-    place: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("FEDUL_CACHE", place)
-    found = superlink_environment(tmp_path, "")["FEDUL_CACHE"]
-    assert found == expected.replace("HERE", str(tmp_path))
-
-
-def test_settings_reach_flower_as_they_are(tmp_path: Path) -> None:
-    """As a TOML file, which ``flwr run --run-config`` reads."""
-    settings = {
-        **{"text": 'it\'s "ü"\\ \n\t\x01\x7f 😀', "empty": "", "on": True, "off": False},
-        **{"whole": -3, "part": 1e-05, "much": float("inf"), "table.of-one": 0.1},
-    }
-    assert flatten(tomllib.loads(flower_run.as_toml(settings))) == settings
 
 
 class ScriptedProgram:
@@ -446,13 +394,6 @@ def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_i
     program: Any = scripted.flwr
     assert program.asked[0][0] == "run"
     assert program.asked[-1] == ("stop", "7")
-
-
-def test_the_cause_of_a_chain_is_told() -> None:
-    log = f"Traceback\n  x\nValueError: no CPUs\nThen\nRuntimeError: {flower_run.GENERIC}\n"
-    failed = RunOutcome("finished:failed", flower_run.GENERIC)
-    assert flower_run.explained(failed, log).details == "ValueError: no CPUs"
-    assert flower_run.explained(failed, "") == failed
 
 
 def test_given_an_app_then_what_it_names_or_all_but_environments_is_copied(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from flwr.superlink.cli.flower_superlink import _run_superlink_http_api, flower_superlink
+from flwr.superlink.cli.flower_superlink import _run_superlink_http_api
 
 from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
 from fedul_flwr.engine.superlink_guard import (
@@ -84,14 +84,13 @@ def test_given_another_user_when_it_asks_then_open_paths_alone_are_answered(
     [
         ({"content-length": "0"}, 200),
         ({"content-length": str((32 << 20) + 1)}, 413),
-        ({"content-length": "9" * 25}, 400),  # uvicorn's own refusal, or ours
         ({"transfer-encoding": "chunked"}, 413),
     ],
 )
 def test_given_a_body_that_is_large_or_of_unknown_length_when_sent_to_an_open_path_then_refused(
     address: Address, headers: dict[str, str], status: int
 ) -> None:
-    assert ask(address, "/open/door", headers) in (status, 413 if status == 400 else status)
+    assert ask(address, "/open/door", headers) == status
 
 
 @needs_root
@@ -123,16 +122,6 @@ def test_given_flowers_own_program_then_the_guarded_one_serves_with_the_same_opt
     """A release of Flower may add one; ``reload`` is off without it, too."""
     flowers = options_of_uvicorn(_run_superlink_http_api)
     assert options_of_uvicorn(run_superlink) - {"proxy_headers"} == flowers - {"reload"}
-
-
-def test_given_flowers_own_program_then_it_does_no_more_than_the_guarded_one() -> None:
-    """But for a note about a new release, and telemetry."""
-    tree = ast.parse(inspect.getsource(flower_superlink))
-    called = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert set(called) == {
-        *("warn_if_flwr_update_available", "log", "event"),
-        *("_parse_superlink_lifespan_config", "_run_superlink_http_api"),
-    }
 
 
 @pytest.mark.parametrize("has_tables", [True, False])
@@ -191,14 +180,3 @@ def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token()
         assert superlink.home.stat().st_mode & 0o077 == 0
     finally:
         superlink.stop()
-
-
-def test_given_a_cluster_then_its_own_rules_hold(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    environment = superlink_environment(tmp_path, "head:6379")
-    assert environment["RAY_ADDRESS"] == "head:6379"
-    assert environment["RAY_AUTH_TOKEN"] == "of the cluster"
-    assert {"RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}.isdisjoint(environment)
