@@ -47,9 +47,7 @@ def random_case(num_sets: int, num_classes: int, seed: int = 0) -> tuple[Floats,
     return priors, sizes, test_prior / test_prior.sum()
 
 
-@pytest.mark.parametrize(
-    ("num_sets", "num_classes"), [(2, 2), (10, 10), (7, 3), (12, 10), (40, 10), (40, 40)]
-)
+@pytest.mark.parametrize(("num_sets", "num_classes"), [(2, 2), (7, 3), (12, 10), (40, 40)])
 def test_equals_theorem_1_in_plain_float64(num_sets: int, num_classes: int) -> None:
     priors, sizes, test_prior = random_case(num_sets, num_classes)
     logits = np.random.default_rng(1).normal(0, 3, (50, num_classes))
@@ -179,14 +177,6 @@ class Mixture:
         joint = self.sizes * (self.densities(x) @ self.priors.T)
         return joint / joint.sum(axis=1, keepdims=True)
 
-    def sample(self, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
-        """Every set's points, drawn by its priors, and the set of each."""
-        sets = np.repeat(np.arange(4), self.sizes.astype(int))
-        classes = np.concatenate(
-            [rng.choice(3, int(n), p=row) for n, row in zip(self.sizes, self.priors, strict=True)]
-        )
-        return rng.normal(self.means[classes], self.deviations[classes]), sets
-
 
 def test_bayes_rule_exactly() -> None:
     mixture, x = Mixture(), np.linspace(-5, 6, 201)
@@ -198,24 +188,6 @@ def test_bayes_rule_exactly() -> None:
     # The check can fail: a uniform test prior in the layer is far off.
     wrong = SurrogateTransition(tensor(mixture.priors), tensor(mixture.sizes))
     assert np.abs(wrong(mixture.class_logits(x)).exp().numpy() - found).max() > 0.1
-
-
-def test_bayes_rule_in_samples() -> None:
-    mixture = Mixture()
-    x, sets = mixture.sample(np.random.default_rng(0))
-    bins = np.digitize(x, np.linspace(-2.5, 4, 14))
-    layer = SurrogateTransition(
-        tensor(mixture.priors), tensor(mixture.sizes), tensor(mixture.test_prior)
-    )
-    expected = layer(mixture.class_logits(x)).exp().numpy()
-    for b in range(15):
-        inside = bins == b
-        count = inside.sum()
-        assert count > 500
-        frequency = np.bincount(sets[inside], minlength=4) / count
-        # A frequency of n draws deviates by at most 0.5 / sqrt(n); five times that.
-        tolerance = 2.5 / np.sqrt(count)
-        np.testing.assert_allclose(frequency, expected[inside].mean(axis=0), atol=tolerance)
 
 
 def both(loss: nn.Module, other: object, logits: Tensor, targets: Tensor) -> None:

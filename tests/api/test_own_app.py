@@ -16,7 +16,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Strategy
 
 import fedul_flwr as ff
-from fedul_flwr.engine.flower_simulation import LocalSuperLink, run_app
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
@@ -191,26 +190,3 @@ def test_given_a_device_then_an_error_about_its_data_stays_there(
         fedul().start(grid, num_rounds=1)
     assert "sets must be" not in str(error.value)
     assert "sets must be" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-@pytest.mark.ray
-def test_given_the_page_then_flower_runs_its_app(tmp_path: Path) -> None:
-    [project] = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    app = tmp_path / "my-app"
-    app.mkdir()
-    (app / "pyproject.toml").write_text(project)
-    (app / "my_app.py").write_text(APPS["fedul"])
-    with LocalSuperLink() as superlink:
-        outcome = run_app(
-            superlink,
-            app,
-            {},
-            num_supernodes=3,
-            client_cpus=1,
-            on_poll=lambda: None,
-            log_file=tmp_path / "log.txt",
-        )
-    log = (tmp_path / "log.txt").read_text()
-    assert outcome.succeeded, log
-    assert "'error'" in log

@@ -112,7 +112,6 @@ def stage(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Stage:
     [
         ([], {}),
         (["a=1 b=2.5", "c=true"], {"a": 1, "b": 2.5, "c": True}),
-        (["m=\"x y\" n='z'"], {"m": "x y", "n": "z"}),
         (["fedul.num-sets=20", "fedul.num-sets = 5"], {"fedul.num-sets": 5}),
         (["FILE", "num-rounds=7"], {"num-rounds": 7, "fedul.num-sets": 3}),
         (["num-rounds=7", "FILE"], {"num-rounds": 9, "fedul.num-sets": 3}),
@@ -129,7 +128,6 @@ def test_overrides(values: list[str], expected: dict[str, Any], tmp_path: Path) 
     ("value", "words"),
     [
         ("a=[1", "quotes"),
-        ("method='fedul", "quotes"),
         ("just-a-word", "key=value"),
         ("a=1 b", "from 'b' on"),
         ("absent.toml", "cannot be read"),
@@ -155,21 +153,6 @@ def test_run_passes_everything_on(stage: Stage, tmp_path: Path) -> None:
     assert "round 1/2: test error 8.00 %, 1.5 s" in result.output
     assert "round 2/2: test error 4.00 %, 1.5 s" in result.output
     assert "a log line" not in result.output
-
-
-def test_given_a_slow_start_then_what_is_loaded_is_said_before_it(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(config: object, clients: int) -> None:
-        raise UserError("Refused.")
-
-    monkeypatch.setattr("fedul_flwr.engine.simulate.check_start", refuse)
-    result = runner.invoke(app, ["run"])
-    assert result.stdout == "Loading digits …\n"
-    assert result.stderr == "Error: Refused.\n"
-
-
-def test_run_shows_the_log_if_asked(stage: Stage) -> None:
     assert "a log line" in runner.invoke(app, [*ON_RAY, "--verbose"]).output
 
 
@@ -201,8 +184,6 @@ def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Pat
         (["run", "-c", "bad=1"], 1),
         (["run", "--num-supernodes", "0"], 2),
         (["run", "--nonsense"], 2),
-        (["predict"], 2),
-        (["report"], 2),
         (["--version"], 0),
         (["--help"], 0),
     ],
@@ -220,19 +201,6 @@ def test_ctrl_c_is_130(stage: Stage) -> None:
 
     stage.write = write
     assert runner.invoke(app, ON_RAY).exit_code == 130
-
-
-def test_given_ctrl_c_while_a_class_is_made_then_the_command_is_stopped(stage: Stage) -> None:
-    class Attribute:
-        def __set_name__(self, owner: type, name: str) -> None:
-            raise KeyboardInterrupt
-
-    def write(output: Path) -> None:
-        type("Loaded", (), {"attribute": Attribute()})
-
-    stage.write = write
-    result = runner.invoke(app, ON_RAY)
-    assert (result.exit_code, result.stderr.splitlines()[-1]) == (130, "Stopped.")
 
 
 @pytest.fixture
@@ -299,21 +267,6 @@ def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     [call] = stage.calls
     assert call["superlink"].options["ray_address"] == "head:6379"
     assert call["superlink"].options["home"] == tmp_path / "a"
-
-
-def test_a_failure_in_processes_before_a_round_leaves_the_error_only(
-    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
-) -> None:
-    def write(output: Path) -> None:
-        rounds(output, 0)  # the untrained model was evaluated
-        (output / "error.txt").write_text("No client can take part.\n")
-        raise UserError("No client can take part.")
-
-    stage.write = write
-    result = runner.invoke(app, ["run"])
-    assert (result.exit_code, result.stderr) == (1, "Error: No client can take part.\n")
-    names = sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert names == [".lock", "error.txt"]
 
 
 def test_demo_compares_with_the_ceiling(

@@ -43,7 +43,7 @@ def refused(key: str, value: Any, rule: str, **context: Any) -> None:
     assert str(error.value) == f"Setting {key} = {value!r}: {rule}{end}"
 
 
-WHOLE, NUMBER = "must be a whole number", "must be a number"
+WHOLE = "must be a whole number"
 PRIORS = "must be 'auto', 'uniform', 'sets', 'em' or numbers separated by commas"
 PRIOR = "needs every class prior between 0 and 1, both excluded"
 SHAPE = (

@@ -1,6 +1,6 @@
-"""Three walks from the beginning to the end, as their people take them, with real programs.
+"""Two walks from the beginning to the end, as their people take them, with real programs.
 
-A researcher compares methods on arrays. A hospital goes from CSV files to what the federation's
+A hospital goes from CSV files to what the federation's
 model predicts. A platform engineer runs an app of their own, a method of their own, and
 a run among owners. Each walk is bounded, and leaves no process.
 """
@@ -20,9 +20,7 @@ import numpy as np
 import pandas as pd
 import psutil
 import pytest
-from numpy.typing import NDArray
 
-import fedul_flwr as ff
 from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.deploy.init import CONNECTION
 from fedul_flwr.deploy.status import status
@@ -54,49 +52,6 @@ def told(command: list[Any], cwd: Path, env: Mapping[str, str] | None = None) ->
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
-
-
-# A researcher: own arrays, methods over seeds, a table, a figure
-
-
-def clouds(seed: int, count: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Points of three classes, whose means are two standard deviations or more apart."""
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 3, count)
-    centers = 3 * np.eye(3, 6)
-    return (centers[y] + rng.normal(size=(count, 6))).astype(np.float32), y
-
-
-def test_given_arrays_then_a_researcher_gets_table_figure_and_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    found = ff.compare(
-        ["fedul", "fedpl", "supervised"],
-        data=clouds(0, 900),
-        test=clouds(1, 300),
-        seeds=2,
-        clients=3,
-        rounds=8,
-        output="comparison",
-        model="linear",
-        learning_rate=0.05,
-        fedul={"num_sets": 3},
-    )
-    table = found.table
-    assert list(table.index) == ["fedul", "fedpl", "supervised"]
-    # The classes overlap: the best rule errs at about 3 %.
-    assert table["mean"]["supervised"] < 8
-    assert table["mean"]["fedul"] < 15
-    found.plot().savefig("figure.png")
-    assert Path("figure.png").read_bytes().startswith(b"\x89PNG")
-    trials = pd.read_csv("comparison/trials.csv")
-    for method, mean in table["mean"].items():
-        errors = trials.loc[trials["run"] == method, "test_error"].astype(float)
-        assert len(errors) == 2
-        assert mean == pytest.approx(errors.mean(), abs=0.01)
-    if hasattr(found, "latex"):
-        assert r"\begin{tabular}" in str(found.latex())
 
 
 # A hospital: three owners, from CSV to a prediction

@@ -68,15 +68,12 @@ def sentence(*arguments: str) -> str:
         ("output='loop'", "'loop' cannot be used as a path: Symlink loop"),
         (f"dataset='/{'x' * 5000}'", "cannot be used as a path: File name too long"),
         ("dataset='data/huge'", "Array 'images' of"),
-        ("dataset='data/negative'", "Array 'images' of"),
         ("dataset='data/fifos'", "holds no data set"),
         ("dataset='data/pq-half'", "cannot be read as a parquet file"),
         ("dataset='data/fifo-image'", "x.png cannot be read as an image"),
         ("model='own_raises:f'", "raises ValueError: at import (line 1 of"),
-        ("model='own_exits:f'", "raises SystemExit: 0 (line 2 of"),
         ("model='own_builders:exiting'", "raises SystemExit: 0"),
         ("model='own_builders:Wide'", "returned (2, 20) for two points of 10 classes"),
-        ("model='own_builders:NoWeights'", "returned a module without weights"),
         ("client-data='owners/clients'", "failed in round 1: "),
         ("init-scale=1e30", "The local loss is no longer finite"),
     ],
@@ -93,7 +90,6 @@ def test_given_a_bad_setting_then_one_sentence_refuses_it(
         ("fifo.toml", "it is a pipe or a device, not a file"),
         ("loop.toml", "cannot be used as a path"),
         ("deep.toml", "nested too deeply"),
-        ("latin.toml", "is not UTF-8 text (byte 9)"),
     ],
 )
 def test_given_a_bad_file_of_settings_then_one_sentence_refuses_it(
@@ -109,8 +105,6 @@ def test_given_a_bad_file_of_settings_then_one_sentence_refuses_it(
         ("device='cuda'", "this machine has no usable CUDA device"),
         ("model='lenet'", "needs images of at least 12 x 12 pixels"),
         ("start-from='nowhere'", "there is no such file or directory"),
-        ("test-prior='0.5,0.5'", "the data set has 10 classes"),
-        ("learning-rate-schedule='plateau' validation-fraction=0.0", "needs labeled data"),
     ],
 )
 def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_is_made(
@@ -128,21 +122,6 @@ def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_
     before = sorted(here.iterdir())
     assert said in sentence("run", "-c", setting)
     assert sorted(here.iterdir()) == before
-
-
-def test_given_an_error_of_a_client_then_it_is_said_once_and_flowers_log_is_silent(
-    here: Path,
-) -> None:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
-    logger = logging.getLogger("flwr")
-    logger.addHandler(handler)
-    try:
-        sentence(*RUN, "-c", "client-data='owners/clients'")
-    finally:
-        logger.removeHandler(handler)
-    assert [r for r in records if "class columns" in r.getMessage()] == []
 
 
 @pytest.mark.parametrize(

@@ -214,3 +214,20 @@ def test_given_pictures_that_fail_then_resume_draws_them(
     assert (copy / "plots").is_dir()
     assert contents(copy)["last.safetensors"] == before["last.safetensors"]
     assert code_of(run("--resume", str(copy))[1]) == "run-exists"
+
+
+def test_given_a_run_that_failed_early_then_it_can_be_repeated_in_place_and_is_not_overwritten(
+    tmp_path: Path,
+) -> None:
+    output = tmp_path / "result"
+    where = ("--num-supernodes", "2", "--output", str(output), "-c", "model='mlp' num-rounds=1")
+    code, said = run(*where, "-c", "fedul.num-sets=5")
+    assert code == 1
+    assert "fewer than the 10 classes" in error_line(said)
+    code, said = run(*where)
+    assert code == 0, said
+    assert not (output / "error.txt").exists()
+    before = contents(output)
+    for more in ("seed=1", "dataset='/no/such/place'"):
+        assert run(*where, "-c", more)[0] == 1
+    assert contents(output) == before
