@@ -61,13 +61,6 @@ def folders(files: set[Path], root: Path) -> set[str]:
     return {file.parent.relative_to(root).as_posix() for file in files}
 
 
-def test_given_folders_of_the_users_own_with_our_names_then_a_checkout_has_its_methods(
-    tmp_path: Path,
-) -> None:
-    found = folders(files_of_methods(ROOT, tmp_path), ROOT)
-    assert found == {*FOLDERS, "fedul_flwr/federated"}
-
-
 def test_given_an_app_bundle_beside_folders_of_the_users_own_then_it_has_its_methods(
     tmp_path: Path,
 ) -> None:

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -175,37 +171,6 @@ def test_given_a_run_that_is_stopped_when_resumed_then_it_ends_as_one_that_was_n
     assert resumed.summary["test_error"] == result.summary["test_error"]
     for name, array in resumed.model.state_dict().items():
         assert torch.equal(array, result.model.state_dict()[name])
-
-
-@pytest.mark.slow
-def test_given_ctrl_c_in_a_program_then_a_line_says_how_to_go_on(place: Path) -> None:
-    """With the pool of processes, which all get the signal of a terminal."""
-    program = (
-        "import signal\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's & ignores it\n"
-        "import fedul_flwr as ff\n"
-        "ff.simulate(clients=2, rounds=200, output='stopped')"
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-c", program],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("round 2/"):
-            os.killpg(process.pid, signal.SIGINT)
-            break
-    rest = process.stdout.read()
-    assert process.wait(60) != 0
-    said = f"Stopped; fedul_flwr.simulate(resume={str(place / 'stopped')!r}) goes on from here."
-    assert rest.count(said) == 1
-    assert rest.count("Traceback") == 1  # of the program, not of each process
-    done = int(ff.load("stopped").metrics.index[-1])
-    resumed = ff.simulate(resume="stopped", rounds=done + 1, engine="in-process")
-    assert resumed.metrics.index.tolist() == list(range(1, done + 2))
 
 
 def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_rounds(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from benchmarks import scale
@@ -38,11 +36,3 @@ def test_quantities_by_hand() -> None:
 def test_backends_are_extrapolated_exactly(name: str) -> None:
     found = scale.secret(name)["bytes from clients"][0](37)
     assert found == pytest.approx(BACKENDS[name].cost([scale.POINTS] * 37, scale.SMALLER).traffic)
-
-
-def test_the_table_has_a_row_of_every_quantity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "units", lambda quick: ONES)
-    outcome = scale.measure(quick=True)
-    table: dict[str, Any] = scale.methods(ONES, scale.model_bytes())
-    assert len(outcome.rows) == sum(map(len, table.values()))
-    assert all(len(row) == len(outcome.columns) for row in outcome.rows)

@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.config.trusted_modules import remember_run, require_trusted_modules
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 from tests.support.runs import train
@@ -128,14 +127,3 @@ def test_given_a_folder_from_elsewhere_when_resumed_then_its_module_has_to_be_na
     assert resolve({**words, "model": OWN}, folder).model == OWN
     assert resolve({**words, "resume": "run"}, folder).model == OWN
     assert not ran(folder)
-
-
-def test_given_another_module_in_the_same_place_when_checked_then_it_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    remember_run(tmp_path / "run", {"model": "mine:build", "method": "fedul"})
-    require_trusted_modules(tmp_path / "run", {"model": "mine:build"}, "…")
-    require_trusted_modules(tmp_path / "elsewhere", {"model": "mlp", "method": "fedul"}, "…")
-    with refuses("module-not-trusted"):
-        require_trusted_modules(tmp_path / "run", {"model": "other:build"}, "…")

@@ -12,13 +12,9 @@ import pytest
 
 from fedul_flwr.config.document import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
-from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.renamed import (
-    MERGED_KEYS,
     REMOVED_KEYS,
-    RENAMED_KEYS,
-    RENAMED_METHODS,
     current_names,
 )
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
@@ -164,24 +160,6 @@ def test_docs_list_every_setting() -> None:
     assert page == settings_page(), "run `make docs`"
     for key in default_flat():
         assert page.count(f"| `{key}` |") == 1
-
-
-@pytest.mark.parametrize("old", [*RENAMED_KEYS, *RENAMED_METHODS])
-def test_given_an_old_name_in_a_stored_run_then_its_value_is_that_of_the_new_one(old: str) -> None:
-    if old in RENAMED_METHODS:
-        assert RENAMED_METHODS[old] in METHODS
-        assert current_names({"method": old}) == {"method": RENAMED_METHODS[old]}
-    else:
-        assert RENAMED_KEYS[old] in default_flat()
-        assert current_names({old: 3, "seed": 1}) == {RENAMED_KEYS[old]: 3, "seed": 1}
-
-
-@pytest.mark.parametrize(("old", "new"), MERGED_KEYS)
-def test_given_settings_that_were_merged_then_their_values_are_those_of_the_new_one(
-    old: dict[str, Any], new: dict[str, Any]
-) -> None:
-    assert set(new) <= set(default_flat())
-    assert current_names({**old, "seed": 1}) == {**new, "seed": 1}
 
 
 def test_given_shared_priors_of_a_stored_run_then_it_has_as_many_draws() -> None:

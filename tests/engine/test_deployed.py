@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.engine import deployed
 from fedul_flwr.errors import UserError
-from tests.support.refusals import code_of
 
 runner = CliRunner()
 SETTINGS = ["-c", "dataset=none class-names=a,b input-shape=8x8x1 model=mlp num-rounds=2"]
@@ -133,11 +132,3 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
     assert ("stop", "7", "consortium") in flower.asked
     again = f"--federation consortium --resume {flower.output} goes on with it."
     assert again in result.stderr
-
-
-@pytest.mark.parametrize("option", [["--num-supernodes", "3"], ["--ray-address", "auto"]])
-def test_given_an_option_of_simulations_then_it_is_refused(
-    flower: FakeFlower, option: list[str]
-) -> None:
-    assert code_of(run(*option).stderr) == "option-without-effect"
-    assert flower.asked == []

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import http.server
-import io
 import os
 import signal
 import subprocess
@@ -21,7 +19,6 @@ import psutil
 import pytest
 
 from fedul_flwr.engine import flower_run
-from fedul_flwr.engine import flower_run as app_bundle
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, run_app
 from fedul_flwr.engine.superlink import _is_compiled, end_superlink, superlink_environment
@@ -361,28 +358,6 @@ def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
     assert (tmp_path / "flower.log").read_text() == "earlier\none\ntwo\n"
 
 
-def test_given_a_log_that_cannot_be_written_then_the_run_goes_on_to_its_end(
-    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a full disk. No thread prints an error of its own."""
-    told: list[object] = []
-    own = Path.open
-
-    class Full(io.BytesIO):
-        def write(self, content: object) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    def opened(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
-        if path.name == "flower.log" and "+" in mode:
-            return Full() if "b" in mode else io.TextIOWrapper(Full(), write_through=True)
-        return own(path, mode, *args, **options)
-
-    monkeypatch.setattr(threading, "excepthook", told.append)
-    monkeypatch.setattr(Path, "open", opened)
-    assert start(scripted, mini_app, tmp_path) == RunOutcome("finished:completed", "")
-    assert told == []
-
-
 def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_is_stopped(
     mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
 ) -> None:
@@ -394,21 +369,3 @@ def test_given_a_superlink_that_is_kept_when_a_run_is_interrupted_then_the_run_i
     program: Any = scripted.flwr
     assert program.asked[0][0] == "run"
     assert program.asked[-1] == ("stop", "7")
-
-
-def test_given_an_app_then_what_it_names_or_all_but_environments_is_copied(tmp_path: Path) -> None:
-    app = tmp_path / "app"
-    for name in ("app/a.py", "app/c.txt", "runs/d.py", ".gitignore", ".h/e.py", "env/pyvenv.cfg"):
-        (app / name).parent.mkdir(parents=True, exist_ok=True)
-        (app / name).touch()
-
-    def copied(pyproject: str) -> set[str]:
-        (app / "pyproject.toml").write_text(pyproject)
-        copy = tmp_path / uuid.uuid4().hex
-        app_bundle.copy_app(app, copy)
-        return {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
-
-    assert {"app/a.py", "runs/d.py"} < copied("")
-    assert not {".h/e.py", "env/pyvenv.cfg"} & copied("")
-    named = copied('[tool.flwr.app]\nfab-include = ["app/**/*.py"]\n')
-    assert named == {"app/a.py", ".gitignore", "pyproject.toml"}

@@ -143,17 +143,10 @@ def client_port_of_nobody() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.mark.parametrize("missing", ["client", "server"])
-def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused(missing: str) -> None:
+def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused() -> None:
     import asyncio
 
-    scope = {
-        "type": "http",
-        "path": "/",
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-        missing: None,
-    }
+    scope = {"type": "http", "path": "/", "client": None, "server": ("127.0.0.1", 2)}
     sent: list[Any] = []
 
     async def send(message: Any) -> None:

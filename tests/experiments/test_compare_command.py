@@ -106,19 +106,6 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     assert "4 of 4 " in again.output
 
 
-def test_given_a_failing_run_then_the_table_is_printed_and_the_exit_code_is_1(
-    here: Path, ran: list[str]
-) -> None:
-    (here / "runs.toml").write_text('[good]\nmethod = "supervised"\n[bad]\nmodel = "x:y"\n')
-    arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
-    done = compare(*arguments, "--engine", "in-process", "--output", "here")
-    assert done.exit_code == 1, done.output
-    assert "Failed: bad, seed 0: " in done.output
-    assert "failed" in (here / "here" / "comparison.md").read_text()
-    compare(*arguments, "--engine", "in-process", "--output", "here")
-    assert ran == ["supervised-0", "fedul-0", "fedul-0"]
-
-
 def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replaced(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,13 +29,6 @@ def test_given_equal_differences_then_the_p_value_is_its_limit() -> None:
     assert paired_p_value([0.3, 0.2], [0.2, 0.1]) < 1e-10
 
 
-def test_given_three_errors_then_the_deviation_is_that_of_a_sample() -> None:
-    ranking = rank({"a": {0: 1.0, 1: 2.0, 2: 6.0}})["a"]
-    # Deviations from 3 are -2, -1, 3: sqrt((4 + 1 + 9) / 2).
-    assert (ranking.error.mean, ranking.error.std) == (3.0, pytest.approx(math.sqrt(7)))
-    assert (ranking.best, ranking.marked, ranking.p_value) == (True, True, None)
-
-
 def test_given_five_seeds_then_the_interval_is_that_of_tables_of_student_t() -> None:
     # Mean 3, s = sqrt((4 + 1 + 0 + 1 + 4) / 4) = sqrt(2.5), and in tables of Student's t the 0.975
     # quantile of 4 degrees of freedom is 2.776.

@@ -15,7 +15,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.trial import digest
 from tests.support.digits_table import (
-    FILE,
     RESULTS,
     change_result,
     change_table,
@@ -138,30 +137,6 @@ def test_given_wrong_arguments_then_they_are_refused(
     digits_table: Path, arguments: list[str], code: str
 ) -> None:
     assert code_of(reproduce(*arguments).output) == code
-
-
-BENCHMARK = """
-title = "Cost"
-source = "A paper, table 2"
-measures = ["gflops"]
-benchmark = "python -m benchmarks method_cost"
-
-[paper.gflops]
-MNIST = { FedUL = 0.048, FedPL = 0.05 }
-"""
-
-
-def test_given_a_table_of_a_benchmark_then_the_papers_figures_are_shown(digits_table: Path) -> None:
-    FILE.write_text(BENCHMARK)
-    shown = reproduce("mini/table-1", "--rows", "FedUL")
-    assert shown.exit_code == 0, shown.output
-    assert "python -m benchmarks method_cost" in output_of(shown)
-    assert "0.048" in shown.output
-    for absent in ("0.050", "ours", "not run", "difference"):
-        assert absent not in shown.output
-    for option in (["--quick"], ["--seeds", "1"], ["--dataset", "digits=docs"]):
-        refused = reproduce("mini/table-1", *option)
-        assert code_of(refused.output) == "option-without-effect"
 
 
 def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_they_are(

@@ -112,17 +112,6 @@ def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
     assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
 
 
-def test_given_equal_values_then_the_first_trial_is_chosen(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 3.0
-    records = run_search(task(tmp_path), nothing)
-    assert {record["state"] for record in records} == {"complete"}  # ties are not worse
-    best = best_of(records)
-    assert best is not None
-    assert best["trial"] == 0
-
-
 def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
     runs: FakeSearchTraining, tmp_path: Path
 ) -> None:

@@ -44,27 +44,6 @@ def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
     assert str(refused.value).startswith(f"{FILE}: {words}")
 
 
-@pytest.mark.parametrize(
-    ("start", "words"),
-    [
-        (
-            'method = "supervised"\nmodel = "mlp"',
-            "Key start: the columns have the same model",
-        ),
-        ("", "Key start is missing: columns start from a run of this table."),
-    ],
-)
-def test_given_a_wrong_start_then_the_refusal_names_its_key(
-    digits_table: Path, start: str, words: str
-) -> None:
-    own = '{ fedul.num-sets = 10, start-from = "runs/mini/table-1/base" }'
-    text = TABLE.replace("{ fedul.num-sets = 10 }", own)
-    FILE.write_text(f"{text}\n[start]\n{start}\n")
-    with pytest.raises(UserError) as refused:
-        read_table(EXPERIMENTS, "mini/table-1")
-    assert str(refused.value).startswith(f"{FILE}: {words}")
-
-
 def test_given_a_file_without_a_title_then_it_is_not_a_table(
     digits_table: Path,
 ) -> None:

@@ -124,13 +124,3 @@ def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
     assert invoke("reproduce", *other).exit_code == 0
     assert len(ran) == 4
     assert stored_results()[1]["figures"] == figures
-
-
-def test_given_a_result_without_a_key_then_it_is_refused(ran: list[RunConfig]) -> None:
-    assert invoke("reproduce", *ONE).exit_code == 0
-    change_result(0, curve=None)
-    for arguments in (("--render",), ONE, ("--list",)):
-        refused = invoke("reproduce", *arguments)
-        assert refused.exit_code == 1
-        assert code_of(refused.output) == "result-file-wrong"
-        assert "'curve'" in output_of(refused)

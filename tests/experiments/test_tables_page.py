@@ -11,30 +11,13 @@ from fedul_flwr.experiments.compare_table import Estimate
 from fedul_flwr.experiments.paper_table import lines
 from fedul_flwr.experiments.table_file import read_table
 from fedul_flwr.experiments.tables_page import (
-    markdown,
     not_run_lines,
-    read_all,
     result_lines,
 )
 from fedul_flwr.experiments.trial_plots import column_figure
 from tests.support.digits_table import FILE, TABLE
 
 EXPERIMENTS = Path("experiments")
-
-
-def test_given_a_table_without_runs_then_the_page_has_the_papers_figures_alone(
-    digits_table: Path,
-) -> None:
-    assert markdown(read_all(EXPERIMENTS, Path("results"))).splitlines() == [
-        "### mini/table-1",
-        "",
-        "Digits. A paper, table 1.",
-        "Not run: `fedul-flwr reproduce mini/table-1`, or with `--quick`.",
-        "",
-        "| paper, test error (%) | FedUL |",
-        "| --- | ---: |",
-        "| M=10 | 2.50 (0.50) |",
-    ]
 
 
 def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(

@@ -68,26 +68,6 @@ def test_given_a_wrong_file_then_it_is_refused(tmp_path: Path, text: str, code: 
         read_runs(file)
 
 
-def test_given_a_list_of_methods_then_each_is_a_run() -> None:
-    assert method_runs("fedul, supervised") == {
-        "fedul": {"method": "fedul"},
-        "supervised": {"method": "supervised"},
-    }
-    with refuses("name-twice", option="--methods"):
-        method_runs("fedul,fedul")
-    with refuses("option-not-allowed", option="--methods"):
-        method_runs(",")
-
-
-def test_given_a_list_of_seeds_then_wrong_ones_are_refused() -> None:
-    assert parse_seeds("4, 0") == (4, 0)
-    for text in ("", "a", "1.5", "-1"):
-        with refuses("option-not-allowed", option="--seeds"):
-            parse_seeds(text)
-    with refuses("name-twice", option="--seeds"):
-        parse_seeds("1,1")
-
-
 @pytest.mark.parametrize(
     ("runs", "shared", "code"),
     [
@@ -162,3 +142,18 @@ def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path:
         "The runs do not share their data splits, labels.new-fraction differs: 0.1 for U; "
         "0.0 for A.",
     )
+
+
+def test_given_lists_of_methods_and_seeds_then_wrong_ones_are_refused() -> None:
+    assert method_runs("fedul, supervised") == {
+        "fedul": {"method": "fedul"},
+        "supervised": {"method": "supervised"},
+    }
+    with refuses("name-twice", option="--methods"):
+        method_runs("fedul,fedul")
+    assert parse_seeds("4, 0") == (4, 0)
+    for seeds in ("", "1.5", "-1"):
+        with refuses("option-not-allowed", option="--seeds"):
+            parse_seeds(seeds)
+    with refuses("name-twice", option="--seeds"):
+        parse_seeds("1,1")

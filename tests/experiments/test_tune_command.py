@@ -21,7 +21,6 @@ from tests.support.digits_table import (
     change_table,
     invoke,
     output_of,
-    start_from_another,
 )
 from tests.support.patience import PATIENCE, wait_until
 from tests.support.refusals import code_of
@@ -30,7 +29,6 @@ MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
 FOUND = Path("results/mini/table-1.search.json")
 TUNED = Path("results/mini/table-1.tuned.json")
-STEP = "[space]\nstep = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]\n"
 
 
 def searches(file: Path = FOUND) -> list[dict[str, Any]]:
@@ -216,23 +214,6 @@ def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_method
     assert [config.selection for config in ran] == ["heldout"]
 
 
-def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
-    change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
-    asked = (*COLUMN, "--rows", "all labels")
-    refused = invoke("tune", *asked)
-    assert code_of(refused.output) == "setting-needs-labels"
-    own = Path("experiments/mini/search.toml")
-    own.write_text(f"trials = 1\n[settings]\nvalidation-fraction = 0.25\n{STEP}")
-    assert invoke("tune", *asked).exit_code == 0
-    assert [config.validation_fraction for config in ran] == [0.25]
-    assert searches()[0]["settings"]["validation-fraction"] == 0.0
-    ran.clear()
-    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
-    assert [config.validation_fraction for config in ran] == [0.0]
-
-
 @pytest.mark.slow
 def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) -> None:
     asked = (*COLUMN, "--trials", "2")
@@ -314,20 +295,3 @@ def test_given_wrong_arguments_then_they_are_refused(
 ) -> None:
     Path("runs.toml").write_text(RUNS)
     assert code_of(invoke("tune", *arguments).output) == code
-
-
-def test_given_a_column_that_starts_from_another_run_then_it_is_refused(
-    digits_search: Path,
-) -> None:
-    start_from_another()
-    refused = invoke("tune", *COLUMN)
-    assert code_of(refused.output) == "nothing-to-search"
-
-
-def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    refused = invoke("tune", *MINI)
-    assert refused.exit_code == 1
-    assert code_of(refused.output) == "package-missing"

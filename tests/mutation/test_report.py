@@ -92,16 +92,6 @@ def test_too_many_survivors_are_named(good: Any, code: int) -> None:
     assert f"survived: {FILE}\n    {DIVIDED}\n" in text
 
 
-def test_of_a_sample_the_share_and_its_bounds_are_told(good: Any) -> None:
-    # Of one that was killed, Wilson's interval goes from 1 / (1 + 1.96²) = 20.7 % to 100 %.
-    found, text = good([34, 0, -24])
-    assert found
-    assert text == (
-        "piece: 1 of 2 mutants, 1 killed (1 as they took too long), 0 survived, 0 the same "
-        "program; 100.0 %, 20.7 to 100.0 % of all\n"
-    )
-
-
 def test_a_larger_sample_has_all_mutants_of_a_smaller_one(good: Any) -> None:
     place = mutation.RESULTS / "piece"
 

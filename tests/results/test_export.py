@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from fedul_flwr.results import export as exporting
 from fedul_flwr.results.export import export
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
-from tests.support.runs import train
 from tests.support.synthetic_results import write_json
 
 CLASSES = ["zero", "one", "two"]
@@ -72,19 +70,6 @@ def test_given_a_temperature_then_it_divides_the_logits(
     save_arrays(run / "model.safetensors", arrays, {"temperature": 2.0})
     # softmax(z / 2) is proportional to the square root of softmax(z).
     expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(by_onnx(export(run), points), expected, atol=1e-5)
-
-
-def test_given_standardized_vectors_then_raw_vectors_go_in(
-    settings: Callable[..., Any],
-) -> None:
-    plan = {"dataset": "wine", "model": "mlp", "num_rounds": 1, "method": "supervised"}
-    run = train(settings(**plan), 2)
-    from fedul_flwr.data.sources import load_source
-
-    points = np.array(load_source("wine").test.inputs)
-    assert np.abs(points).max() > 100  # proline: not standardized
-    expected = load_model(run).predict_proba(points)
     np.testing.assert_allclose(by_onnx(export(run), points), expected, atol=1e-5)
 
 

@@ -27,7 +27,6 @@ from fedul_flwr.results.plots import (
     run_figures,
     time_traffic_figure,
 )
-from fedul_flwr.results.printed_summary import format_bytes
 from fedul_flwr.results.priors_figure import priors_figure
 from fedul_flwr.results.report import tables_of
 from fedul_flwr.run.measures import measures
@@ -78,24 +77,6 @@ def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
     assert axes.get_ylabel().startswith("error (%)")
 
 
-def test_several_runs_share_one_figure(tmp_path: Path) -> None:
-    # More runs than colors; two have the same method, data and seed.
-    runs = [read_run(write_run(tmp_path / f"r{i}", seed=i % 8, rounds=5)) for i in range(9)]
-    figure = error_figure(runs)
-    lines = figure.axes[0].get_lines()
-    looks = {(line.get_color(), str(line.get_marker())) for line in lines[::3]}
-    assert len(looks) == 9
-    (legend,) = figure.legends
-    texts = [text.get_text() for text in legend.get_texts()]
-    assert texts[-3:] == ["test error", "validation error", "best round of a run"]
-    assert len(set(texts)) == 9 + 3
-    figure.draw_without_rendering()
-    below = figure.axes[0].get_tightbbox()
-    assert below is not None
-    # The legend stands below the axes and covers nothing.
-    assert legend.get_window_extent().y1 <= below.y0 + 1
-
-
 def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
     figure = priors_figure(run)
     assert run.federation is not None
@@ -110,21 +91,6 @@ def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
     assert _bars(figure) == sizes
 
 
-def test_many_clients_have_one_row_each(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", clients=13, sets=3))
-    figure = priors_figure(run)
-    assert run.federation is not None
-    client = run.federation.clients[5]
-    assert client.priors is not None
-    assert client.set_sizes is not None
-    sizes = np.array(client.set_sizes)
-    expected = sizes @ np.array(client.priors) / sizes.sum()
-    values = _mesh(figure)
-    assert values.shape == (13, 10)
-    np.testing.assert_allclose(values[5], 100 * expected)
-    assert _bars(figure) == [client.num_points for client in run.federation.clients]
-
-
 def test_time_and_traffic_are_stacked(run: Run) -> None:
     above, below = time_traffic_figure(run).axes
     fit, rest = ([bar.get_height() for bar in group] for group in above.containers)
@@ -135,43 +101,6 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
     np.testing.assert_allclose(1e6 * np.array(up), run.series("bytes_up")[1])
     np.testing.assert_allclose(1e6 * np.array(down), run.series("bytes_down")[1])
     assert below.get_ylabel() == "MB per round"
-
-
-def _with_parts(run: Run, **parts: dict[str, int]) -> Run:
-    """``run`` with traffic by part, ``down={"model": 5}``, the same in all rounds but the first."""
-    for row in run.metrics[1:]:
-        row["model_bytes"] = 1_000_000
-        for way, counts in parts.items():
-            row |= {f"bytes_{way}_{part}": count for part, count in counts.items()}
-            row[f"bytes_{way}"] = sum(counts.values())
-    return run
-
-
-def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
-    down = {"sigma": 2_000_000, "psi": 4_000_000, "other": 1000, "$helpers": 10_000_000}
-    up = {"psi": 3_000_000, "other": 500}
-    figure = time_traffic_figure(_with_parts(run, up=up, down=down))
-    _, to_clients, to_server = figure.axes
-    assert to_clients.get_ylabel() == "server to clients\nMB per round"
-    assert to_server.get_ylabel() == "clients to server\nMB per round"
-    colors = {}
-    for axes, expected in ((to_clients, ["sigma", "psi", "$helpers"]), (to_server, ["psi"])):
-        counts = down if axes is to_clients else up
-        labels = [f"{name} ({format_bytes(6 * counts[name])})" for name in [*expected, "other"]]
-        assert [str(bars.get_label()) for bars in axes.containers] == labels
-        bottom = 0.0
-        for name, bars in zip([*expected, "other"], axes.containers, strict=True):
-            assert bars[-1].get_height() == pytest.approx(counts[name] / 1e6)
-            assert bars[-1].get_y() == pytest.approx(bottom)
-            assert colors.setdefault(name, bars[-1].get_facecolor()) == bars[-1].get_facecolor()
-            bottom += counts[name] / 1e6
-        # 5 clients with 1 MB each: 5 MB are 100 %.
-        (percents,) = axes.child_axes
-        assert percents.get_ylabel() == "% of a dense model"
-        figure.draw_without_rendering()
-        assert percents.get_ylim()[1] == pytest.approx(20 * axes.get_ylim()[1])
-    assert len(set(colors.values())) == 4
-    assert to_clients.get_ylim() == to_server.get_ylim() == (0, pytest.approx(1.05 * 16.001))
 
 
 def test_draw_plots_writes_pictures_and_does_not_touch_pyplot(run: Run, tmp_path: Path) -> None:

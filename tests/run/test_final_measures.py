@@ -133,17 +133,6 @@ def test_given_calibration_then_the_temperature_is_that_of_the_validation_points
     assert "unscaled" not in summary(plain)["measures"]
 
 
-def test_given_models_of_clients_then_their_mean_balanced_accuracy_is_the_only_measure(
-    settings: Settings,
-) -> None:
-    directory = train(settings(**QUICK, evaluate="local"), 2)
-    found = summary(directory)
-    best = metrics(directory)[found["best_round"] - 1]
-    assert found["balanced_accuracy"] == pytest.approx(100 - best["test_balanced_error"])
-    assert {"measures", "auc", "ece"}.isdisjoint(found)
-    assert summary_rows(directory)["measures"].startswith("balanced accuracy ")
-
-
 def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
     settings: Settings, tmp_path: Path
 ) -> None:

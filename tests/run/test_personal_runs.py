@@ -108,6 +108,9 @@ def test_sets_and_statistics(settings: Settings) -> None:
 
 
 def test_refused_before_the_first_round(settings: Settings) -> None:
+    for more in ({"method": "server-only"}, {"method": "xclp-predict"}, {"evaluate": "local"}):
+        with refuses("setting-without-effect", setting="personal"):
+            parse_flat({"personal": "head", **more})
     at_server = {"method": "fixmatch", "scenario.labels-at": "server", "server_fraction": 0.05}
     for chosen, said in (
         ({"method": "labels-only", "personal": "norm"}, "'norm' needs batch norm, and model"),
@@ -115,12 +118,6 @@ def test_refused_before_the_first_round(settings: Settings) -> None:
     ):
         with pytest.raises(UserError, match=said):
             train(settings(**{**QUICK, **chosen}), 2)
-
-
-def test_settings_without_effect_are_refused() -> None:
-    for more in ({"method": "server-only"}, {"method": "xclp-predict"}, {"evaluate": "local"}):
-        with refuses("setting-without-effect", setting="personal"):
-            parse_flat({"personal": "head", **more})
 
 
 def test_an_owner_gets_a_file_and_is_told_where(

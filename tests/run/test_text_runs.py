@@ -117,24 +117,6 @@ def test_given_a_run_on_texts_then_its_model_labels_texts(
         load_model(directory).predict(np.zeros((2, 3), dtype=np.float32))
 
 
-def test_owners_with_texts_of_their_own_train_without_data_at_the_server(
-    settings: Settings, tmp_path: Path
-) -> None:
-    for owner in range(3):
-        folder = tmp_path / "owners" / str(owner)
-        rows = reviews(60, owner)
-        write(folder / "posts.csv", [(text,) for text, _ in rows], ["review"])
-        labels = [(str(n), name) for n, (_, name) in enumerate(rows) if n < 30]
-        write(folder / "labels.csv", labels, ["name", "label"])
-    described = {"dataset": "none", "class_names": ",".join(NAMES), "method": "labels-only"}
-    base = {**TEXTS, "client_data": str(tmp_path / "owners")}
-    directory = train(settings(**base, **described), 3)
-    fresh = reviews(30, 9)
-    texts = np.array([text.encode() for text, _ in fresh])
-    found = load_model(directory).predict(texts)
-    assert np.mean([NAMES[k] == name for k, (_, name) in zip(found, fresh, strict=True)]) > 0.8
-
-
 def test_an_owner_of_sets_of_texts_can_check_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,21 +68,6 @@ def test_labels_are_propagated_on_standardized_vectors(settings: Settings) -> No
     assert errors["federation"] < 20 < errors["none"]
 
 
-@pytest.mark.parametrize(
-    ("options", "warned"),
-    [
-        ({"xclp.secure": "rlwe", "standardize-sum": "plaintext"}, 1),
-        ({"xclp.secure": "rlwe"}, 0),
-    ],
-)
-def test_the_log_says_that_means_of_columns_are_not_encrypted(
-    options: dict[str, Any], warned: int, settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    base = {"dataset": "wine", "method": "xclp-predict", "labels.total": 30, "xclp.num-bits": 64}
-    train(settings(**base, **options), 3)
-    assert caplog.text.count("mean and variance of each client's columns, which") == warned
-
-
 @pytest.mark.parametrize("kind", ["federation", "owner"])
 def test_the_scaling_is_that_of_all_clients_points_or_else_of_the_servers(
     kind: str, settings: Settings
