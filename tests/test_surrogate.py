@@ -65,9 +65,7 @@ def test_equals_theorem_1_in_plain_float64(num_sets: int, num_classes: int) -> N
     seed=st.integers(0, 10_000),
 )
 @hypothesis_settings(max_examples=60)
-def test_float32_rows_sum_to_1_and_follow_theorem_1(
-    num_classes: int, more_sets: int, scale: float, seed: int
-) -> None:
+def test_float32_rows_follow_it(num_classes: int, more_sets: int, scale: float, seed: int) -> None:
     priors, sizes, test_prior = random_case(num_classes + more_sets, num_classes, seed)
     logits = np.random.default_rng(seed).normal(0, scale, (8, num_classes)).astype(np.float32)
     layer = SurrogateTransition(tensor(priors), tensor(sizes), tensor(test_prior))
@@ -98,9 +96,7 @@ def test_no_factor_of_the_transition_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("kind", ["nll", "release"])
 @pytest.mark.parametrize(("num_sets", "num_classes"), [(4, 4), (9, 4)])
-def test_gradients_are_those_of_finite_differences(
-    kind: str, num_sets: int, num_classes: int
-) -> None:
+def test_gradients_are_finite_differences(kind: str, num_sets: int, num_classes: int) -> None:
     priors, sizes, test_prior = random_case(num_sets, num_classes, seed=2)
     priors[0] = np.eye(num_classes)[1]  # zeros among the priors
     loss = SurrogateLoss(tensor(priors), tensor(sizes), tensor(test_prior), kind)
@@ -213,9 +209,7 @@ def classes() -> Tensor:
     return torch.from_numpy(np.random.default_rng(5).integers(0, 3, 20))
 
 
-def test_pure_sets_of_the_test_prior_are_supervised_learning(
-    logits: Tensor, classes: Tensor
-) -> None:
+def test_pure_sets_of_the_test_prior_are_supervised(logits: Tensor, classes: Tensor) -> None:
     loss = SurrogateLoss(torch.eye(3), torch.tensor([20, 30, 50]), tensor([0.2, 0.3, 0.5]))
     both(loss, functional.cross_entropy, logits, classes)
 

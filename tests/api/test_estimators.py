@@ -175,9 +175,7 @@ def test_given_a_parameter_that_makes_no_sense_then_fit_refuses_it(name: str, va
         *((flag, "no") for flag in ("class_scaling", "reweigh", "standardize")),
     ],
 )
-def test_given_an_option_of_the_graph_that_makes_no_sense_then_fit_refuses_it(
-    name: str, value: Any
-) -> None:
+def test_given_an_odd_option_of_the_graph_then_fit_refuses_it(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=name):
         ff.GraphLabelClassifier(**{name: value}).fit(X, GIVEN)
     with pytest.raises(ValueError, match="no point has a label"):
@@ -215,9 +213,7 @@ def test_given_masked_or_missing_values_then_they_are_not_used() -> None:
 
 
 @pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, ""])
-def test_given_texts_of_which_some_are_missing_then_these_points_are_unlabeled(
-    missing: Any,
-) -> None:
+def test_given_missing_texts_then_these_points_are_unlabeled(missing: Any) -> None:
     names = np.array(["barbera", "barolo", "grignolino"])
     given = [names[k] if k >= 0 else missing for k in GIVEN]
     found = ff.GraphLabelClassifier().fit(X, given)
@@ -226,9 +222,7 @@ def test_given_texts_of_which_some_are_missing_then_these_points_are_unlabeled(
     assert found.transduction_.tolist() == names[expected].tolist()
 
 
-def test_given_several_threads_with_one_seed_then_each_has_the_numbers_of_one_alone(
-    tmp_path: Path,
-) -> None:
+def test_given_several_threads_then_each_has_the_numbers_of_one_alone(tmp_path: Path) -> None:
     def weights(model: Any) -> list[Any]:
         return [weight.tolist() for weight in model.state_dict().values()]
 

@@ -137,9 +137,7 @@ def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alon
         ((np.array([["a"]]), [0]), "points-type"),
     ],
 )
-def test_given_data_that_cannot_be_used_then_a_sentence_says_what_is_allowed(
-    data: Any, code: str
-) -> None:
+def test_given_data_that_cannot_be_used_then_it_is_refused(data: Any, code: str) -> None:
     with refuses(code):
         dataset_of(data)
 
@@ -190,9 +188,7 @@ def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_
     assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
 
 
-def test_given_pictures_by_path_then_a_data_set_of_hugging_face_has_their_pixels(
-    tmp_path: Path,
-) -> None:
+def test_given_pictures_by_path_then_the_data_set_has_their_pixels(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{n}.png") for n in range(len(IMAGES))]
     for path, image in zip(paths, IMAGES, strict=True):
         Image.fromarray(image).save(path)
@@ -275,9 +271,7 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
         ((VECTORS, [None] * 20), None, "labels-missing"),
     ],
 )
-def test_given_frames_or_arrays_that_do_not_fit_then_a_sentence_says_why(
-    data: Any, test: Any, code: str
-) -> None:
+def test_frames_and_arrays_that_do_not_fit_are_refused(data: Any, test: Any, code: str) -> None:
     with refuses(code):
         load_source(dataset_of(data, test))
 

@@ -106,9 +106,7 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
         run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
 
 
-def test_given_a_function_then_server_and_clients_build_its_model(
-    module: Callable[[str], Any],
-) -> None:
+def test_given_a_function_then_both_sides_build_its_model(module: Callable[[str], Any]) -> None:
     app = module("fedul")
     start = app.model((4,), 2).state_dict()
     result = run(
@@ -154,9 +152,7 @@ def test_given_another_first_model_then_it_is_refused() -> None:
         (lambda: ff.XCLPClient(points(0, 0.5), ["a"] * 20), "labels-wrong"),
     ],
 )
-def test_given_data_that_a_client_cannot_use_then_the_error_is_about_its_own_data(
-    build: Callable[[], Any], code: str
-) -> None:
+def test_given_unusable_data_then_the_error_is_its_own(build: Callable[[], Any], code: str) -> None:
     with refuses(code, OwnDataError):
         build()
 
@@ -179,9 +175,7 @@ def test_given_a_client_that_does_not_fit_the_run_then_the_run_says_why(
         run(fedul(), ff.make_client_app(client))
 
 
-def test_given_a_device_then_an_error_about_its_data_stays_there(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_given_a_device_then_errors_about_data_stay(capsys: pytest.CaptureFixture[str]) -> None:
     app = ff.make_client_app(lambda context: ff.FedULClient([], PRIORS))
     grid = InProcessGrid(app, 1, {})
     for context in grid.contexts.values():

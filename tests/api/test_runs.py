@@ -57,9 +57,7 @@ def test_given_names_with_tags_then_a_notebook_shows_them_whole_as_text() -> Non
     assert "<b>" not in shown
 
 
-def test_given_points_in_another_form_then_predictions_are_those_of_the_model(
-    result: ff.Result,
-) -> None:
+def test_given_points_in_another_form_then_predictions_are_the_models(result: ff.Result) -> None:
     stored = np.rint(IMAGES * 255).astype(np.uint8)[..., np.newaxis]
     expected = load_model(result.directory).predict_proba(stored)
     np.testing.assert_array_equal(result.predict_proba(IMAGES), expected)
@@ -74,18 +72,14 @@ def test_given_points_in_another_form_then_predictions_are_those_of_the_model(
     assert error == pytest.approx(result.summary["test_error"], abs=6)
 
 
-def test_given_a_result_then_its_figures_are_drawn_and_notebooks_show_them(
-    result: ff.Result,
-) -> None:
+def test_given_a_result_then_its_figures_are_drawn_and_shown(result: ff.Result) -> None:
     assert result.plot().axes[0].get_xlabel() == "round"
     assert result.plot("confusion")._repr_png_()[:4] == b"\x89PNG"  # type: ignore[attr-defined]
     with refuses("unknown-name", match="eror"):
         result.plot("eror")
 
 
-def test_given_a_result_when_saved_then_it_is_loaded_from_there(
-    result: ff.Result, tmp_path: Path
-) -> None:
+def test_given_a_saved_result_then_it_can_be_loaded(result: ff.Result, tmp_path: Path) -> None:
     again = ff.load(result.save(tmp_path / "saved"))
     np.testing.assert_array_equal(again.predict_proba(IMAGES), result.predict_proba(IMAGES))
     with pytest.raises(ff.UserError, match="exists"):
@@ -230,9 +224,7 @@ def test_given_a_comparison_that_cannot_be_made_then_a_sentence_says_why(
         ff.compare(**arguments)
 
 
-def test_given_points_of_which_some_have_labels_then_all_get_one_in_their_order(
-    place: Path,
-) -> None:
+def test_given_points_with_some_labels_then_all_get_one(place: Path) -> None:
     x, y = load_wine(return_X_y=True)
     names = np.array(["a", "b", "c"], dtype=object)[y]
     names[np.arange(len(y)) % 6 > 0] = None

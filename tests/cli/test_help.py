@@ -38,9 +38,7 @@ def said(*arguments: str, width: int = 80) -> str:
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_given_any_width_then_help_has_whole_names_fits_and_ends_with_examples(
-    command: tuple[str, ...], width: int
-) -> None:
+def test_given_any_width_then_help_is_whole_and_fits(command: tuple[str, ...], width: int) -> None:
     text = said(*command, "--help", width=width)
     described, _, examples = text.partition("Examples:\n")
     assert max(map(len, described.splitlines())) <= width
@@ -61,9 +59,7 @@ def test_given_any_width_then_help_has_whole_names_fits_and_ends_with_examples(
 @pytest.mark.parametrize(
     ("typed", "right"), [("methds", "methods"), ("setings", "settings"), ("predct", "predict")]
 )
-def test_given_a_misspelt_command_then_the_right_one_is_suggested_once(
-    typed: str, right: str
-) -> None:
+def test_given_a_misspelt_command_then_the_right_one_is_named(typed: str, right: str) -> None:
     result = runner.invoke(app, [typed])
     assert result.exit_code == 2
     assert result.output.count("Did you mean") == 1

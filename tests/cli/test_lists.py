@@ -100,9 +100,7 @@ def test_when_data_sets_are_listed_then_needs_are_said() -> None:
 
 @pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("command", [["methods"], ["settings"], ["settings", "xclp"], ["datasets"]])
-def test_given_any_width_then_lists_fit_and_no_line_is_too_long_to_read(
-    command: list[str], width: int
-) -> None:
+def test_given_any_width_then_lists_fit_and_are_readable(command: list[str], width: int) -> None:
     lines = said(*command, width=width).splitlines()
     assert max(map(len, lines)) <= min(width, 100)
 
@@ -117,16 +115,12 @@ def test_given_any_width_then_lists_fit_and_no_line_is_too_long_to_read(
         ("num-rounds=", []),
     ],
 )
-def test_given_the_beginning_of_a_setting_then_it_is_completed(
-    typed: str, found: list[str]
-) -> None:
+def test_given_the_start_of_a_setting_then_it_is_completed(typed: str, found: list[str]) -> None:
     assert list(complete_assignment(typed)) == found
 
 
 @pytest.mark.parametrize("command", [["methods"], ["settings", "seed"], ["datasets"]])
-def test_when_something_is_listed_then_pytorch_and_flower_are_not_loaded(
-    command: list[str],
-) -> None:
+def test_when_a_thing_is_listed_then_pytorch_and_flower_stay_out(command: list[str]) -> None:
     code = (
         "import sys; from fedul_flwr.cli.main import app\n"
         f"app({command!r}, standalone_mode=False)\n"

@@ -269,9 +269,7 @@ def test_given_a_cluster_then_the_superlink_is_told_and_lives_beside_the_output(
     assert call["superlink"].options["home"] == tmp_path / "a"
 
 
-def test_demo_compares_with_the_ceiling(
-    stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path
-) -> None:
+def test_demo_has_a_ceiling(stage: Stage, processes: list[tuple[Any, ...]], tmp_path: Path) -> None:
     stale = tmp_path / "runs" / "demo" / "fedul" / "stale.png"
     stale.parent.mkdir(parents=True)
     stale.touch()

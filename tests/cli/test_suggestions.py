@@ -47,9 +47,7 @@ def test_given_a_wrong_value_then_the_nearest_right_one_is_suggested(
         (["run", "--clients", "5"], "The number of clients is --num-supernodes."),
     ],
 )
-def test_given_a_setting_as_an_option_then_the_message_says_how_it_is_given(
-    arguments: list[str], way_out: str
-) -> None:
+def test_given_a_setting_as_an_option_then_the_way_out(arguments: list[str], way_out: str) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert way_out in " ".join(result.stderr.replace("│", "").split())

@@ -80,9 +80,7 @@ def test_the_shape_chooses_a_model_that_takes_it(
 
 @pytest.mark.parametrize("clipping", ["server", "client"])
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3), (224, 224, 1), (30,)])
-def test_given_differential_privacy_then_the_model_has_no_batch_norm(
-    shape: tuple[int, ...], clipping: str
-) -> None:
+def test_given_privacy_then_there_is_no_batch_norm(shape: tuple[int, ...], clipping: str) -> None:
     private = parse_flat({"dp.clipping": clipping})
     settled, chosen = with_auto_values(private, DataSize(shape, 600))
     assert not list(build_model(settled.model, shape, 2).buffers())
@@ -130,7 +128,7 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
         ("augment", "noise", IMAGE, {}),
     ],
 )
-def test_settings_of_the_other_kind(
+def test_of_another_kind(
     key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -191,9 +189,7 @@ def test_columns_are_summed_under_masks_where_labels_are(
         ({"dp.clipping": "server"}, "setting-breaks-privacy"),
     ],
 )
-def test_columns_that_the_federation_may_not_or_cannot_standardize(
-    chosen: dict[str, Any], code: str
-) -> None:
+def test_columns_that_are_not_to_be_standardized(chosen: dict[str, Any], code: str) -> None:
     settings = parse_flat(chosen)
     with refuses(code, setting="standardize"):
         resolve_standardize(settings, VECTOR)

@@ -70,9 +70,7 @@ def node(**limits: Any) -> NodeConfig:
 
 @pytest.mark.parametrize("secure", ["paillier", "ot"])
 @pytest.mark.parametrize("method", ["xclp", "xclp-predict"])
-def test_protocols_for_honest_clients_are_refused_whatever_an_owner_allows(
-    tmp_path: Path, method: str, secure: str
-) -> None:
+def test_protocols_for_honest_clients_are_refused(tmp_path: Path, method: str, secure: str) -> None:
     run = settings({"method": method, "xclp.secure": secure}, tmp_path)
     for owner in (node(), node(allow_plaintext=True, allow_known_seed=True)):
         with refuses("setting-for-simulations", setting="xclp.secure"):
@@ -154,9 +152,7 @@ def test_given_no_data_when_a_limit_is_set_then_it_is_refused() -> None:
 
 
 @pytest.mark.parametrize("key", ["method", "model", "features", "base"])
-def test_given_an_unlisted_module_when_its_settings_come_then_they_are_refused_unparsed(
-    key: str,
-) -> None:
+def test_given_an_unlisted_module_then_its_settings_are_refused_unparsed(key: str) -> None:
     flat = {key: "no_such_module_anywhere:NAME"}
     with refuses("owner-does-not-allow", limit="allow-methods"):
         node().check_modules(flat)

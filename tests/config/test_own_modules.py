@@ -65,9 +65,7 @@ def test_given_a_run_of_ones_own_when_predicting_then_its_module_runs(folder: Pa
     assert ran(folder)
 
 
-def test_given_a_folder_from_elsewhere_when_predicting_then_nothing_of_it_runs(
-    folder: Path,
-) -> None:
+def test_given_a_folder_from_elsewhere_when_predicting_then_nothing_runs(folder: Path) -> None:
     (folder / "run").rename(folder / "copied")
     with refuses("module-not-trusted", match=OWN):
         load_model(folder / "copied")
@@ -78,9 +76,7 @@ def test_given_a_folder_from_elsewhere_when_predicting_then_nothing_of_it_runs(
 
 
 @pytest.mark.parametrize("prefix", ["run", "torchvision.models"])
-def test_given_a_stranger_names_a_model_like_a_prefix_of_features_when_predicting_then_refused(
-    folder: Path, prefix: str
-) -> None:
+def test_given_a_strangers_prefix_when_predicting_then_refused(folder: Path, prefix: str) -> None:
     (folder / "run.py").write_text(MODULE)
     (folder / "run").rename(folder / "copied")
     config = folder / "copied" / "config.json"
@@ -117,9 +113,7 @@ def test_given_a_run_of_ones_own_when_predicting_elsewhere_then_its_own_module_r
         resolve({"resume": str(folder / "run"), "num-rounds": 2}, elsewhere)
 
 
-def test_given_a_folder_from_elsewhere_when_resumed_then_its_module_has_to_be_named(
-    folder: Path,
-) -> None:
+def test_given_a_folder_from_elsewhere_when_resumed_then_modules_are_named(folder: Path) -> None:
     shutil.copytree(folder / "run", folder / "copied")
     words = {"resume": "copied", "num-rounds": 2}
     with refuses("module-not-trusted"):

@@ -59,9 +59,7 @@ def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     ("dataset", "start"),
     [("digits", "fedul-digits-"), ("ylecun/mnist", "fedul-mnist-"), ("a/b:c", "fedul-b.c-")],
 )
-def test_results_lie_in_a_directory_named_after_the_run(
-    tmp_path: Path, dataset: str, start: str
-) -> None:
+def test_results_lie_in_a_folder_of_the_runs_name(tmp_path: Path, dataset: str, start: str) -> None:
     output = Path(resolve({"dataset": dataset}, tmp_path).output)
     assert output.parent == tmp_path / "runs"
     assert re.fullmatch(re.escape(start) + r"\d{8}-\d{6}", output.name)
@@ -183,18 +181,14 @@ def test_given_a_stored_setting_that_is_gone_then_it_is_left_out_if_it_changes_n
         ("fedpl.mix-weight", "it is always 0.3 now"),
     ],
 )
-def test_given_an_old_name_from_a_user_then_the_refusal_says_what_is_now(
-    old: str, now: str, tmp_path: Path
-) -> None:
+def test_given_an_old_name_then_the_refusal_has_the_new(old: str, now: str, tmp_path: Path) -> None:
     for refused in (lambda: parse_flat({old: 1}), lambda: resolve({old: 1}, tmp_path)):
         with pytest.raises(UserError) as error:
             refused()
         assert str(error.value).startswith(f"Unknown setting {old!r}: {now}")
 
 
-def test_given_an_interrupted_run_of_the_version_before_then_it_resumes_if_no_value_is_gone(
-    tmp_path: Path,
-) -> None:
+def test_given_an_interrupted_run_of_old_then_it_resumes_if_it_can(tmp_path: Path) -> None:
     saved = {"method": "network-labels", "semi.surest": 1.0, "num-rounds": 3, "model": "mlp"}
     (tmp_path / "config.json").write_text(json.dumps({"settings": saved}))
     config = resolve({"resume": str(tmp_path)}, Path.cwd())

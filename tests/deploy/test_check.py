@@ -104,9 +104,7 @@ def test_given_limits_when_checked_then_they_are_shown_and_held(here: Path) -> N
     assert refused("xclp", f"{WHERE} min-labeled-clients=4") == "owner-does-not-allow"
 
 
-def test_given_tables_then_the_columns_that_are_used_and_the_cells_that_are_filled_are_listed(
-    here: Path,
-) -> None:
+def test_given_tables_then_columns_and_filled_cells_are_listed(here: Path) -> None:
     ward = here / "ward"
     ward.mkdir()
     (ward / "patients.csv").write_text(
@@ -148,9 +146,7 @@ SETS, POINTS = "fedul", "xclp"
         ("files-contradict", POINTS, "notes.txt", "x"),
     ],
 )
-def test_data_that_are_refused(
-    here: Path, code: str, method: str, name: str, text: str | None
-) -> None:
+def test_data_are_refused(here: Path, code: str, method: str, name: str, text: str | None) -> None:
     folder = write_sets(here / "ward") if method == SETS else write_points(here / "ward")
     file = folder / name
     if text is None:

@@ -32,9 +32,7 @@ def test_node_configs_that_are_refused(here: Path, node_config: str, code: str) 
         ("fedul", {"client-data": "ward"}, "setting-for-simulations"),
     ],
 )
-def test_settings_that_are_refused(
-    here: Path, method: str, settings: dict[str, Any], code: str
-) -> None:
+def test_settings_are_refused(here: Path, method: str, settings: dict[str, Any], code: str) -> None:
     write_sets(here / "ward")
     assert refused(method, **settings) == code
 

@@ -133,9 +133,7 @@ def test_an_owner_with_a_key_of_its_own(tmp_path: Path) -> None:
     assert others.owners[1] == load_ssh_public_key(public)
 
 
-def test_the_server_and_every_owner_know_the_public_keys_of_all(
-    written: Callable[..., Path],
-) -> None:
+def test_the_server_and_owners_know_the_public_keys_of_all(written: Callable[..., Path]) -> None:
     place = written()
     folders = [place / "owners" / f"owner-{number}" for number in range(2)]
     lists = [(folder / "owners.pub").read_text() for folder in folders]

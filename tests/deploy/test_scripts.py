@@ -272,9 +272,7 @@ def assert_holds_no_settings(folders: Iterable[Path]) -> None:
     ("address", "reached"),
     [("10.1.2.3", "localhost 10.1.2.3"), ("fl.example.org", "localhost")],
 )
-def test_given_the_address_of_a_server_when_written_then_a_unit_reaches_it_alone(
-    tmp_path: Path, address: str, reached: str
-) -> None:
+def test_given_an_address_then_a_unit_has_it(tmp_path: Path, address: str, reached: str) -> None:
     words = ["deploy", "init", str(tmp_path / "c"), "--address", address, "--owners", "1"]
     assert CliRunner().invoke(app, words).exit_code == 0
     unit = (tmp_path / "c/owners/owner-0/fedul-supernode.service").read_text().splitlines()
@@ -284,9 +282,7 @@ def test_given_the_address_of_a_server_when_written_then_a_unit_reaches_it_alone
     ]
 
 
-def test_given_no_file_named_then_the_owners_log_lies_in_its_folder(
-    secure: Path, programs: Path
-) -> None:
+def test_given_no_file_then_the_owners_log_lies_in_its_folder(secure: Path, programs: Path) -> None:
     owner = secure / "owners" / "owner-0"
     for value, expected in (
         ("", owner / "log" / "messages.csv"),

@@ -57,9 +57,7 @@ def fake(program: str, end: str, *, daemon: bool = False) -> subprocess.Popen[st
         ("superlink", SUPEREXEC, "its process "),
     ],
 )
-def test_given_a_part_that_ends_then_the_program_starts_again(
-    program: str, end: str, why: str
-) -> None:
+def test_given_a_part_that_ends_then_it_starts_again(program: str, end: str, why: str) -> None:
     with fake(program, end) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -33,9 +33,7 @@ WITH_EXAMPLES = {
 
 
 @pytest.mark.parametrize("module", WITH_EXAMPLES)
-def test_the_examples_of_a_module_give_what_they_show(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_examples_are_true(module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     tests = doctest.DocTestFinder().find(importlib.import_module(module))
     assert sum(len(test.examples) for test in tests) == lines_of_examples(WITH_EXAMPLES[module])

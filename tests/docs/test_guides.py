@@ -142,9 +142,7 @@ def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
     assert set(TableSettings.names()) | set(METRICS) <= named
 
 
-def test_the_papers_tables_are_those_of_the_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_papers_tables_are_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "tables.md"
     page.write_text((ROOT / "docs/tables.md").read_text())
     monkeypatch.chdir(ROOT)

@@ -46,9 +46,7 @@ def test_tutorial(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             run_commands(text)
 
 
-def test_given_the_page_as_written_then_it_ends_with_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_the_page_then_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = (TUTORIALS.parent / "from-csv.md").read_text()
     printed = ""

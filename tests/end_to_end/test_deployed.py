@@ -74,9 +74,7 @@ def test_strangers_are_refused(two_owners: Deployment, owners: list[Path], tmp_p
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
-def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses(
-    two_owners: Deployment,
-) -> None:
+def test_given_another_user_when_it_submits_a_run_then_refused(two_owners: Deployment) -> None:
     port = two_owners.ports[0]
     assert as_other_user(lambda: status_of(port, "/v1/control/start-run")) == 403
     # The paths that SuperNodes use are open; what they do not understand they refuse themselves.
@@ -199,9 +197,7 @@ def test_given_an_owner_that_claims_the_number_of_another_when_a_run_begins_then
     assert [line["clients"] for line in metrics(tmp_path / "there")] == [1], said
 
 
-def test_given_registered_owners_then_status_has_their_nodes_and_states(
-    two_owners: Deployment,
-) -> None:
+def test_given_registered_owners_then_status_has_their_nodes(two_owners: Deployment) -> None:
     found = status(two_owners.files)
     assert [(row.client, row.owner) for row in found] == [
         (str(number), f"owner-{number}") for number in range(2)

@@ -30,9 +30,7 @@ IN_SECRET = {**IN_THE_CLEAR, "xclp.secure": "rlwe", "xclp.codes-seed": "run"}
 ROWS = {"five sets": {"fedul.num-sets": 5}, "FedMatch": FEDMATCH, "XCLP": IN_SECRET}
 
 
-def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_process_grid(
-    tmp_path: Path,
-) -> None:
+def test_a_failing_run_costs_no_other_and_the_others_have_our_numbers(tmp_path: Path) -> None:
     rows = [f'["{name}"]\n' + text(own).replace(" ", "\n") for name, own in ROWS.items()]
     (tmp_path / "runs.toml").write_text("\n".join(rows) + "\n")
     arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", str(CLIENTS))

@@ -110,9 +110,7 @@ def read_log(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_given_csv_files_of_three_hospitals_then_their_model_predicts_at_one_of_them(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_given_csv_files_then_the_model_predicts(deployment: Deployment, tmp_path: Path) -> None:
     env = deployment.environment
     (tmp_path / "columns.json").write_text(json.dumps(COLUMNS))
     settings = hospital_settings(tmp_path)
@@ -209,9 +207,7 @@ def belongs_to(process: psutil.Process, home: Path) -> bool:
         return False
 
 
-def test_given_the_page_on_own_apps_then_its_commands_run_as_written(
-    flower_of_ones_own: dict[str, str], tmp_path: Path
-) -> None:
+def test_given_the_page_then_it_runs(flower_of_ones_own: dict[str, str], tmp_path: Path) -> None:
     place = tmp_path / "my-app"
     place.mkdir()
     (place / "pyproject.toml").write_text(blocks("own-app.md", "toml")[0])
@@ -222,9 +218,7 @@ def test_given_the_page_on_own_apps_then_its_commands_run_as_written(
     assert "ModuleNotFoundError" not in said
 
 
-def test_given_a_method_of_ones_own_then_it_runs_and_a_deployed_run_can_be_watched_and_stopped(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_given_a_method_of_ones_own_then_it_runs(deployment: Deployment, tmp_path: Path) -> None:
     env = deployment.environment
     (tmp_path / "my_methods.py").write_text(blocks("own-method.md", "python")[0])
     [command, *_] = blocks("own-method.md", "bash")

@@ -77,9 +77,7 @@ def run(*options: str) -> Any:
     return runner.invoke(app, ["run", "--federation", "consortium", *SETTINGS, *options])
 
 
-def test_given_a_completed_run_then_progress_and_summary_are_as_of_a_simulation(
-    flower: FakeFlower, tmp_path: Path
-) -> None:
+def test_given_a_completed_run_then_there_is_a_summary(flower: FakeFlower, tmp_path: Path) -> None:
     flower.write = finished
     result = run("--output", "here")
     assert result.exit_code == 0, result.output

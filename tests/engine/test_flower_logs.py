@@ -31,9 +31,7 @@ def test_given_a_file_then_it_has_all_and_the_rest_shows_errors(
     assert (flower.level, [handler.level for handler in flower.handlers]) == before
 
 
-def test_given_a_program_that_has_not_loaded_flower_then_its_log_is_not_shown(
-    tmp_path: Path,
-) -> None:
+def test_given_a_program_without_flower_then_its_log_is_not_shown(tmp_path: Path) -> None:
     code = (
         "import logging, pathlib, sys\n"
         "from fedul_flwr.engine.flower_logs import flower_logs\n"

@@ -126,9 +126,7 @@ def test_lines_are_there_as_messages_are_sent(tmp_path: Path) -> None:
     assert [message.number for message in read_message_log(tmp_path)] == [1, 2, 3, 4]
 
 
-def test_labels_are_the_same_and_codes_are_found_where_they_are_sent(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_labels_are_the_same_and_codes_are_recorded(settings: Settings, tmp_path: Path) -> None:
     recorded = train(settings(**PREDICT), 3, message_log=tmp_path / "t")
     assert written(recorded) == written(train(settings(**PREDICT), 3))
     images, seed = load_source("digits").train.inputs, stream(0, "codes", 0).bytes(32)

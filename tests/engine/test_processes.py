@@ -83,9 +83,7 @@ def test_given_fewer_clients_than_cores_in_a_turn_then_they_share_the_cores(
     assert shares_of_cores(messages, processes, cores) == threads
 
 
-def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its_place(
-    grid: ProcessGrid,
-) -> None:
+def test_given_a_killed_process_then_another_takes_its_place(grid: ProcessGrid) -> None:
     grid.answer(describe(0, 1), None)
     before = pool()
     before[0].kill()
@@ -98,9 +96,7 @@ def test_given_a_killed_process_then_its_client_has_failed_and_another_takes_its
     assert len(pool()) == 2
 
 
-def test_given_processes_that_do_not_answer_in_time_then_there_is_no_reply_and_they_end(
-    grid: ProcessGrid,
-) -> None:
+def test_given_processes_that_are_late_then_there_is_no_reply(grid: ProcessGrid) -> None:
     grid.answer(describe(0, 1), None)
     before = pool()
     for process in before:

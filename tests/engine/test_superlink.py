@@ -26,17 +26,13 @@ def test_this_machine_is_reached_without_a_proxy() -> None:
 
 
 @pytest.mark.parametrize("usable", [False, True])
-def test_a_socks_proxy_that_httpx_cannot_use_is_left_out(
-    usable: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_socks_proxy_may_be_left_out(usable: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: object() if usable else None)
     found = without_proxy({"ALL_PROXY": "socks5://p:1", "all_proxy": "SOCKS5H://p:1"})
     assert ("ALL_PROXY" in found, "all_proxy" in found) == (usable, usable)
 
 
-def test_given_relative_folders_of_modules_then_the_superlinks_programs_search_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_folders_of_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(["src", "/lib"]))
     monkeypatch.delenv(USER_PATH, raising=False)

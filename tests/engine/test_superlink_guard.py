@@ -70,9 +70,7 @@ def test_given_the_same_user_when_it_asks_then_it_is_answered(address: Address) 
 
 @needs_root
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
-def test_given_another_user_when_it_asks_then_open_paths_alone_are_answered(
-    address: Address,
-) -> None:
+def test_given_another_user_when_it_asks_then_open_paths_answer(address: Address) -> None:
     assert as_other_user(lambda: ask(address)) == 403
     assert as_other_user(lambda: ask(address, "/open/door")) == 200
     assert as_other_user(lambda: ask(address, "/open/../other")) == 403

@@ -73,9 +73,7 @@ def test_given_no_room_in_shared_memory_then_the_temporary_folder_serves(
     assert list(tmp_path.iterdir()) == []  # a file without a name
 
 
-def test_given_a_file_for_large_arrays_then_they_stay_there_until_they_are_used(
-    tmp_path: Path,
-) -> None:
+def test_given_a_file_for_large_arrays_then_they_stay_until_used(tmp_path: Path) -> None:
     file = tmp_path / "replies"
     with file.open("w+b") as disk:
         first, second = through(pack(records(LARGE)), mapped=False, times=2, disk=disk)

@@ -61,9 +61,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         (["--methods", "fedul", "-c", "seed=1"], "setting-not-allowed"),
     ],
 )
-def test_given_wrong_arguments_then_they_are_refused_and_nothing_is_written(
-    arguments: list[str], code: str, here: Path
-) -> None:
+def test_wrong_arguments_write_nothing(arguments: list[str], code: str, here: Path) -> None:
     assert code_of(compare(*arguments).stderr) == code
     assert list(here.iterdir()) == []
 
@@ -106,9 +104,7 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     assert "4 of 4 " in again.output
 
 
-def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replaced(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_a_dead_superlink_then_another(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links: list[Any] = []
     used: list[tuple[Any, dict[str, Any]]] = []
 
@@ -154,9 +150,7 @@ method = "xclp-predict"
 """
 
 
-def test_given_settings_that_label_then_their_labels_are_compared_and_nothing_runs_twice(
-    here: Path, ran: list[str]
-) -> None:
+def test_given_settings_that_label_then_labels_are_compared(here: Path, ran: list[str]) -> None:
     (here / "runs.toml").write_text(LABELING)
     arguments = (
         "--runs",

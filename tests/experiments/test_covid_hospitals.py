@@ -81,9 +81,7 @@ def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class(
         np.testing.assert_array_equal(np.bincount(labels[rows]), [3, 1, 2])
 
 
-def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
-    hospitals: Path,
-) -> None:
+def test_given_few_labels_then_each_hospital_has_five_of_each_class(hospitals: Path) -> None:
     few = folders(hospitals, "10-hospitals-few")
     assert len(few) == 10
     for folder in few:

@@ -54,9 +54,7 @@ def settings_in_name(name: str, column: str, size: Size) -> dict[str, Scalar]:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("name", "column"), ALL)
-def test_given_a_column_then_its_settings_are_those_in_its_name(
-    name: str, column: str, size: Size
-) -> None:
+def test_given_a_column_then_it_is_as_in_its_name(name: str, column: str, size: Size) -> None:
     flat, expected = column_settings(name, column, size), settings_in_name(name, column, size)
     assert {key: flat[key] for key in expected} == expected
     assert table(name).num_clients(column, size) == num_clients(name, size)

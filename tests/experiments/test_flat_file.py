@@ -46,9 +46,7 @@ def test_given_a_row_then_its_file_has_its_settings_in_the_column(digits_table: 
     )
 
 
-def test_given_a_column_that_starts_from_a_run_then_that_run_is_printed_too(
-    digits_table: Path,
-) -> None:
+def test_given_a_column_that_starts_from_a_run_then_both_are_printed(digits_table: Path) -> None:
     start_from_another("learning-rate = 0.25")
     comments, settings = printed("mini/table-1", "--print", "M=10", "--rows", "FedUL")
     assert settings["start-from"] == START

@@ -62,9 +62,7 @@ def results(*errors: tuple[str, str, int, float]) -> dict[tuple[str, str, int], 
     }
 
 
-def test_given_results_then_a_cell_is_the_mean_over_all_seeds_or_missing(
-    digits_table: Path,
-) -> None:
+def test_given_results_then_a_cell_is_the_mean_over_seeds_or_missing(digits_table: Path) -> None:
     found = results(
         ("FedUL", "M=10", 0, 2.0),
         ("FedUL", "M=10", 1, 4.0),

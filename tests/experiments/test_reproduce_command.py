@@ -133,15 +133,11 @@ def test_given_missing_results_then_they_run_and_the_page_shows_them(
         (["mini/table-1", "--experiments", "docs"], "folder-missing"),
     ],
 )
-def test_given_wrong_arguments_then_they_are_refused(
-    digits_table: Path, arguments: list[str], code: str
-) -> None:
+def test_wrong_arguments_are_refused(digits_table: Path, arguments: list[str], code: str) -> None:
     assert code_of(reproduce(*arguments).output) == code
 
 
-def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_they_are(
-    digits_table: Path,
-) -> None:
+def test_given_list_then_each_table_says_how_many_and_how_old(digits_table: Path) -> None:
     assert output_of(reproduce("--list")) == ("mini/table-1: Digits (4 runs a seed; results: none)")
     assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
     first = stored_results()[0]
@@ -150,9 +146,7 @@ def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_the
     assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
 
 
-def test_given_verify_then_stored_runs_run_again_and_the_drift_is_printed(
-    digits_table: Path, ran: list[str]
-) -> None:
+def test_given_verify_then_runs_run_again_and_drift(digits_table: Path, ran: list[str]) -> None:
     none = reproduce(*MINI, "--verify", "2")
     assert none.exit_code == 1
     assert code_of(none.output) == "result-file-wrong"

@@ -37,9 +37,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_given_finished_trials_then_they_do_not_run_again(
-    training: FakeTraining, tmp_path: Path
-) -> None:
+def test_given_finished_trials_then_none_runs(training: FakeTraining, tmp_path: Path) -> None:
     asked = plan(tmp_path)
     training.run(asked)
     assert training.started == [("fedul", 0), ("supervised", 0), ("fedul", 1), ("supervised", 1)]
@@ -162,9 +160,7 @@ def test_given_changed_settings_then_they_are_refused(
     assert training.started == []
 
 
-def test_given_a_spent_privacy_budget_then_the_trial_is_finished(
-    training: FakeTraining, tmp_path: Path
-) -> None:
+def test_given_a_spent_budget_then_it_is_finished(training: FakeTraining, tmp_path: Path) -> None:
     asked = plan(tmp_path, {"FedUL": RUNS["FedUL"]}, (0,))
     training.run(asked)
     file = asked.trials[0].directory / "summary.json"
@@ -175,9 +171,7 @@ def test_given_a_spent_privacy_budget_then_the_trial_is_finished(
         assert training.started == started
 
 
-def test_given_more_rounds_then_finished_trials_resume(
-    training: FakeTraining, tmp_path: Path
-) -> None:
+def test_given_more_rounds_then_trials_resume(training: FakeTraining, tmp_path: Path) -> None:
     training.run(plan(tmp_path))
     training.run(plan(tmp_path, num_rounds=30))  # the default, which plain resuming cannot tell
     assert len(training.started) == 4
@@ -187,9 +181,7 @@ def test_given_more_rounds_then_finished_trials_resume(
     assert training.started == []
 
 
-def test_given_no_trained_round_then_the_trial_starts_again(
-    training: FakeTraining, tmp_path: Path
-) -> None:
+def test_given_no_trained_round_then_it_restarts(training: FakeTraining, tmp_path: Path) -> None:
     training.run(plan(tmp_path, seeds=(0,)))
     directory = plan(tmp_path).trials[0].directory
     (directory / "last.safetensors").unlink()

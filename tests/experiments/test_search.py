@@ -89,9 +89,7 @@ def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calcu
     assert best["settings"] == {"learning-rate": order[6]}
 
 
-def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_two_rungs_then_worse_trials_stop(runs: FakeSearchTraining, tmp_path: Path) -> None:
     # Factor 3: rungs at 9/9 = 1 and 9/3 = 3. The second trial is better at 1 and worse at 3.
     asked = task(tmp_path, rates=RATES[:2], factor=3, rungs=2, num_rounds=9)
     order = tried(asked)
@@ -130,9 +128,7 @@ def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_b
     assert {config.seed for config in runs.configs} == {0, 1000}
 
 
-def test_given_a_warm_up_then_rungs_begin_after_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_a_warm_up_then_rungs_come_after_it(runs: FakeSearchTraining, tmp_path: Path) -> None:
     # 4 of 12 rounds are warm-up, so the rung is at 4 + 8 / 2 = 8 and not at 6.
     settings = {"method": "fedpl", "num_rounds": 12, "fedpl.warm_up_rounds": 4}
     asked = task(tmp_path, **settings)
@@ -144,9 +140,7 @@ def test_given_a_warm_up_then_rungs_begin_after_it(
     assert task(tmp_path, num_rounds=12).warm_up == 0
 
 
-def test_given_diverged_trials_then_new_ones_take_their_place(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_diverged_trials_then_new_ones_run(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.error = lambda rate, step: math.nan if rate in (0.1, 0.7) else 5.0
     asked = task(tmp_path, rates=tuple(n / 10 for n in range(1, 13)))
     records = run_search(asked, nothing)
@@ -155,9 +149,7 @@ def test_given_diverged_trials_then_new_ones_take_their_place(
     assert len(records) == 8 + sum(tried(asked, 12).count(rate) for rate in (0.1, 0.7))
 
 
-def test_given_that_all_diverge_then_the_search_ends(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_all_diverge_then_the_search_ends(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.error = lambda rate, step: math.nan
     records = run_search(task(tmp_path, rates=tuple(n / 100 for n in range(10, 60))), nothing)
     assert [record["state"] for record in records] == ["diverged"] * 16
@@ -200,9 +192,7 @@ def test_given_an_infinite_loss_or_weights_of_nan_then_the_trial_has_diverged_wh
     assert best["value"] == 5.0
 
 
-def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_a_failed_trial_then_it_is_repeated(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.failing = {0.3}
     said: list[str] = []
     records = run_search(task(tmp_path), said.append)
@@ -222,9 +212,7 @@ def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
     ]
 
 
-def test_given_a_running_search_of_the_row_then_another_process_is_refused(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_a_running_search_then_no_other(runs: FakeSearchTraining, tmp_path: Path) -> None:
     with (
         FileLock(tmp_path / ".study.lock"),
         refuses("run-in-use"),
@@ -242,9 +230,7 @@ def test_given_files_of_another_search_then_they_are_removed(
     assert len(runs.started) == 8
 
 
-def test_given_ended_trials_then_their_models_are_removed(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_ended_trials_then_their_models_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
     run_search(task(tmp_path), nothing)
     left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
     assert left == {

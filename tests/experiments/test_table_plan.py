@@ -23,9 +23,7 @@ RUN = [
 
 
 @pytest.mark.parametrize("name", RUN)
-def test_given_any_table_then_its_rows_are_accepted_and_its_search_reaches_their_steps(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_any_table_then_it_is_accepted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     table = read_table(EXPERIMENTS, name)
     options = read_search(search_files(EXPERIMENTS, name)).space.get("step", [])
@@ -50,9 +48,7 @@ def test_given_any_table_then_its_rows_are_accepted_and_its_search_reaches_their
                     assert min(steps) <= config.learning_rate <= max(steps), config.output
 
 
-def test_given_a_run_that_starts_from_another_then_its_settings_include_that_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_run_that_starts_from_another_then_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     table = read_table(EXPERIMENTS, "xclp/table-3")
     plan, *_ = plan_columns(table, ["finetuned 10 %"], "quick", (4,), Device())
@@ -63,9 +59,7 @@ def test_given_a_run_that_starts_from_another_then_its_settings_include_that_one
     assert plan.trials[0].config.start_from == str(plan.start.trials[0].directory)
 
 
-def test_given_tuned_rows_of_one_column_then_the_other_columns_are_left_out(
-    digits_table: Path,
-) -> None:
+def test_given_tuned_rows_of_one_column_then_others_are_left_out(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
     tuned = {"M=10": {"FedUL": {"learning-rate": 0.5}}, "M=12": {}}
     (plan,) = plan_columns(table, list(table.columns), "full", (1, 2), Device(), tuned)

@@ -77,9 +77,7 @@ def test_given_a_failed_start_then_the_runs_that_start_from_it_wait(
     assert len(stored_results()) == 1
 
 
-def test_given_a_directory_of_other_settings_then_its_run_starts_again(
-    ran: list[RunConfig],
-) -> None:
+def test_given_a_directory_of_other_settings_then_it_starts_again(ran: list[RunConfig]) -> None:
     assert invoke("reproduce", *ONE).exit_code == 0
     assert places(ran) == ["start", "trial"]
     assert not list(Path("runs").rglob("comparison.md"))
@@ -102,9 +100,7 @@ def test_given_a_directory_of_other_settings_then_its_run_starts_again(
     assert stored_results() == [kept]
 
 
-def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
-    ran: list[RunConfig],
-) -> None:
+def test_given_picked_rows_and_seeds_then_no_other_is_checked(ran: list[RunConfig]) -> None:
     other = (*MINI, "--columns", "M=12", "--rows", "all labels")
     for seed in ("0", "1"):
         assert invoke("reproduce", *other, "--seeds", seed).exit_code == 0

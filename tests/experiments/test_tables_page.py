@@ -20,9 +20,7 @@ from tests.support.digits_table import FILE, TABLE
 EXPERIMENTS = Path("experiments")
 
 
-def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(
-    digits_table: Path,
-) -> None:
+def test_given_some_runs_then_the_page_shows_them_and_counts_others(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
     results = {("FedUL", "M=10", 0): {"figures": {"test_error": 2.0}}}
     shown = list(lines(table, {"full": {}, "quick": results}, table.rows(), list(table.columns)))
@@ -63,9 +61,7 @@ def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
     return {"curve": {"rounds": rounds, "test_error": errors}}
 
 
-def test_given_two_seeds_then_a_rows_line_is_their_mean_in_rounds_that_both_measured(
-    digits_table: Path,
-) -> None:
+def test_given_two_seeds_then_a_line_is_their_mean_in_common_rounds(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
     results = {
         ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),

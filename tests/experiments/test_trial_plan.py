@@ -27,9 +27,7 @@ def plan(
     return make_plan(runs, flat, seeds, 4, tmp_path / "out")
 
 
-def test_given_runs_and_seeds_then_there_is_a_trial_of_each_run_with_each_seed(
-    tmp_path: Path,
-) -> None:
+def test_given_runs_and_seeds_then_each_run_has_each_seed(tmp_path: Path) -> None:
     found = plan(tmp_path, seeds=(3, 5))
     trials = [(trial.row, trial.seed) for trial in found.trials]
     assert trials == [("F", 3), ("S", 3), ("F", 5), ("S", 5)]

@@ -59,9 +59,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     return configs
 
 
-def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunConfig]) -> None:
     first = invoke("tune", *COLUMN)
     assert first.exit_code == 0, first.output
     assert len(ran) == 6
@@ -229,9 +227,7 @@ def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_given_the_end_of_the_first_process_then_the_others_end_too(
-    digits_search: Path, end: signal.Signals
-) -> None:
+def test_given_the_end_of_the_first_then_all_end(digits_search: Path, end: signal.Signals) -> None:
     words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
     words += ["--experiments", "experiments"]
     Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))

@@ -46,9 +46,7 @@ def test_given_the_same_content_elsewhere_then_the_digest_is_the_same(folder: Pa
     assert user_content(config(folder, dataset="./moved")) == before
 
 
-def test_given_another_value_or_name_in_the_data_set_then_the_digest_is_another(
-    folder: Path,
-) -> None:
+def test_given_another_value_or_name_in_the_data_then_another_digest(folder: Path) -> None:
     file = folder / "data" / "train.csv"
     for change in (
         lambda: file.write_text(file.read_text().replace("39,", "38,")),
@@ -60,9 +58,7 @@ def test_given_another_value_or_name_in_the_data_set_then_the_digest_is_another(
 
 
 @pytest.mark.parametrize("name", ["content_model.py", "content_helper.py"])
-def test_given_a_changed_module_or_one_that_it_imports_then_the_digest_is_another(
-    folder: Path, name: str
-) -> None:
+def test_given_a_changed_module_then_the_digest_is_another(folder: Path, name: str) -> None:
     own = {"model": "content_model:build"}
     before = user_content(config(folder, **own))
     assert set(before) == {"dataset", "model"}

@@ -132,9 +132,7 @@ def found() -> Extractor:
     return find_extractor("efficientnet-lite0", "cpu", "float32")
 
 
-def test_given_a_network_that_was_loaded_before_then_only_features_load_it(
-    loaded: list[float],
-) -> None:
+def test_given_a_network_of_before_then_only_features_load_it(loaded: list[float]) -> None:
     first = found()
     assert loaded == [1.0]
     again = found()
@@ -154,9 +152,7 @@ def test_given_other_weights_in_the_file_then_the_network_is_another(
     assert loaded == [1.0, 2.0]
 
 
-def test_given_a_damaged_or_cleared_fact_then_the_network_is_loaded(
-    loaded: list[float], tmp_path: Path
-) -> None:
+def test_given_a_damaged_fact_then_it_is_loaded(loaded: list[float], tmp_path: Path) -> None:
     before = found().identity
     (file,) = (tmp_path / "cache" / "networks").rglob("network.json")
     assert json.loads(file.read_text(encoding="utf-8"))["num_weights"] == 4 * 3 + 3

@@ -46,9 +46,7 @@ def num_batch_norms(model: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("convolution", [nn.Conv2d(2, 3, 3), Padded(2, 3, 3)])
-def test_given_batch_norm_behind_a_convolution_then_it_is_folded_into_its_weights(
-    convolution: nn.Conv2d,
-) -> None:
+def test_given_batch_norm_then_it_is_folded_into_the_weights(convolution: nn.Conv2d) -> None:
     model = with_statistics(nn.Sequential(convolution, nn.BatchNorm2d(3), nn.ReLU()))
     inputs = torch.randn(4, 2, 6, 6, generator=torch.Generator().manual_seed(0))
     before = model(inputs)
@@ -113,9 +111,7 @@ def test_efficientnet_lite0_has_1280_features_with_imagenet_weights() -> None:
     assert found.max() <= 6
 
 
-def test_given_a_missing_package_then_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_missing_package_then_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with refuses("package-missing", setting="features"):
         find_extractor("efficientnet-lite0", "cpu", "auto")
@@ -124,9 +120,7 @@ def test_given_a_missing_package_then_the_error_says_what_to_install(
         find_extractor("huggingface:google/vit", "cpu", "auto")
 
 
-def test_given_torchvisions_model_then_its_features_are_its_last_layers_inputs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_torchvisions_model_then_its_last_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import models
 
     torch.manual_seed(0)
@@ -144,9 +138,7 @@ def test_given_torchvisions_model_then_its_features_are_its_last_layers_inputs(
     np.testing.assert_allclose(extractor.compute(points), wanted.numpy(), rtol=1e-3, atol=1e-4)
 
 
-def test_given_an_image_encoder_in_a_folder_then_features_are_its_pooled_output(
-    tmp_path: Path,
-) -> None:
+def test_given_an_image_encoder_then_features_are_its_pooled_output(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(
         hidden_size=16,

@@ -70,9 +70,7 @@ def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_given_files_of_points_and_labels_then_neither_card_nor_report_opens_them(
-    run: Path,
-) -> None:
+def test_given_files_of_points_and_labels_then_neither_page_opens_them(run: Path) -> None:
     for name in ("clients/0/labels.csv", "split.npz"):
         file = run / name
         file.parent.mkdir(parents=True, exist_ok=True)

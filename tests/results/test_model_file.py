@@ -63,9 +63,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_given_a_packed_model_then_it_predicts_as_the_run_does(
-    run: Path, packed: Path, tmp_path: Path
-) -> None:
+def test_given_a_packed_model_then_it_predicts(run: Path, packed: Path, tmp_path: Path) -> None:
     patients(1, 40)[COLUMNS].to_csv(tmp_path / "new.csv", index=False)
     write_predictions(run, tmp_path / "new.csv", tmp_path / "by-run.csv")
     write_predictions(packed, tmp_path / "new.csv", tmp_path / "by-file.csv")
@@ -74,9 +72,7 @@ def test_given_a_packed_model_then_it_predicts_as_the_run_does(
     assert right.mean() > 0.9
 
 
-def test_given_an_id_column_then_ids_are_copied_as_written_and_change_no_probability(
-    packed: Path, tmp_path: Path
-) -> None:
+def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_path: Path) -> None:
     frame = patients(3, 12)
     frame[["lactate", "patient", "age", "sex"]].to_csv(tmp_path / "ids.csv", index=False)
     frame[COLUMNS].to_csv(tmp_path / "none.csv", index=False)
@@ -106,9 +102,7 @@ def test_given_an_id_column_that_cannot_be_one_then_it_is_refused(
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_given_a_packed_model_then_nothing_in_it_tells_where_it_comes_from(
-    run: Path, packed: Path
-) -> None:
+def test_given_a_packed_model_then_it_names_no_folder(run: Path, packed: Path) -> None:
     with zipfile.ZipFile(packed) as archive:
         assert sorted(archive.namelist()) == [
             *("columns.json", "config.json", "model-card.md", "model.safetensors")
@@ -135,9 +129,7 @@ def test_given_the_commands_then_a_model_goes_from_a_run_to_predictions(
     assert len(rows(Path("out.csv"))) == 5
 
 
-def test_given_no_summary_or_a_model_that_needs_this_machine_then_it_is_not_packed(
-    run: Path, tmp_path: Path
-) -> None:
+def test_given_no_summary_or_odd_features_then_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
     with refuses("run-not-finished"):
         pack(tmp_path)

@@ -162,9 +162,7 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
         ({"number": float("inf")}, "cell-not-a-number"),
     ],
 )
-def test_given_what_the_training_did_not_have_then_it_is_refused(
-    run: ff.Result, change: dict[str, Any], code: str
-) -> None:
+def test_given_new_cells_then_refused(run: ff.Result, change: dict[str, Any], code: str) -> None:
     row = training().drop(columns="label").iloc[[0]].assign(**change)
     with refuses(code):
         run.predict(row)

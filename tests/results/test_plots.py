@@ -140,9 +140,7 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [10, 100, 1000])
-def test_given_any_number_of_classes_then_no_two_names_below_the_priors_overlap(
-    tmp_path: Path, classes: int
-) -> None:
+def test_given_any_number_of_classes_then_names_are_apart(tmp_path: Path, classes: int) -> None:
     names = tuple(f"a long name {k}" for k in range(classes))
     figure = priors_figure(read_run(write_run(tmp_path, rounds=1, sets=2, class_names=names)))
     figure.canvas.draw()
@@ -154,9 +152,7 @@ def test_given_any_number_of_classes_then_no_two_names_below_the_priors_overlap(
     assert figure.get_figwidth() <= 12.4  # 1,160 pixels, as wide as a page shows it
 
 
-def test_given_a_confusion_by_class_then_a_clients_accuracy_has_its_class_shares(
-    tmp_path: Path,
-) -> None:
+def test_given_a_confusion_then_a_clients_accuracy_has_class_shares(tmp_path: Path) -> None:
     directory = write_run(tmp_path, clients=0, class_names=("a", "b"))
     best: dict[str, Any] = {"round": 3, "recall": [90.0, 50.0], "confusion": [[9, 1], [5, 5]]}
     best["precision"] = [64.29, 83.33]

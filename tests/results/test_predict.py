@@ -207,9 +207,7 @@ def test_priors_that_are_refused(finished: Path, folder: Path, priors: str) -> N
     assert not (finished / "out.csv").exists()
 
 
-def test_files_and_images_that_are_refused(
-    run: Path, folder: Path, images: NDArray[np.uint8], tmp_path: Path
-) -> None:
+def test_refused_files(run: Path, folder: Path, images: NDArray[np.uint8], tmp_path: Path) -> None:
     for source, output, code in (
         (tmp_path / "missing", tmp_path / "out.csv", "file-missing"),
         (folder, tmp_path / "missing" / "out.csv", "file-not-writable"),
@@ -223,9 +221,7 @@ def test_files_and_images_that_are_refused(
             load_model(run).predict(other)
 
 
-def test_runs_whose_model_cannot_be_opened(
-    run: Path, model: torch.nn.Module, tmp_path: Path
-) -> None:
+def test_runs_whose_model_cannot_open(run: Path, model: torch.nn.Module, tmp_path: Path) -> None:
     file, state = run / "model.safetensors", model.state_dict()
     save_file({"1.weight": state["1.weight"]}, file)
     with refuses("model-mismatch"):

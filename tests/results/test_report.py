@@ -263,9 +263,7 @@ def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
         report([directory])
 
 
-def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_through_it(
-    tmp_path: Path,
-) -> None:
+def test_given_plots_that_are_a_link_then_nothing_goes_through_it(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     directory = write_run(tmp_path / "run")
@@ -276,9 +274,7 @@ def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_throu
     assert list(elsewhere.iterdir()) == []
 
 
-def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is_unchanged(
-    tmp_path: Path,
-) -> None:
+def test_given_a_page_that_is_a_link_then_its_target_is_unchanged(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("mine")
     directory = write_run(tmp_path / "run", rounds=1, sets=1)
@@ -308,9 +304,7 @@ def write_measures(directory: Path, classes: int) -> dict[str, Any]:
 
 
 @TEXT
-def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
-    tmp_path: Path,
-) -> None:
+def test_given_measures_then_the_page_has_them_for_all_and_by_class(tmp_path: Path) -> None:
     said = "Class <shares> differ."
     outcome = {"warnings": [said], "balanced_accuracy": 97.5, "auc": 0.9, "ece": 1.25}
     directory = write_run(tmp_path / "run", sets=2, outcome=outcome)
@@ -332,9 +326,7 @@ def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
 
 
 @TEXT
-def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_sees_it(
-    tmp_path: Path,
-) -> None:
+def test_given_owners_then_the_report_says_what_left_each(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", clients=2, rounds=2)
     federation = json.loads((run / "federation.json").read_text())
     for client, name in zip(federation["clients"], ("north", HOSTILE[0]), strict=True):
@@ -365,9 +357,7 @@ def lines(monkeypatch: pytest.MonkeyPatch, width: int | None) -> list[str]:
     return list(_in_lines(ROWS))
 
 
-def test_given_a_file_then_every_value_has_one_line_and_in_a_terminal_it_wraps(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_file_then_lines_are_whole_else_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
     wrapped = lines(monkeypatch, 60)
     assert all(len(line) <= 60 for line in wrapped if PATH not in line)
     assert wrapped[0].startswith("  test error      2.22 % (round 17")

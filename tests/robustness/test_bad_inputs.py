@@ -45,9 +45,7 @@ def here(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_given_a_table_that_cannot_be_used_then_one_sentence_refuses_it(
-    name: str, here: Path
-) -> None:
+def test_given_a_bad_table_then_one_sentence_refuses_it(name: str, here: Path) -> None:
     said = sentence(*RUN, "-c", f"dataset='{name}'")
     assert re.search(r"\. \[[a-z0-9-]+\]$", said), said
     assert "Traceback" not in said
@@ -78,9 +76,7 @@ def sentence(*arguments: str) -> str:
         ("init-scale=1e30", "The local loss is no longer finite"),
     ],
 )
-def test_given_a_bad_setting_then_one_sentence_refuses_it(
-    here: Path, setting: str, said: str
-) -> None:
+def test_given_a_bad_setting_then_a_sentence_says(here: Path, setting: str, said: str) -> None:
     assert said in sentence(*RUN, "-c", setting)
 
 
@@ -92,9 +88,7 @@ def test_given_a_bad_setting_then_one_sentence_refuses_it(
         ("deep.toml", "nested too deeply"),
     ],
 )
-def test_given_a_bad_file_of_settings_then_one_sentence_refuses_it(
-    here: Path, file: str, said: str
-) -> None:
+def test_given_a_bad_file_of_settings_then_a_sentence(here: Path, file: str, said: str) -> None:
     assert said in sentence(*RUN, "-c", file)
 
 

@@ -24,9 +24,7 @@ def some(plan: list[tuple[Attack, int]], first: int) -> list[tuple[Attack, int]]
         ("XCLP, plaintext", 6),
     ],
 )
-def test_given_hostile_replies_then_the_run_goes_on_and_their_client_alone_is_named(
-    family: str, first: int
-) -> None:
+def test_given_hostile_replies_then_their_client_is_named(family: str, first: int) -> None:
     results = attacked(FAMILIES[family], some(planned(FAMILIES[family], few=True), first))
     assert len(results) > 15
     unmet = [(one.attack.phase, one.attack.name, one.in_words) for one in results if not one.sound]

@@ -52,18 +52,14 @@ FEATURES = {"features": "somebodys:halves", "model": "linear"}
         {"method": "xclp", "labels.total": 100, "xclp.num-bits": 64},
     ],
 )
-def test_given_features_then_a_method_trains_on_vectors(
-    settings: Settings, method: dict[str, object]
-) -> None:
+def test_given_features_then_a_method_learns(settings: Settings, method: dict[str, object]) -> None:
     directory = train(settings(**FEATURES, **method, **{"num-rounds": 2}), 3)
     shapes = {array.shape for array in last_model(directory).values()}
     assert (10, 16) in shapes  # 8 x 8 pixels at half their size are 16 numbers
     assert json.loads((directory / "config.json").read_text())["data"]["input_shape"] == [8, 8, 1]
 
 
-def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_features(
-    settings: Settings,
-) -> None:
+def test_given_a_run_on_features_then_labels_are_propagated(settings: Settings) -> None:
     options = {"features": "somebodys:halves", "standardize": "federation"}
     directory = train(settings(method="supervised", model="mlp", num_rounds=3, **options), 3)
     overrides = {"method": "xclp-predict", "labels.total": 60, "xclp.secure": "plaintext"}
@@ -75,9 +71,7 @@ def test_given_a_run_on_features_then_labels_are_propagated_on_its_models_featur
         with_model({**overrides, "features": ""}, directory)
 
 
-def test_given_owners_with_own_data_then_each_computes_its_features(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_owners_then_each_has_its_features(settings: Settings, tmp_path: Path) -> None:
     folders = [write_sets(tmp_path / str(number)) for number in range(2)]
     chosen = settings(
         **NO_DATA | FEATURES | {"method": "fedul", "selection": "last", "num-rounds": 1}
@@ -88,9 +82,7 @@ def test_given_owners_with_own_data_then_each_computes_its_features(
     assert load_model(directory).predict(images(4)[..., np.newaxis]).shape == (4,)
 
 
-def test_given_an_earlier_run_then_its_last_layers_inputs_are_the_features(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_an_earlier_run_then_its_last_inputs(settings: Settings, tmp_path: Path) -> None:
     first = trained(settings, tmp_path / "first")
     features = {"features": f"run:{first}", "model": "linear", "num-rounds": 2}
     second = train(settings(method="fedul", output=str(tmp_path / "second"), **features), 3)
@@ -102,9 +94,7 @@ def test_given_an_earlier_run_then_its_last_layers_inputs_are_the_features(
         train(chosen, 2, client_app=own_data_app(folders))
 
 
-def test_given_frozen_rounds_then_the_body_stays_until_they_are_over(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_frozen_rounds_then_the_body_stays(settings: Settings, tmp_path: Path) -> None:
     with refuses("settings-contradict"):
         settings(**{"frozen-rounds": 1, "start-from": "x", "base": "scaffold"})
     first = trained(settings, tmp_path / "first")

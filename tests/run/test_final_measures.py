@@ -70,9 +70,7 @@ def agrees(found: dict[str, Any], probabilities: NDArray[np.float64], labels: An
         assert found[key] == pytest.approx(expected[key], rel=1e-3), key
 
 
-def test_given_a_run_then_its_summary_has_the_measures_of_the_saved_models(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_a_run_then_its_measures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     measure, rounds = Evaluator.errors, iter(range(2))
 
     def first_is_best(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
@@ -111,9 +109,7 @@ def test_given_a_run_then_its_summary_has_the_measures_of_the_saved_models(
     )
 
 
-def test_given_calibration_then_the_temperature_is_that_of_the_validation_points_alone(
-    settings: Settings,
-) -> None:
+def test_given_calibration_then_validation_points_tell(settings: Settings) -> None:
     config = settings(**QUICK, calibration="temperature")
     directory = train(config, 2)
     source = load_source("digits")
@@ -133,9 +129,7 @@ def test_given_calibration_then_the_temperature_is_that_of_the_validation_points
     assert "unscaled" not in summary(plain)["measures"]
 
 
-def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_estimated_priors_then_there_are_two(settings: Settings, tmp_path: Path) -> None:
     place = lesions(tmp_path / "lesions")
     options = {**QUICK, "method": "fedul", "num_rounds": 3, "fedul.num_sets": 12}
     config = settings(**options, dataset=place, test_prior="em")
@@ -212,9 +206,7 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
         ({"selection": "balanced", "fraction_evaluate": 0.5}, "setting-without-effect"),
     ],
 )
-def test_given_no_labels_or_no_model_for_it_then_a_setting_is_refused(
-    settings: Settings, options: dict[str, Any], code: str
-) -> None:
+def test_no_labels_are_refused(settings: Settings, options: dict[str, Any], code: str) -> None:
     with refuses(code):
         train(settings(**{**QUICK, **options}), 2)
 
@@ -266,9 +258,7 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
 # Without labels of the test set, as the trials of a search
 
 
-def test_given_no_test_errors_then_the_model_is_the_same_and_nothing_is_measured(
-    settings: Settings,
-) -> None:
+def test_given_no_test_errors_then_nothing_is_measured(settings: Settings) -> None:
     measured = train(settings(**QUICK), 2)
     directory = train(settings(**QUICK, measure_test_error=False, calibration="temperature"), 2)
     for name, array in last_model(measured).items():

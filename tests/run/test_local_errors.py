@@ -147,8 +147,6 @@ def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
         {"method": "fedul", "selection": "heldout"},
     ],
 )
-def test_what_has_no_models_of_clients_is_refused(
-    settings: Settings, options: dict[str, Any]
-) -> None:
+def test_what_has_no_models_is_refused(settings: Settings, options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="evaluate"):
         train(settings(**{**LOCAL, **options}), 2)

@@ -30,9 +30,7 @@ def test_given_a_class_without_points_then_its_recall_is_undefined_and_in_no_mea
     assert m.balanced_accuracy(np.zeros((3, 3), dtype=np.int64)) is None
 
 
-def test_given_class_priors_then_the_error_is_the_mean_of_the_classes_errors_weighted_by_them() -> (
-    None
-):
+def test_given_class_priors_then_the_error_is_the_weighted_mean_of_classes() -> None:
     # Of 90 points of class 0 a tenth is wrong, of 10 of class 1 eight tenths.
     matrix = np.array([[81, 9, 0], [8, 2, 0], [0, 0, 0]])
     assert m.prior_error(matrix, np.array([0.9, 0.1, 0.0])) == pytest.approx(0.9 * 10 + 0.1 * 80)
@@ -84,9 +82,7 @@ def test_given_probabilities_that_are_not_finite_then_only_their_measures_are_un
 
 
 @pytest.mark.parametrize(("num_classes", "points"), [(2, 50), (10, 400)])
-def test_given_random_predictions_then_all_is_as_in_scikit_learn(
-    num_classes: int, points: int
-) -> None:
+def test_given_random_predictions_then_as_in_scikit_learn(num_classes: int, points: int) -> None:
     rng = np.random.default_rng(num_classes)
     labels = np.concatenate([np.arange(num_classes), rng.integers(0, num_classes, points)])
     probabilities = rng.dirichlet(np.ones(num_classes), len(labels))

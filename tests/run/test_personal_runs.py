@@ -77,9 +77,7 @@ def test_points_set_aside_are_trained_on_in_no_way(settings: Settings) -> None:
         assert row["labels_aside"] == labeled // ASIDE
 
 
-def test_a_run_that_ends_before_its_personal_models_makes_the_same(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_run_that_ends_before_makes_the_same(settings: Settings, tmp_path: Path) -> None:
     chosen = {**HEAD, "output": str(tmp_path / "whole")}
     whole = train(settings(**chosen), 3)
     # Calls: setup, two rounds of training, personal models.

@@ -132,9 +132,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_given_damaged_files_then_one_sentence_names_them_and_nothing_is_erased(
-    copy: Path, damage: str
-) -> None:
+def test_given_damaged_files_then_nothing_is_erased(copy: Path, damage: str) -> None:
     spoil, expected = DAMAGES[damage]
     spoil(copy)
     before = contents(copy)
@@ -194,9 +192,7 @@ def test_given_a_full_disk_then_what_was_there_stays_and_the_run_ends_as_one_wit
         np.testing.assert_array_equal(array, last_model(whole)[name])
 
 
-def test_given_pictures_that_fail_then_resume_draws_them(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_no_pictures_then_resume_draws(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(found: Any, directory: Path) -> list[Path]:
         raise RuntimeError("no fonts")
 
@@ -216,9 +212,7 @@ def test_given_pictures_that_fail_then_resume_draws_them(
     assert code_of(run("--resume", str(copy))[1]) == "run-exists"
 
 
-def test_given_a_run_that_failed_early_then_it_can_be_repeated_in_place_and_is_not_overwritten(
-    tmp_path: Path,
-) -> None:
+def test_given_a_run_that_failed_early_then_it_can_be_repeated(tmp_path: Path) -> None:
     output = tmp_path / "result"
     where = ("--num-supernodes", "2", "--output", str(output), "-c", "model='mlp' num-rounds=1")
     code, said = run(*where, "-c", "fedul.num-sets=5")

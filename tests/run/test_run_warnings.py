@@ -43,9 +43,7 @@ def test_given_many_points_then_shares_that_differ_little_are_not_far() -> None:
     assert is_far(counts(6_100, 3_900), np.array([0.5, 0.5]))
 
 
-def test_given_data_far_from_the_prior_then_the_warning_names_them_and_the_largest_difference() -> (
-    None
-):
+def test_given_data_far_from_the_prior_then_the_largest_difference_is_said() -> None:
     parts = {"validation points": counts(2, 2, 2, 2, 2, 2, 2), "test points": MEDICAL}
     found = shares_warning(parts, UNIFORM, LESIONS, "do this")
     assert found == (

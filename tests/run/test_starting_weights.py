@@ -89,9 +89,7 @@ def test_a_second_head_is_added_to_a_model_with_one(saved: Saved) -> None:
         ({"5.weight": torch.zeros(7, 3)}, "5.weight"),
     ],
 )
-def test_weights_of_another_model_are_refused_by_array(
-    saved: Saved, change: dict[str, Tensor | None], array: str
-) -> None:
+def test_another_models_weights(saved: Saved, change: dict[str, Tensor | None], array: str) -> None:
     changed: dict[str, Any] = copy_of(model(seed=1)) | change
     path = saved({name: array for name, array in changed.items() if array is not None})
     target = model(seed=2)
@@ -132,9 +130,7 @@ def pretrained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("suffix", ["", "+head"])
 @pytest.mark.parametrize("num_classes", [7, 1000])
-def test_pretrained_weights_with_a_fresh_classifier(
-    pretrained: dict[str, Tensor], suffix: str, num_classes: int
-) -> None:
+def test_pretrained_weights(pretrained: dict[str, Tensor], suffix: str, num_classes: int) -> None:
     target = model(f"torchvision:{SMALL}{suffix}", num_classes, seed=2)
     before, place = copy_of(target), "model.net." if suffix else "net."
     fresh = load_starting_weights(target, "torchvision")

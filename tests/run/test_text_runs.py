@@ -117,9 +117,7 @@ def test_given_a_run_on_texts_then_its_model_labels_texts(
         load_model(directory).predict(np.zeros((2, 3), dtype=np.float32))
 
 
-def test_an_owner_of_sets_of_texts_can_check_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_of_sets_can_check_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = reviews(30, 0)
     write(tmp_path / "ward" / "one.csv", [(text,) for text, _ in rows[:10]], ["review"])

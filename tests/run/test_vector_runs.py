@@ -69,9 +69,7 @@ def test_labels_are_propagated_on_standardized_vectors(settings: Settings) -> No
 
 
 @pytest.mark.parametrize("kind", ["federation", "owner"])
-def test_the_scaling_is_that_of_all_clients_points_or_else_of_the_servers(
-    kind: str, settings: Settings
-) -> None:
+def test_the_scaling_is_that_of_clients_or_else_the_server(kind: str, settings: Settings) -> None:
     config = settings(**QUICK, **SETS, standardize=kind)
     columns = read_columns(train(config, 3)).columns
     split = build_split(source_directory("wine"), 3, config)
@@ -95,9 +93,7 @@ def test_a_run_that_resumes_ends_with_the_same_bits(how: str, settings: Settings
 
 
 @pytest.mark.parametrize("kind", ["none", "owner", "federation"])
-def test_predictions_are_standardized_as_in_training(
-    kind: str, settings: Settings, tmp_path: Path
-) -> None:
+def test_predictions_are_standardized_too(kind: str, settings: Settings, tmp_path: Path) -> None:
     config = settings(**{**QUICK, "num_rounds": 4}, **SETS, standardize=kind, selection="last")
     directory = train(config, 3)
     source = load_source("wine")
@@ -148,9 +144,7 @@ def write_owners(root: Path, columns: Columns, owners: int = 3) -> Path:
 
 
 @pytest.mark.parametrize("kind", ["owner", "federation"])
-def test_owners_with_tables_of_their_own_train(
-    kind: str, settings: Settings, tmp_path: Path
-) -> None:
+def test_owners_with_tables_of_theirs_train(kind: str, settings: Settings, tmp_path: Path) -> None:
     columns = load_source("wine").columns
     assert columns is not None
     place = write_owners(tmp_path / "owners", columns)
@@ -168,9 +162,7 @@ def test_owners_with_tables_of_their_own_train(
 
 
 @pytest.mark.parametrize("how", ["plaintext", "masked"])
-def test_given_owners_with_gaps_then_the_federations_means_fill_those_of_predictions(
-    how: str, settings: Settings, tmp_path: Path
-) -> None:
+def test_given_gaps_then_means_fill_them(how: str, settings: Settings, tmp_path: Path) -> None:
     columns = load_source("wine").columns
     assert columns is not None
     place = write_owners(tmp_path / "owners", columns)
