@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from tests import flower_versions, lowest_versions
@@ -40,16 +37,3 @@ def test_the_oldest_and_the_flower_versions_are_tried_but_not_the_installed_one(
     monkeypatch.setattr(flower_versions, "run_with", lambda wanted: found.append(wanted) or 0)
     assert flower_versions.main() == 0
     assert found == tried
-
-
-def test_requirements_of_the_installed_flower_are_met_and_a_stricter_one_is_not() -> None:
-    assert unmet(flower_versions.UNMET) == []
-    stricter = flower_versions.UNMET.replace('requires("flwr")', "[\"numpy>=99; extra == 'dp'\"]")
-    assert unmet(stricter) == ["numpy>=99"]
-
-
-def unmet(program: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()

@@ -178,14 +178,6 @@ def test_given_imports_of_what_flower_documents_then_none_is_found() -> None:
         assert undocumented(source) == [], source
 
 
-def test_the_names_of_modules_in_experiments_occur_once_in_the_house() -> None:
-    own = {path.stem for path in FILES if path.parts[1] == "experiments"} - {"__init__"}
-    folders = ("strategies", "client_apps", "baselines")
-    others = [path for path in FILES if path.parts[1] != "experiments"]
-    others += [path for folder in folders for path in (ROOT / folder).glob("*.py")]
-    assert own & {path.stem for path in others} == set()
-
-
 def test_few_tests_ask_for_sentences_which_a_golden_file_has() -> None:
     tests = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
     assert sum(len(list(sentences_of(test))) for test in tests) <= 150

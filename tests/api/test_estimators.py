@@ -44,9 +44,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     [ff.FedULClassifier(rounds=5), ff.GraphLabelClassifier()],
     expected_failed_checks=expected_failures,
 )
-def test_given_scikit_learns_rules_then_the_estimators_obey(
-    estimator: Any, check: Callable[[Any], None]
-) -> None:
+def test_estimators_obey_scikit_learns_rules(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
 
 
@@ -92,9 +90,7 @@ def write_owners(folder: Path, owners: list[list[Any]]) -> None:
         (own / "priors.csv").write_text("\n".join(rows) + "\n")
 
 
-def test_given_sets_of_two_clients_then_the_model_is_that_of_a_run_bit_for_bit(
-    settings: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_given_two_clients_then_a_runs_bits(settings: Callable[..., Any], tmp_path: Path) -> None:
     owners = [drawn_sets(20, seed=1), drawn_sets(20, seed=2)]
     write_owners(tmp_path / "owners", owners)
     config = settings(
@@ -139,9 +135,7 @@ def test_given_search_pipeline_clone_and_pickle_then_it_works_as_any_estimator()
         (lambda e: e.fit(drawn_sets(), PRIORS, clients=[0]), "name a client for each"),
     ],
 )
-def test_given_sets_and_priors_that_do_not_fit_then_a_sentence_says_why(
-    fit: Callable[[Any], Any], message: str
-) -> None:
+def test_priors_that_do_not_fit_are_refused(fit: Callable[[Any], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fit(ff.FedULClassifier(rounds=1))
 

@@ -110,9 +110,7 @@ def test_given_a_frame_then_columns_and_categories_are_those_of_the_table() -> N
     assert source.class_names == ("ill", "sound")
 
 
-def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_data_lie_on_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
     first, other = dataset_of((VECTORS, LABELS)), dataset_of((VECTORS.copy(), LABELS))
     assert first == other

@@ -110,9 +110,7 @@ def test_given_a_function_then_both_sides_build_its_model(module: Callable[[str]
     app = module("fedul")
     start = app.model((4,), 2).state_dict()
     result = run(
-        fedul(model=app.model),
-        ff.make_client_app(fedul_client),
-        initial_arrays=ArrayRecord(start),
+        fedul(model=app.model), ff.make_client_app(fedul_client), initial_arrays=ArrayRecord(start)
     )
     assert list(result.arrays) == list(start)
 
@@ -127,9 +125,7 @@ def test_given_a_function_then_both_sides_build_its_model(module: Callable[[str]
         ({"settings": {"fedmatch": {"helpers": 1}}}, "fedmatch.helpers = 1 has an effect only"),
     ],
 )
-def test_given_what_a_strategy_cannot_use_then_a_sentence_says_why(
-    options: dict[str, Any], message: str
-) -> None:
+def test_options_that_a_strategy_cannot_use(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ff.UserError, match=message):
         fedul(**options)
 
@@ -144,10 +140,7 @@ def test_given_another_first_model_then_it_is_refused() -> None:
     ("build", "code"),
     [
         (lambda: ff.FedULClient(sets_of(0), PRIORS[:1]), "class-priors-wrong"),
-        (
-            lambda: ff.FedULClient([points(0, 0.5), points(0, 0.5)[:, :2]], PRIORS),
-            "points-shape",
-        ),
+        (lambda: ff.FedULClient([points(0, 0.5), points(0, 0.5)[:, :2]], PRIORS), "points-shape"),
         (lambda: ff.FedMatchClient(points(0, 0.5), [0]), "points-and-labels-differ"),
         (lambda: ff.XCLPClient(points(0, 0.5), ["a"] * 20), "labels-wrong"),
     ],
@@ -168,9 +161,7 @@ def test_given_unusable_data_then_the_error_is_its_own(build: Callable[[], Any],
         (lambda c: ff.XCLPClient(points(0, 0.5), [-1] * 20), "this client is one of 'xclp'"),
     ],
 )
-def test_given_a_client_that_does_not_fit_the_run_then_the_run_says_why(
-    client: Callable[[Context], Any], message: str
-) -> None:
+def test_clients_that_do_not_fit_the_run(client: Callable[[Context], Any], message: str) -> None:
     with pytest.raises(ff.UserError, match=message):
         run(fedul(), ff.make_client_app(client))
 

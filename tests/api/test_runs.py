@@ -88,24 +88,7 @@ def test_given_a_saved_result_then_it_can_be_loaded(result: ff.Result, tmp_path:
         ff.load(tmp_path / "nothing")
 
 
-def test_given_a_frame_then_rows_are_predicted_by_its_columns(place: Path) -> None:
-    frame = load_wine(as_frame=True).frame.rename(columns={"target": "label"})
-    frame["vintage"] = np.where(frame.label == 0, "old", "new")
-    found = ff.simulate(
-        "supervised", frame, fedul={"num_sets": 3}, clients=2, rounds=10, engine="in-process"
-    )
-    assert found.settings["model"] == "mlp"
-    assert found.directory.parent == place / "runs"
-    assert found.directory.name.startswith("supervised-data-")
-    shuffled = frame[frame.columns[::-1]]
-    assert (found.predict(shuffled) == frame.label).mean() > 0.9
-    with refuses("column-missing", match="vintage"):
-        found.predict(frame.drop(columns="vintage"))
-
-
-def test_given_two_runs_in_one_second_then_each_has_a_directory(
-    place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_runs_in_one_second_are_apart(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Still(datetime):
         @classmethod
         def now(cls, tz: Any = None) -> Still:
@@ -126,9 +109,7 @@ def test_given_two_runs_in_one_second_then_each_has_a_directory(
         ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
     ],
 )
-def test_given_what_cannot_be_used_then_the_sentence_is_the_command_lines(
-    place: Path, arguments: dict[str, Any], message: str
-) -> None:
+def test_arguments_that_are_refused(place: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ff.UserError, match=message):
         ff.simulate(**arguments)
     assert not (place / "runs").exists()
@@ -180,9 +161,7 @@ def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_r
     assert ff.load(copy).settings["num-rounds"] == 2
 
 
-def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resumes(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_methods_are_compared_and_resume(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def compare() -> ff.Comparison:
         methods = [
             "fedul",
@@ -217,9 +196,7 @@ def test_given_methods_then_all_are_compared_on_the_same_seeds_and_the_call_resu
         ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
     ],
 )
-def test_given_a_comparison_that_cannot_be_made_then_a_sentence_says_why(
-    place: Path, arguments: dict[str, Any], message: str
-) -> None:
+def test_comparisons_that_are_refused(place: Path, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ff.UserError, match=message):
         ff.compare(**arguments)
 
@@ -230,11 +207,7 @@ def test_given_points_with_some_labels_then_all_get_one(place: Path) -> None:
     names[np.arange(len(y)) % 6 > 0] = None
     owners = np.arange(len(y)) % 5 % 3
     found = ff.label(
-        (x, names),
-        clients=owners,
-        output="labels",
-        engine="in-process",
-        xclp={"num_bits": 1024},
+        (x, names), clients=owners, output="labels", engine="in-process", xclp={"num_bits": 1024}
     )
     assert found.class_names == ("a", "b", "c")
     assert (found.labels == y).mean() > 0.7  # codes are drawn anew by every run
@@ -256,9 +229,7 @@ def test_given_points_with_some_labels_then_all_get_one(place: Path) -> None:
         (((IMAGES[:5], LABELS[:5]),), "clients has 2 values"),
     ],
 )
-def test_given_points_that_cannot_be_labeled_then_a_sentence_says_why(
-    place: Path, arguments: Any, message: str
-) -> None:
+def test_points_that_cannot_be_labeled(place: Path, arguments: Any, message: str) -> None:
     with pytest.raises(ff.UserError, match=message):
         ff.label(*arguments, clients=[0, 1])
 
@@ -271,13 +242,5 @@ def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Pat
     sizes = [sum(client["class_counts"]) for client in federation]
     assert len(sizes) == 2  # in the order of their names
     assert sizes[0] > 3 * sizes[1]
-    compared = ff.compare(
-        ["supervised"],
-        (pd.DataFrame(x).rename(columns=str), y),
-        seeds=1,
-        **{**SMALL, "clients": pd.Series(clients)},
-    )
-    [result] = compared.results["supervised"]
-    assert len(json.loads((result.directory / "federation.json").read_text())["clients"]) == 2
     with refuses("settings-contradict", setting="partition"):
         ff.simulate("supervised", (x, y), partition="iid", **{**SMALL, "clients": clients})

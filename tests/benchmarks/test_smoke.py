@@ -43,10 +43,7 @@ def run_in_process(overrides: dict[str, Any], output: Path, num_supernodes: int)
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_benchmark_runs(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(inputs, "MADE", tmp_path / "made")
     module = importlib.import_module(f"benchmarks.{name}")

@@ -72,9 +72,7 @@ def test_given_a_data_set_that_is_here_then_the_list_is_true(known: NamedDataset
     "folder",
     ["mnist", *(pytest.param(f, marks=pytest.mark.slow) for f in ("fashion_mnist", "cifar10"))],
 )
-def test_given_a_data_set_of_the_hub_then_the_list_is_true(
-    folder: str, real_data: Callable[[str], str]
-) -> None:
+def test_the_list_is_true_of_the_hub(folder: str, real_data: Callable[[str], str]) -> None:
     [known] = [k for k in NAMED_DATASETS if k.name.endswith(f"/{folder}")]
     is_described_by(known, real_data(folder))
 

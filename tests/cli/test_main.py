@@ -167,17 +167,6 @@ def test_failure_tells_flowers_reason(stage: Stage, tmp_path: Path) -> None:
     assert (tmp_path / "out" / "metrics.jsonl").exists()
 
 
-def test_an_old_error_and_old_results_are_left_alone(stage: Stage, tmp_path: Path) -> None:
-    rounds(tmp_path / "out", 1)
-    (tmp_path / "out" / "error.txt").write_text("Old.")
-    stage.write = lambda output: None
-    stage.outcome = RunOutcome("lost", "It died.")
-    result = runner.invoke(app, [*ON_RAY, "--output", "out"])
-    assert "It died." in result.stderr
-    assert "round 1" not in result.output
-    assert (tmp_path / "out" / "metrics.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
@@ -232,9 +221,7 @@ def test_given_no_engine_then_a_pool_of_processes_runs_it(
 
 @pytest.mark.parametrize("engine", ["processes", "in-process"])
 @pytest.mark.parametrize("option", [["--keep-superlink"], ["--ray-address", "auto"]])
-def test_given_no_superlink_then_its_options_are_refused(
-    stage: Stage, engine: str, option: list[str]
-) -> None:
+def test_options_without_a_superlink(stage: Stage, engine: str, option: list[str]) -> None:
     result = runner.invoke(app, ["run", "--engine", engine, *option])
     assert result.exit_code == 1
     assert code_of(result.stderr) == "option-without-effect"

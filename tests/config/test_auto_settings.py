@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.auto_settings import (
-    DataSize,
-    auto_values,
-    unresolved,
-    with_auto_values,
-)
+from fedul_flwr.config.auto_settings import DataSize, auto_values, unresolved, with_auto_values
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.point_kinds import refuse_other_kind, resolve_standardize
 from fedul_flwr.config.run_config import parse_flat
@@ -53,9 +48,7 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
         (40_000, 128, 1),  # 40,000 / 64 = 625 steps
     ],
 )
-def test_given_a_number_of_points_then_a_round_has_40_to_600_steps_if_twenty_epochs_do(
-    points: float | None, batch: int, epochs: int
-) -> None:
+def test_a_round_has_40_to_600_steps(points: float | None, batch: int, epochs: int) -> None:
     found = values(DataSize((28, 28, 1), points))
     assert (found["batch-size"], found["local-epochs"]) == (batch, epochs)
 
@@ -70,9 +63,7 @@ def test_given_a_number_of_points_then_a_round_has_40_to_600_steps_if_twenty_epo
         ((33, 16, 1), "cnn2", "affine"),
     ],
 )
-def test_the_shape_chooses_a_model_that_takes_it(
-    shape: tuple[int, ...], model: str, augment: str
-) -> None:
+def test_the_shape_chooses_a_model(shape: tuple[int, ...], model: str, augment: str) -> None:
     found = values(replace(DIGITS, shape=shape))
     assert (found["model"], found["augment"]) == (model, augment)
     build_model(model, shape, 2)
@@ -171,9 +162,7 @@ def test_auto_standardizes_vectors_by_the_federation_and_images_not_at_all() -> 
         ({"method": "local-lp"}, VECTOR, "plaintext"),  # its table `xclp` has no `secure`
     ],
 )
-def test_columns_are_summed_under_masks_where_labels_are(
-    given: dict[str, Any], shape: tuple[int, ...], how: str
-) -> None:
+def test_which_columns_are_masked(given: dict[str, Any], shape: tuple[int, ...], how: str) -> None:
     settings = parse_flat(given)
     assert settings.standardize_sum == given.get("standardize-sum", "auto")
     once = resolve_standardize(settings, shape)

@@ -134,9 +134,7 @@ def test_given_a_run_beyond_a_limit_when_checked_then_setting_and_limit_are_name
         ),
     ],
 )
-def test_given_a_run_within_the_limits_when_checked_then_it_passes(
-    limits: dict[str, Any], run: dict[str, Any], tmp_path: Path
-) -> None:
+def test_runs_within_limits(limits: dict[str, Any], run: dict[str, Any], tmp_path: Path) -> None:
     node(**limits).check_run(settings(run, tmp_path))
 
 

@@ -86,9 +86,7 @@ def test_given_a_strangers_prefix_when_predicting_then_refused(folder: Path, pre
     assert not list(folder.glob("*.ran"))
 
 
-def test_given_a_trusted_name_when_predicting_then_the_working_folder_is_not_searched(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_trust_does_not_search_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "run").rename(folder / "copied")
     monkeypatch.delenv("FEDUL_PATH")
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(folder))])
@@ -97,9 +95,7 @@ def test_given_a_trusted_name_when_predicting_then_the_working_folder_is_not_sea
     assert not ran(folder)
 
 
-def test_given_a_run_of_ones_own_when_predicting_elsewhere_then_its_own_module_runs(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_elsewhere_has_its_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "strangers_model.py").write_text(MODULE)

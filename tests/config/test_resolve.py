@@ -13,10 +13,7 @@ import pytest
 from fedul_flwr.config.document import settings_page
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.renamed import (
-    REMOVED_KEYS,
-    current_names,
-)
+from fedul_flwr.config.renamed import REMOVED_KEYS, current_names
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
 from fedul_flwr.errors import UserError
@@ -176,10 +173,7 @@ def test_given_a_stored_setting_that_is_gone_then_it_is_left_out_if_it_changes_n
 
 @pytest.mark.parametrize(
     ("old", "now"),
-    [
-        ("fedadam.eta", "its name is fedopt.eta now"),
-        ("fedpl.mix-weight", "it is always 0.3 now"),
-    ],
+    [("fedadam.eta", "its name is fedopt.eta now"), ("fedpl.mix-weight", "it is always 0.3 now")],
 )
 def test_given_an_old_name_then_the_refusal_has_the_new(old: str, now: str, tmp_path: Path) -> None:
     for refused in (lambda: parse_flat({old: 1}), lambda: resolve({old: 1}, tmp_path)):

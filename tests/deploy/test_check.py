@@ -54,9 +54,7 @@ def test_a_deficient_rank_is_a_warning_and_strictly_a_refusal(here: Path) -> Non
 
 @pytest.mark.parametrize("write", [write_points, write_folders])
 @pytest.mark.parametrize("method", ["xclp", "fedmatch"])
-def test_points_of_which_some_have_a_label(
-    here: Path, method: str, write: Callable[[Path], Path]
-) -> None:
+def test_points_with_some_labels(here: Path, method: str, write: Callable[[Path], Path]) -> None:
     write(here / "ward")
     lines = ready(method)
     counts = (12, 2, 1) if write is write_points else (7, 4, 2)
@@ -79,9 +77,7 @@ def test_every_method(here: Path, method: str) -> None:
     ready(method, **({"scenario.labels-at": "server"} if method == "semifl" else {}))
 
 
-def test_a_method_of_ones_own_that_does_not_say_all(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_that_does_not_say_all(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.own_method import MirrorClient
 
     def register(self: Any) -> dict[str, Any]:

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import (
-    load_ssh_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 from flwr.cli.supernode.register import try_load_public_key
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from typer.testing import CliRunner
@@ -150,15 +147,6 @@ def test_the_server_and_owners_know_the_public_keys_of_all(written: Callable[...
         read = read_identities(str(folder), number)
         assert read is not None
         assert [*read.owners] == [0, 1]
-
-
-def test_without_tls(written: Callable[..., Path]) -> None:
-    found = files(folder := written("--insecure"))
-    assert not {name for name in found if name.endswith((".pem", ".key", ".pub"))}
-    assert not {name for name in found if name.startswith("ca/") or "register" in name}
-    for name in found:
-        if "/start-" in name:
-            assert "WARNING: without encryption" in (folder / name).read_text()
 
 
 def refused(folder: Path, *options: str) -> str:

@@ -48,12 +48,7 @@ def in_secret(settings: dict[str, Any], place: Path) -> str:
     return text({**settings, **secret})
 
 
-def in_the_clear(
-    settings: dict[str, Any],
-    place: Path,
-    clients: int,
-    **options: Any,
-) -> Path:
+def in_the_clear(settings: dict[str, Any], place: Path, clients: int, **options: Any) -> Path:
     """In process, by owners with the same points, whose labels are written to ``here``."""
     here = place / "here"
     folders = [here / f"owner-{client}" for client in range(clients)]

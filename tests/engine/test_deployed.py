@@ -108,9 +108,7 @@ def test_given_a_broken_connection_then_the_log_is_asked_for_again(flower: FakeF
     assert flower.asked.count(("log", "7", "consortium", "--stream")) == 4
 
 
-def test_given_a_silent_superlink_then_the_run_is_lost(
-    flower: FakeFlower, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_superlink_is_lost(flower: FakeFlower, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployed, "_SILENT_SECONDS", -1.0)
     flower.statuses = [("", "")]
     result = run("--output", "here")

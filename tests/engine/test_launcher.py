@@ -192,9 +192,7 @@ def test_a_failed_run_has_its_reason_lines_and_log_and_nothing_of_the_users_is_t
 
 @pytest.mark.slow
 @pytest.mark.ray
-def test_a_dead_process_is_a_failure_with_a_reason(
-    mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]
-) -> None:
+def test_a_dead_process(mini_app: Path, tmp_path: Path, started: Callable[[], set[int]]) -> None:
     def kill(victim: str) -> RunOutcome:
         def on_poll() -> None:
             with contextlib.suppress(psutil.Error):  # already dead: this is called again and again
@@ -263,10 +261,7 @@ def test_no_start_is_a_user_error(
 ) -> None:
     monkeypatch.setattr("fedul_flwr.engine.superlink._PROGRAM", "no.luck")
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with (
-        refuses("flower-failed", match="'no'"),
-        LocalSuperLink(),
-    ):
+    with refuses("flower-failed", match="'no'"), LocalSuperLink():
         pass
     assert list(tmp_path.glob("fedul-*")) == []
 
@@ -348,9 +343,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> LocalSuperLink:
     return superlink
 
 
-def test_given_a_log_that_breaks_off_then_it_is_copied_anew(
-    mini_app: Path, tmp_path: Path, scripted: LocalSuperLink
-) -> None:
+def test_a_torn_log_is_copied(mini_app: Path, tmp_path: Path, scripted: LocalSuperLink) -> None:
     (tmp_path / "flower.log").write_text("earlier\n")
     outcome = start(scripted, mini_app, tmp_path)
     assert outcome == RunOutcome("finished:completed", "")

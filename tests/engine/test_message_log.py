@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.federated.messages import phase_messages, to_record
 from fedul_flwr.learning.features import pixel_features
@@ -38,12 +38,6 @@ VALUES = {
     **{"number": 2**62, "third": 1 / 3, "text": "\u00fc\n", "yes": True, "key": b"\x00\xff"},
     **{"numbers": [1, 2], "texts": ["a", "b"], "keys": [b"", b"\x01"], "none": [0.5, float("inf")]},
 }
-
-
-@pytest.fixture
-def identity() -> Iterator[None]:
-    with task_identity():
-        yield
 
 
 def answering(fails: int | None = None) -> ClientApp:

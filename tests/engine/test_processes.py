@@ -140,15 +140,11 @@ def assert_as_alone(settings: Settings, options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)
-def test_given_any_method_then_the_numbers_are_those_of_one_process(
-    settings: Settings, options: dict[str, Any]
-) -> None:
+def test_numbers_are_those_of_one_process(settings: Settings, options: dict[str, Any]) -> None:
     assert_as_alone(settings, {**QUICK, **options})
 
 
-def test_given_more_replies_than_memory_may_hold_then_the_numbers_are_the_same(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_replies_beyond_memory(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of four replies, one is in memory when the limit is passed, and three go to disk."""
     stored: list[bool] = []
     real = processes.Packed.open
@@ -223,8 +219,7 @@ def command(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize(
-    "number",
-    [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)],
+    "number", [signal.SIGINT, signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
 )
 def test_given_a_signal_then_nothing_is_left_and_the_run_goes_on_later(
     command: subprocess.Popen[str], tmp_path: Path, number: signal.Signals

@@ -123,9 +123,7 @@ def test_given_flowers_own_program_then_the_guarded_one_serves_with_the_same_opt
 
 
 @pytest.mark.parametrize("has_tables", [True, False])
-def test_given_a_connection_of_this_process_when_looked_up_then_it_is_ours(
-    monkeypatch: pytest.MonkeyPatch, has_tables: bool
-) -> None:
+def test_our_own_connection_is_ours(monkeypatch: pytest.MonkeyPatch, has_tables: bool) -> None:
     if not has_tables:
         monkeypatch.setitem(KERNEL_TABLES, socket.AF_INET, Path("/no/such/table"))
     with socket.create_server(("127.0.0.1", 0)) as server:

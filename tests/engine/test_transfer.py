@@ -55,9 +55,7 @@ def test_given_records_then_they_arrive_equal(size: int, mapped: bool) -> None:
     assert found[ARRAYS].object_id == sent[ARRAYS].object_id  # as bytes for the network
 
 
-def test_given_no_room_in_shared_memory_then_the_temporary_folder_serves(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_the_folder_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = Path("/dev/full")  # writing there fails as on a full file system
     if not full.exists():
         pytest.skip("this system has no /dev/full")

@@ -263,8 +263,7 @@ def test_given_semifl_then_its_page_has_our_weights(settings: Callable[..., RunC
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})],
+    ("name", "options"), [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})]
 )
 def test_given_digits_then_a_page_runs_as_it_is(
     name: str, options: dict[str, int], capsys: pytest.CaptureFixture[str]

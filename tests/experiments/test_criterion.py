@@ -35,9 +35,7 @@ def config(**overrides: Any) -> RunConfig:
         ("heldout", "heldout", (3, 0.1)),
     ],
 )
-def test_given_a_selection_then_the_measure_is_that_of_the_round_the_run_keeps(
-    name: Any, selection: str, kept: tuple[int, float]
-) -> None:
+def test_the_measure_of_the_kept_round(name: Any, selection: str, kept: tuple[int, float]) -> None:
     assert Criterion(name, selection).chosen(LINES) == kept
 
 

@@ -6,12 +6,7 @@ import pytest
 
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.experiments.table_file import Size
-from tests.support.paper_tables import (
-    ROOT,
-    column_settings,
-    columns,
-    table,
-)
+from tests.support.paper_tables import ROOT, column_settings, columns, table
 
 SIZES: tuple[Size, ...] = ("full", "quick")
 ALL = columns("fedmatch/")

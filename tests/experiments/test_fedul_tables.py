@@ -10,13 +10,7 @@ from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.base import AUTO, Scalar
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.experiments.table_file import table_names
-from tests.support.paper_tables import (
-    EXPERIMENTS,
-    column_settings,
-    columns,
-    row_settings,
-    table,
-)
+from tests.support.paper_tables import EXPERIMENTS, column_settings, columns, row_settings, table
 
 FEDUL = columns("fedul/", "bi-objective/")
 MNIST_L1 = {10: 1e-5, 20: 5e-6, 40: 2e-6}

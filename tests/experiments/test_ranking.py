@@ -74,12 +74,7 @@ def test_given_a_run_that_the_test_does_not_tell_from_the_best_then_both_are_mar
 
 def test_given_different_seeds_then_runs_are_tested_over_those_that_both_have() -> None:
     ranked = rank(
-        {
-            "a": {0: 1.0, 1: 1.2, 2: 1.1},
-            "some": {0: 2.0, 2: 2.3},
-            "one": {1: 5.0},
-            "none": {},
-        }
+        {"a": {0: 1.0, 1: 1.2, 2: 1.1}, "some": {0: 2.0, 2: 2.3}, "one": {1: 5.0}, "none": {}}
     )
     assert ranked["some"].pairs == (0, 2)
     # Differences 1 and 1.2: t = 11 with one degree of freedom.

@@ -47,9 +47,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return started
 
 
-def test_given_missing_results_then_they_run_and_the_page_shows_them(
-    digits_table: Path, ran: list[str]
-) -> None:
+def test_given_no_results_then_they_run_and_are_shown(digits_table: Path, ran: list[str]) -> None:
     first = reproduce(*MINI)
     assert first.exit_code == 0, first.output
     assert ran == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]

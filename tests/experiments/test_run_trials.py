@@ -151,9 +151,7 @@ def test_given_a_failing_trial_then_others_run_and_the_next_call_repeats_it(
         {"runs": {"FedUL": {"method": "supervised"}}},
     ],
 )
-def test_given_changed_settings_then_they_are_refused(
-    training: FakeTraining, tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_changed_settings(training: FakeTraining, tmp_path: Path, changes: dict[str, Any]) -> None:
     training.run(plan(tmp_path))
     with refuses("result-of-other-settings"):
         training.run(plan(tmp_path, **changes))

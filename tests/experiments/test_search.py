@@ -65,9 +65,7 @@ def nothing(_: str) -> None:
     """Prints nothing."""
 
 
-def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calculated_by_hand(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_eight_trials_then_rungs_as_by_hand(runs: FakeSearchTraining, tmp_path: Path) -> None:
     asked = task(tmp_path)
     order = tried(asked)
     assert sorted(order) == [0.0, *RATES]
@@ -98,9 +96,7 @@ def test_given_two_rungs_then_worse_trials_stop(runs: FakeSearchTraining, tmp_pa
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
-def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_no_evaluation_then_the_next_counts(runs: FakeSearchTraining, tmp_path: Path) -> None:
     # Rung at round 4 of 8; evaluated in rounds 3, 6 and 8.
     asked = task(tmp_path, num_rounds=8, evaluate_every=3)
     order = tried(asked)
@@ -110,9 +106,7 @@ def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
     assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
 
 
-def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_two_seeds_then_their_mean_counts(runs: FakeSearchTraining, tmp_path: Path) -> None:
     asked = task(tmp_path, seeds=2)
     order = tried(asked)
     # Trial 1 stops at the rung. Of the others the third is best with the first seed alone.
@@ -213,17 +207,12 @@ def test_given_a_failed_trial_then_it_is_repeated(runs: FakeSearchTraining, tmp_
 
 
 def test_given_a_running_search_then_no_other(runs: FakeSearchTraining, tmp_path: Path) -> None:
-    with (
-        FileLock(tmp_path / ".study.lock"),
-        refuses("run-in-use"),
-    ):
+    with FileLock(tmp_path / ".study.lock"), refuses("run-in-use"):
         run_search(task(tmp_path), nothing)
     assert len(run_search(task(tmp_path), nothing)) == 8
 
 
-def test_given_files_of_another_search_then_they_are_removed(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_another_searchs_files_then_they_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
     run_search(task(tmp_path), nothing)
     runs.started.clear()
     run_search(task(tmp_path, rungs=0), nothing)

@@ -163,9 +163,7 @@ def test_given_several_search_files_then_the_nearest_one_with_a_key_wins(tmp_pat
         ("first = [{a = 2}]\n[space]\na = [{}, {l1 = 1.0}]", "Key first.a = 2 must be a position"),
     ],
 )
-def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
-    tmp_path: Path, text: str, words: str
-) -> None:
+def test_given_a_wrong_key_then_file_and_key_show(tmp_path: Path, text: str, words: str) -> None:
     file = tmp_path / "search.toml"
     file.write_text(text)
     with pytest.raises(UserError) as refused:

@@ -34,9 +34,7 @@ def test_given_table_1_of_fedul_then_it_has_the_papers_figures() -> None:
         ('dataset = "digits"', 'start-from = "runs/x-{model}"', "Key start-from: {model} is not a"),
     ],
 )
-def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
-    digits_table: Path, old: str, new: str, words: str
-) -> None:
+def test_a_wrong_key_is_named(digits_table: Path, old: str, new: str, words: str) -> None:
     assert TABLE.count(old) == 1
     FILE.write_text(TABLE.replace(old, new))
     with pytest.raises(UserError) as refused:
@@ -44,9 +42,7 @@ def test_given_a_wrong_key_then_the_refusal_names_file_and_key(
     assert str(refused.value).startswith(f"{FILE}: {words}")
 
 
-def test_given_a_file_without_a_title_then_it_is_not_a_table(
-    digits_table: Path,
-) -> None:
+def test_given_a_file_without_a_title_then_it_is_not_a_table(digits_table: Path) -> None:
     assert table_names(EXPERIMENTS) == ["mini/table-1"]
     with refuses("unknown-name"):
         read_table(EXPERIMENTS, "mini/methods")

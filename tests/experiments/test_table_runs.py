@@ -54,9 +54,7 @@ def places(configs: list[RunConfig]) -> list[str]:
     return ["start" if "/reproduce/start/" in run.output else "trial" for run in configs]
 
 
-def test_given_a_failed_start_then_the_runs_that_start_from_it_wait(
-    ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_start_stops_runs(ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = simulation.run_in_process
 
     def half(config: RunConfig, clients: int, **options: Any) -> None:

@@ -10,10 +10,7 @@ import pytest
 from fedul_flwr.experiments.compare_table import Estimate
 from fedul_flwr.experiments.paper_table import lines
 from fedul_flwr.experiments.table_file import read_table
-from fedul_flwr.experiments.tables_page import (
-    not_run_lines,
-    result_lines,
-)
+from fedul_flwr.experiments.tables_page import not_run_lines, result_lines
 from fedul_flwr.experiments.trial_plots import column_figure
 from tests.support.digits_table import FILE, TABLE
 

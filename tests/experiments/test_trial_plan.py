@@ -7,13 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.experiments.trial_plan import (
-    Plan,
-    make_plan,
-    method_runs,
-    parse_seeds,
-    read_runs,
-)
+from fedul_flwr.experiments.trial_plan import Plan, make_plan, method_runs, parse_seeds, read_runs
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -53,11 +47,7 @@ def test_given_a_file_then_each_table_is_a_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "code"),
-    [
-        ("", "table-file-wrong"),
-        ("[a", "file-syntax"),
-        ("[a]\nx = [1]\n", "setting-wrong-type"),
-    ],
+    [("", "table-file-wrong"), ("[a", "file-syntax"), ("[a]\nx = [1]\n", "setting-wrong-type")],
 )
 def test_given_a_wrong_file_then_it_is_refused(tmp_path: Path, text: str, code: str) -> None:
     file = tmp_path / "runs.toml"

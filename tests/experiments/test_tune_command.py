@@ -16,12 +16,7 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.search_file import outcome_hash
-from tests.support.digits_table import (
-    SEARCH,
-    change_table,
-    invoke,
-    output_of,
-)
+from tests.support.digits_table import SEARCH, change_table, invoke, output_of
 from tests.support.patience import PATIENCE, wait_until
 from tests.support.refusals import code_of
 
@@ -133,9 +128,7 @@ def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunC
     assert "l1 was 0.0, is 0.5" in output_of(refused)
 
 
-def test_given_a_used_seed_an_edited_search_or_changed_settings_then_it_is_refused(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_edited_searches_are_refused(digits_search: Path, ran: list[RunConfig]) -> None:
     asked = (*COLUMN, "--rows", "all labels")
 
     def refusal(seeds: str = "1") -> Any:
@@ -169,9 +162,7 @@ def test_given_a_used_seed_an_edited_search_or_changed_settings_then_it_is_refus
     assert [config.batch_size for config in ran] == [32]
 
 
-def test_given_a_search_then_no_trial_reads_the_test_set(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_trial_reads_the_test_set(digits_search: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedul_flwr.run import evaluation
 
     read: list[int] = []
@@ -192,9 +183,7 @@ def test_given_a_search_then_no_trial_reads_the_test_set(
     assert len(read) == 2
 
 
-def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_methods_are_refused(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_heldout_losses_choose_without_labels(digits_search: Path, ran: list[RunConfig]) -> None:
     refused = invoke("tune", *COLUMN, "--criterion", "heldout")
     assert refused.exit_code == 1
     assert code_of(refused.output) == "method-mismatch"
@@ -251,9 +240,7 @@ RUNS = '[FedUL]\nmethod = "fedul"\n\n["All labels"]\nmethod = "supervised"\n'
 SETTINGS = 'num-rounds=2 model="mlp" points-per-client=150'
 
 
-def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_compare_takes_the_chosen_settings(digits_search: Path, ran: list[RunConfig]) -> None:
     Path("runs.toml").write_text(RUNS)
     given = ("--runs", "runs.toml", "-c", SETTINGS, "--num-supernodes", "3")
     done = invoke("tune", *given, "--trials", "2")
@@ -286,8 +273,6 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
         ([*MINI, "--search", "no.toml"], "file-missing"),
     ],
 )
-def test_given_wrong_arguments_then_they_are_refused(
-    digits_search: Path, arguments: list[str], code: str
-) -> None:
+def test_wrong_arguments_are_refused(digits_search: Path, arguments: list[str], code: str) -> None:
     Path("runs.toml").write_text(RUNS)
     assert code_of(invoke("tune", *arguments).output) == code

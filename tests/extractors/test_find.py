@@ -65,9 +65,7 @@ def test_given_own_function_then_it_gets_points_as_they_are_stored(module: Modul
     [np.zeros(2), np.zeros((3, 4)), np.zeros((2, 0)), np.full((2, 1), np.nan)],
     ids=["no rows", "other rows", "no features", "not finite"],
 )
-def test_given_own_function_with_a_wrong_result_then_it_is_refused(
-    module: ModuleType, returned: NDArray[np.float64]
-) -> None:
+def test_wrong_results_are_refused(module: ModuleType, returned: NDArray[np.float64]) -> None:
     module.function = lambda points: returned  # type: ignore[attr-defined]
     with refuses("own-code-result", match="Setting features"):
         own("function")
@@ -143,9 +141,7 @@ def test_given_a_network_of_before_then_only_features_load_it(loaded: list[float
     assert loaded == [1.0, 1.0]
 
 
-def test_given_other_weights_in_the_file_then_the_network_is_another(
-    loaded: list[float], tmp_path: Path
-) -> None:
+def test_given_other_weights_then_it_is_another(loaded: list[float], tmp_path: Path) -> None:
     before = found().identity
     (tmp_path / "weights").write_text("2.00", encoding="utf-8")
     assert found().identity != before

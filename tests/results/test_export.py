@@ -38,13 +38,8 @@ def by_onnx(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(found)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("cnn-small", (8, 10, 3)), ("mlp", (5,))],
-)
-def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
-    name: str, shape: tuple[int, ...], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("name", "shape"), [("cnn-small", (8, 10, 3)), ("mlp", (5,))])
+def test_probabilities_are_the_runs(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", name, shape)
     file = export(run)
     assert file == run / "model.onnx"
@@ -58,9 +53,7 @@ def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
         np.testing.assert_allclose(by_onnx(file, points), expected, atol=1e-5)
 
 
-def test_given_a_temperature_then_it_divides_the_logits(
-    tmp_path: Path,
-) -> None:
+def test_given_a_temperature_then_it_divides_the_logits(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     points = np.random.default_rng(1).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
     plain = load_model(run).predict_proba(points)

@@ -51,9 +51,7 @@ def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> 
     assert "| error (%) | 20.00 ± 7.84 " in model_card(run)
 
 
-def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(
-    run: Path,
-) -> None:
+def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(run: Path) -> None:
     content = json.loads((run / "config.json").read_text())
     content["settings"] |= {"dataset": "/home/ann/secret/ward", "client-data": "/home/ann/clients"}
     content["data"]["class_names"][0] = "a|b\nc"

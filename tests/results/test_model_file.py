@@ -87,15 +87,9 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("column", "code"),
-    [
-        ("lactate", "option-not-allowed"),
-        ("pateint", "column-missing"),
-    ],
+    ("column", "code"), [("lactate", "option-not-allowed"), ("pateint", "column-missing")]
 )
-def test_given_an_id_column_that_cannot_be_one_then_it_is_refused(
-    packed: Path, tmp_path: Path, column: str, code: str
-) -> None:
+def test_id_columns_that_are_refused(packed: Path, tmp_path: Path, column: str, code: str) -> None:
     patients(6, 3).to_csv(tmp_path / "in.csv", index=False)
     with refuses(code):
         write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
@@ -115,9 +109,7 @@ def test_given_a_packed_model_then_it_names_no_folder(run: Path, packed: Path) -
     assert not {"output", "resume", "tracking"} & settings.keys()
 
 
-def test_given_the_commands_then_a_model_goes_from_a_run_to_predictions(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_predict(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     patients(7, 5).to_csv("patients.csv", index=False)
     packed = CliRunner().invoke(app, ["pack", str(run), "-o", "model.zip"])
@@ -178,9 +170,7 @@ def test_given_another_archive_then_it_is_refused_and_nothing_is_written_beside_
     assert {path: path.stat().st_mtime for path in tmp_path.rglob("*")} == before
 
 
-def test_given_an_entry_that_unpacks_to_more_than_is_allowed_then_it_is_refused_unread(
-    packed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_too_large_is_not_read(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_file, "LARGEST_TEXT", 1000)
     with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("feature-columns.json", b" " * 1001)
@@ -199,9 +189,7 @@ def test_given_a_damaged_byte_then_the_model_is_refused(packed: Path) -> None:
         load_model(packed)
 
 
-def test_given_a_module_named_in_the_file_then_it_is_run_only_if_trusted(
-    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_need_trust(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strangers_model.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
 

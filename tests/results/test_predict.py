@@ -68,9 +68,7 @@ def _expected(model: torch.nn.Module, images: NDArray[np.uint8]) -> NDArray[np.f
     return result
 
 
-def test_predictor_equals_the_model(
-    run: Path, model: torch.nn.Module, images: NDArray[np.uint8]
-) -> None:
+def test_predicts_as_model(run: Path, model: torch.nn.Module, images: NDArray[np.uint8]) -> None:
     predictor = load_model(run)
     expected = _expected(model, images)
     for batch_size in (1, 3, 7, 256):
@@ -138,10 +136,7 @@ def test_priors_reweigh(
 
 
 def test_priors_are_estimated_and_printed(
-    finished: Path,
-    images: NDArray[np.uint8],
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    finished: Path, images: NDArray[np.uint8], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predictor = load_model(finished)
     priors = predictor.estimate_priors(predictor.predict_proba(images))
@@ -223,6 +218,11 @@ def test_refused_files(run: Path, folder: Path, images: NDArray[np.uint8], tmp_p
 
 def test_runs_whose_model_cannot_open(run: Path, model: torch.nn.Module, tmp_path: Path) -> None:
     file, state = run / "model.safetensors", model.state_dict()
+    for data in ({"input_shape": [8, 8]}, {"input_shape": None}, {"num_classes": "3"}):
+        _write_config(run, "mlp", **data)
+        with refuses("run-file-wrong"):
+            load_model(run)
+    _write_config(run, "mlp")
     save_file({"1.weight": state["1.weight"]}, file)
     with refuses("model-mismatch"):
         load_model(run)
@@ -234,10 +234,6 @@ def test_runs_whose_model_cannot_open(run: Path, model: torch.nn.Module, tmp_pat
         load_model(run)
     with refuses("run-missing"):
         load_model(tmp_path)
-    for data in ({"input_shape": [8, 8]}, {"input_shape": None}, {"num_classes": "3"}):
-        _write_config(run, "mlp", **data)
-        with refuses("run-file-wrong"):
-            load_model(run)
 
 
 def test_given_a_temperature_with_the_model_then_logits_are_divided_by_it(

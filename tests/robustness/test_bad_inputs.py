@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from pathlib import Path
@@ -116,25 +115,6 @@ def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_
     before = sorted(here.iterdir())
     assert said in sentence("run", "-c", setting)
     assert sorted(here.iterdir()) == before
-
-
-@pytest.mark.parametrize(
-    ("terminal", "no_color", "colored"),
-    [(True, "", True), (True, "1", False), (False, "", False)],
-)
-def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colors(
-    terminal: bool, no_color: str, colored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedul_flwr.engine.flower_logs import plain_log
-
-    found = [h for h in logging.getLogger("flwr").handlers if hasattr(h, "colored")]
-    assert found  # else Flower colors by something else
-    monkeypatch.setenv("NO_COLOR", no_color)
-    for handler in found:
-        monkeypatch.setattr(handler, "stream", type("Out", (), {"isatty": lambda _: terminal})())
-        monkeypatch.setattr(handler, "colored", not colored)
-    plain_log()
-    assert [handler.colored for handler in found] == [colored] * len(found)  # type: ignore[attr-defined]
 
 
 def test_given_a_pipe_or_a_dead_link_then_it_is_not_replaced_by_a_file(tmp_path: Path) -> None:

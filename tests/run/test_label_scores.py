@@ -123,9 +123,7 @@ def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
 # Pseudo labels
 
 
-def test_given_a_run_then_figures_of_a_round_follow_from_the_files_of_its_clients(
-    settings: Callable[..., RunConfig],
-) -> None:
+def test_given_a_run_then_figures_are_of_its_files(settings: Callable[..., RunConfig]) -> None:
     # Neighbors are few, so that labels do not reach every point.
     quick = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fraction_train": 0.5}
     stages = {"semi.labels-only-rounds": 1, "xclp.k": 1, "labels.total": 20}

@@ -141,9 +141,7 @@ def test_pretrained_weights(pretrained: dict[str, Tensor], suffix: str, num_clas
         assert array.equal(expected), key
 
 
-def test_given_feduls_resnet_then_it_starts_from_torchvisions_weights_and_has_no_first_pooling(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_feduls_resnet_starts_from_torchvisions_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import models
     from torchvision.models import _api
 

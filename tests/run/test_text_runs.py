@@ -99,9 +99,7 @@ def test_given_texts_then_a_method_learns_from_their_features(
     assert found["class_names"] == NAMES
 
 
-def test_given_a_run_on_texts_then_its_model_labels_texts(
-    settings: Settings, data: Path, tmp_path: Path
-) -> None:
+def test_the_model_labels_texts(settings: Settings, data: Path, tmp_path: Path) -> None:
     directory = train(settings(dataset=str(data), method="supervised", **TEXTS), 3)
     file = tmp_path / "new.csv"
     fresh = reviews(30, 2)

@@ -48,9 +48,7 @@ METHODS: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("method", "options"), METHODS)
-def test_methods_of_every_kind_train_on_vectors(
-    method: str, options: dict[str, Any], settings: Settings
-) -> None:
+def test_all_kinds_of_methods(method: str, options: dict[str, Any], settings: Settings) -> None:
     directory = train(settings(**QUICK, method=method, **options), 3)
     lines = metrics(directory)
     assert len(lines) == 2
@@ -191,9 +189,7 @@ def test_given_gaps_then_means_fill_them(how: str, settings: Settings, tmp_path:
 
 
 @pytest.mark.parametrize(("how", "first"), [("plaintext", 2), ("masked", 3)])
-def test_a_client_that_joins_later_gets_the_scaling_that_is_known(
-    how: str, first: int, settings: Settings, tmp_path: Path
-) -> None:
+def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_path: Path) -> None:
     columns = load_source("wine").columns
     assert columns is not None
     place = write_owners(tmp_path / "owners", columns, owners=first + 1)
@@ -242,9 +238,7 @@ def table(file: Path) -> NDArray[np.float64]:
     return np.array([[float(row[name]) for name in source.columns.names] for row in rows])
 
 
-def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_them(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_follows_from_the_data(settings: Settings, caplog: pytest.LogCaptureFixture) -> None:
     given = dict.fromkeys(AUTO_KEYS, "auto")
     given |= {"dataset": "wine", "method": "supervised", "num-rounds": 1, "batch-size": 5}
     # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
@@ -267,9 +261,7 @@ def test_given_nothing_but_data_then_the_run_says_and_keeps_what_follows_from_th
         ([1.0, 1.0], [1.0, 1e308], "message-out-of-range"),
     ],
 )
-def test_malformed_moments_of_a_client_are_refused(
-    means: list[float], variances: list[float], code: str
-) -> None:
+def test_malformed_moments(means: list[float], variances: list[float], code: str) -> None:
     answer = Content(values={"column-means": means, "column-variances": variances})
     with refuses(code, BadMessageError):
         check_moments(answer, 2)
