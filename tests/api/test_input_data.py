@@ -310,7 +310,7 @@ def test_given_the_client_of_each_point_then_a_column_beside_the_features_has_it
 @pytest.mark.parametrize(
     ("clients", "code"),
     [
-        (pd.Series([0, 1] * 10, index=range(20, 0, -1)), "points-and-labels-differ"),
+        (pd.Series([0, 1] * 10, index=range(19, -1, -1)), "points-and-labels-differ"),
         (np.zeros(19), "clients-of-points"),
         ([None, *range(19)], "clients-of-points"),
         (range(20), "too-few-points"),
