@@ -35,6 +35,8 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     assert values(DIGITS) == TODAY
     for clients in (1, 2, 10, 100):
         assert values(replace(DIGITS, points=1150 / clients)) == TODAY
+    assert auto_values(DIGITS, "resnet9")["learning-rate"].value == 1e-3
+    assert auto_values(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
 
 
 @pytest.mark.parametrize(
@@ -66,6 +68,7 @@ def test_a_round_has_40_to_600_steps(points: float | None, batch: int, epochs: i
 def test_the_shape_chooses_a_model(shape: tuple[int, ...], model: str, augment: str) -> None:
     found = values(replace(DIGITS, shape=shape))
     assert (found["model"], found["augment"]) == (model, augment)
+    assert found["learning-rate-schedule"] == ("constant" if model == "cnn-small" else "cosine")
     build_model(model, shape, 2)
 
 
