@@ -356,9 +356,7 @@ def test_the_minimizer_is_the_posterior_of_labels(clients: list[Client], start: 
     np.testing.assert_allclose(softmax(logits.detach().numpy()), posterior(), atol=1e-4)
 
 
-def test_given_a_client_with_fewer_sets_than_classes_alone_then_the_minimizer_is_not_unique() -> (
-    None
-):
+def test_given_a_client_with_fewer_sets_than_classes_then_the_minimizer_is_not_unique() -> None:
     """Where Theorem 4 does not hold: another eta has the same surrogate posterior, and loss."""
     priors, sizes = CLIENTS[1]
     (kernel,) = np.linalg.svd(np.diag(sizes) @ priors @ np.diag(1 / TRUE_PRIOR))[2][2:]

@@ -122,9 +122,7 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
         ("augment", "noise", IMAGE, {}),
     ],
 )
-def test_of_another_kind(
-    key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]
-) -> None:
+def test_another_kind(key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]) -> None:
     with pytest.raises(UserError) as caught:
         refuse_other_kind(parse_flat({**others, key: value}), shape)
     assert caught.value.values["setting"] == key

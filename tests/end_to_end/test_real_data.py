@@ -12,9 +12,7 @@ from tests.support.runs import metrics, summary, train
 pytestmark = pytest.mark.realdata
 
 
-def test_mnist_without_labels(
-    settings: Callable[..., RunConfig], real_data: Callable[[str], str]
-) -> None:
+def test_mnist_learns(settings: Callable[..., RunConfig], real_data: Callable[[str], str]) -> None:
     config = settings(
         dataset=real_data("mnist"),
         model="lenet",

@@ -189,9 +189,7 @@ def test_given_the_page_then_it_runs(flower_of_ones_own: dict[str, str], tmp_pat
     assert "ModuleNotFoundError" not in said
 
 
-def test_given_a_deployed_run_then_it_can_be_watched_and_stopped(
-    deployment: Deployment, tmp_path: Path
-) -> None:
+def test_a_deployed_run_is_watched_and_stopped(deployment: Deployment, tmp_path: Path) -> None:
     env = deployment.environment
     for owner in range(3):
         write_sets(tmp_path / f"ward-{owner}", seed=owner)

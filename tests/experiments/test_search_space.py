@@ -48,9 +48,7 @@ def test_given_the_first_eight_points_then_each_option_occurs_equally_often() ->
         assert sorted(point["weight-decay"] for point in first) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
-def test_given_another_optimizer_or_schedule_then_settings_of_the_replaced_one_are_defaults() -> (
-    None
-):
+def test_given_another_optimizer_or_schedule_then_settings_of_the_old_one_are_defaults() -> None:
     given = flat(
         optimizer="sgd", momentum=0.9, learning_rate_schedule="plateau", learning_rate_patience=7
     )

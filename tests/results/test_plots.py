@@ -229,9 +229,7 @@ def test_given_a_rare_confusion_and_no_label_then_both_are_shown() -> None:
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
 
 
-def test_given_predictions_before_and_after_scaling_then_the_diagram_has_both_with_their_ece() -> (
-    None
-):
+def test_given_predictions_before_and_after_scaling_then_both_are_there_with_their_ece() -> None:
     found = {"best": measured(3), "unscaled": measured(3, 0.2), "last": measured(3)}
     figure = measure_figures(found, None)["reliability"]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
