@@ -52,6 +52,9 @@ def test_given_data_far_from_the_prior_then_the_largest_difference_is_said() -> 
         "a prior of 14%. The error over all points then depends mostly on the frequent classes: "
         "do this."
     )
+    parts = {"validation points": MEDICAL, "test points": MEDICAL}
+    both = str(shares_warning(parts, UNIFORM, LESIONS, ""))
+    assert "the validation points by 53% and the test points by 53%" in both
 
 
 def test_given_data_as_the_prior_or_no_data_then_there_is_no_warning() -> None:

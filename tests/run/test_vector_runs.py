@@ -243,7 +243,10 @@ def test_what_follows_from_the_data(settings: Settings, caplog: pytest.LogCaptur
     given |= {"dataset": "wine", "method": "supervised", "num-rounds": 1, "batch-size": 5}
     # 142 points, 20 % of each class for validation (29), half of 113 / 2 labeled: 28.25.
     directory = train(settings(**given, **{"supervised.label-fraction": 0.5}), 2)
-    assert any("a client has about 28 points; the model is mlp." in m for m in caplog.messages)
+    assert (
+        "because points are vectors of 13 numbers; a client has about 28 points; the model is mlp."
+        in caplog.messages
+    )
     kept = json.loads((directory / "config.json").read_text())["settings"]
     assert {key: kept[key] for key in AUTO_KEYS} == {
         **{"model": "mlp", "augment": "none", "batch-size": 5, "local-epochs": 20},
