@@ -97,6 +97,8 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
         ("l1 = 1e-5", "clients = 3", "Key settings.clients: write it above the first table"),
         ('"CIFAR-10 M=20"', '"M=20 CIFAR-10"', "Key when.'M=20 CIFAR-10' names no values"),
         ("{ l1 = 2e-5 }", "{ l1 = 1e-5 }", "Key when.'CIFAR-10 M=20': l1 changes no column"),
+        ("{ l1 = 0.5 }", "{ clients = 3 }", "Key when.'CIFAR-10 FedPL'.clients: columns have it"),
+        ("clients = 7", 'only = ["FedPL", "FedUL"]', "Key matrix.sets.'M=20': only changes no"),
         ("clients = 5", "clients = 7", "Key matrix.sets.'M=20': clients changes no column"),
         ("clients = 5", "", "Key clients is missing, and column 'MNIST M=10' has none of its own."),
         ("clients = 7", 'only = ["FedLU"]', "Key matrix.sets.'M=20'.only: there is no row 'FedLU'"),

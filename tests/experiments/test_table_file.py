@@ -42,6 +42,20 @@ def test_a_wrong_key_is_named(digits_table: Path, old: str, new: str, words: str
     assert str(refused.value).startswith(f"{FILE}: {words}")
 
 
+def test_a_wrong_start_is_named(digits_table: Path) -> None:
+    from_base = '{ fedul.num-sets = 10, start-from = "runs/mini/table-1/base" }'
+    text = TABLE.replace("{ fedul.num-sets = 10 }", from_base)
+    for start, words in (
+        ('method = "supervised"\nmodel = "mlp"', "Key start: the columns have the same model"),
+        ("model = 3\n[quick]\nstart = 3", "Key quick.start = 3 must be a table."),
+        ("", "Key start is missing: columns start from a run of this table."),
+    ):
+        FILE.write_text(f"{text}\n[start]\n{start}\n")
+        with pytest.raises(UserError) as refused:
+            read_table(EXPERIMENTS, "mini/table-1")
+        assert str(refused.value).startswith(f"{FILE}: {words}")
+
+
 def test_given_a_file_without_a_title_then_it_is_not_a_table(digits_table: Path) -> None:
     assert table_names(EXPERIMENTS) == ["mini/table-1"]
     with refuses("unknown-name"):
