@@ -42,8 +42,6 @@ def test_a_client_imports_its_own_method_alone(method: str, imported: dict[str, 
 
 
 @pytest.mark.parametrize("method", ["fedul", "xclp-predict"])
-def test_phases_without_a_model_do_without_torch(
-    method: str, imported: dict[str, set[str]]
-) -> None:
+def test_phases_without_a_model_need_no_torch(method: str, imported: dict[str, set[str]]) -> None:
     assert HEAVY & {name.split(".")[0] for name in imported[method]} == set()
     assert "fedul_flwr.strategies" not in imported[method]

@@ -1,19 +1,20 @@
-"""The choice of what runs with other versions of Flower."""
+"""The choice of what runs with other versions of Flower and of all dependencies."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
-from tests import flower_versions
+from tests import flower_versions, lowest_versions
 
 
 @pytest.mark.parametrize("test", flower_versions.TESTS)
 def test_given_a_test_of_the_short_set_then_it_exists(test: str) -> None:
     file, _, name = test.partition("::")
     assert f"def {name}" in (flower_versions.ROOT / file).read_text()
+
+
+def test_given_a_file_of_the_set_for_the_lowest_versions_then_it_exists() -> None:
+    assert all((lowest_versions.ROOT / file).is_file() for file in lowest_versions.TESTS)
 
 
 @pytest.mark.parametrize(
@@ -36,40 +37,3 @@ def test_the_oldest_and_the_flower_versions_are_tried_but_not_the_installed_one(
     monkeypatch.setattr(flower_versions, "run_with", lambda wanted: found.append(wanted) or 0)
     assert flower_versions.main() == 0
     assert found == tried
-
-
-def test_given_no_other_flower_then_a_line_says_why_none_is_tried(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(flower_versions, "version", lambda name: "1.41.0")
-    monkeypatch.setattr(flower_versions, "oldest", lambda: "1.41")
-    for newest, said in ((None, "index does not answer"), ("1.41.0", "the only one")):
-        monkeypatch.setattr(flower_versions, "newest_version", lambda: newest)  # noqa: B023
-        flower_versions.main()
-        assert said in capsys.readouterr().out
-
-
-def test_given_a_flower_that_cannot_be_installed_then_it_is_a_failure(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(flower_versions, "install", lambda wanted: False)
-    assert flower_versions.run_with("==99.0") == 1
-
-
-def test_the_oldest_flower_is_the_lower_bound_of_the_dependency() -> None:
-    assert (
-        f">={flower_versions.oldest()},<" in (flower_versions.ROOT / "pyproject.toml").read_text()
-    )
-
-
-def test_requirements_of_the_installed_flower_are_met_and_a_stricter_one_is_not() -> None:
-    assert unmet(flower_versions.UNMET) == []
-    stricter = flower_versions.UNMET.replace('requires("flwr")', "[\"numpy>=99; extra == 'dp'\"]")
-    assert unmet(stricter) == ["numpy>=99"]
-
-
-def unmet(program: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    return done.stdout.splitlines()

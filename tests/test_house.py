@@ -178,28 +178,6 @@ def test_given_imports_of_what_flower_documents_then_none_is_found() -> None:
         assert undocumented(source) == [], source
 
 
-def test_the_packages_root_has_five_modules() -> None:
-    names = {path.name for path in (ROOT / "fedul_flwr").glob("*.py")}
-    assert names == {
-        *("__init__.py", "server_app.py", "client_app.py"),
-        *("surrogate.py", "errors.py"),
-    }
-
-
-def test_strategies_hold_methods_and_base_strategies_alone() -> None:
-    names = {path.stem for path in (ROOT / "strategies").glob("*.py")}
-    methods = {"fedul", "fedul_finetune", "fedul_mix", "fedmatch", "xclp", "xclp_predict"}
-    assert names == {"__init__", *methods, "scaffold", "fednova", "local_only"}
-
-
-def test_the_names_of_modules_in_experiments_occur_once_in_the_house() -> None:
-    own = {path.stem for path in FILES if path.parts[1] == "experiments"} - {"__init__"}
-    folders = ("strategies", "client_apps", "baselines")
-    others = [path for path in FILES if path.parts[1] != "experiments"]
-    others += [path for folder in folders for path in (ROOT / folder).glob("*.py")]
-    assert own & {path.stem for path in others} == set()
-
-
 def test_few_tests_ask_for_sentences_which_a_golden_file_has() -> None:
     tests = [path.read_text() for path in (ROOT / "tests").rglob("*.py")]
     assert sum(len(list(sentences_of(test))) for test in tests) <= 150

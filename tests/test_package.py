@@ -61,16 +61,7 @@ def folders(files: set[Path], root: Path) -> set[str]:
     return {file.parent.relative_to(root).as_posix() for file in files}
 
 
-def test_given_folders_of_the_users_own_with_our_names_then_a_checkout_has_its_methods(
-    tmp_path: Path,
-) -> None:
-    found = folders(files_of_methods(ROOT, tmp_path), ROOT)
-    assert found == {*FOLDERS, "fedul_flwr/federated"}
-
-
-def test_given_an_app_bundle_beside_folders_of_the_users_own_then_it_has_its_methods(
-    tmp_path: Path,
-) -> None:
+def test_given_an_app_bundle_beside_ones_own_folders_then_it_has_ours(tmp_path: Path) -> None:
     app, bundle, own = (tmp_path / name for name in ("fedul-flwr", "bundle", "own"))
     copy_app(app_directory(), app)
     (tmp_path / "app.fab").write_bytes(build_fab_from_disk(app))
@@ -80,9 +71,7 @@ def test_given_an_app_bundle_beside_folders_of_the_users_own_then_it_has_its_met
     assert folders(files_of_methods(bundle, own), bundle) == {*FOLDERS, "fedul_flwr/federated"}
 
 
-def test_given_a_wheel_then_the_methods_are_inside_the_package_and_nothing_is_beside_it(
-    tmp_path: Path,
-) -> None:
+def test_given_a_wheel_then_the_methods_are_inside_the_package_alone(tmp_path: Path) -> None:
     uv = pytest.importorskip("uv", reason="builds the wheel")
     command = [uv.find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", tmp_path, ROOT]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -47,9 +47,7 @@ def random_case(num_sets: int, num_classes: int, seed: int = 0) -> tuple[Floats,
     return priors, sizes, test_prior / test_prior.sum()
 
 
-@pytest.mark.parametrize(
-    ("num_sets", "num_classes"), [(2, 2), (10, 10), (7, 3), (12, 10), (40, 10), (40, 40)]
-)
+@pytest.mark.parametrize(("num_sets", "num_classes"), [(2, 2), (7, 3), (12, 10), (40, 40)])
 def test_equals_theorem_1_in_plain_float64(num_sets: int, num_classes: int) -> None:
     priors, sizes, test_prior = random_case(num_sets, num_classes)
     logits = np.random.default_rng(1).normal(0, 3, (50, num_classes))
@@ -67,9 +65,7 @@ def test_equals_theorem_1_in_plain_float64(num_sets: int, num_classes: int) -> N
     seed=st.integers(0, 10_000),
 )
 @hypothesis_settings(max_examples=60)
-def test_float32_rows_sum_to_1_and_follow_theorem_1(
-    num_classes: int, more_sets: int, scale: float, seed: int
-) -> None:
+def test_float32_rows_follow_it(num_classes: int, more_sets: int, scale: float, seed: int) -> None:
     priors, sizes, test_prior = random_case(num_classes + more_sets, num_classes, seed)
     logits = np.random.default_rng(seed).normal(0, scale, (8, num_classes)).astype(np.float32)
     layer = SurrogateTransition(tensor(priors), tensor(sizes), tensor(test_prior))
@@ -100,9 +96,7 @@ def test_no_factor_of_the_transition_can_be_left_out() -> None:
 
 @pytest.mark.parametrize("kind", ["nll", "release"])
 @pytest.mark.parametrize(("num_sets", "num_classes"), [(4, 4), (9, 4)])
-def test_gradients_are_those_of_finite_differences(
-    kind: str, num_sets: int, num_classes: int
-) -> None:
+def test_gradients_are_finite_differences(kind: str, num_sets: int, num_classes: int) -> None:
     priors, sizes, test_prior = random_case(num_sets, num_classes, seed=2)
     priors[0] = np.eye(num_classes)[1]  # zeros among the priors
     loss = SurrogateLoss(tensor(priors), tensor(sizes), tensor(test_prior), kind)
@@ -122,9 +116,7 @@ EXTREME_PRIORS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", ["nll", "release"])
 @pytest.mark.parametrize("priors", EXTREME_PRIORS.values(), ids=EXTREME_PRIORS)
-def test_extreme_priors_and_logits_stay_finite(
-    priors: list[list[float]], kind: str, dtype: torch.dtype
-) -> None:
+def test_extremes_stay_finite(priors: list[list[float]], kind: str, dtype: torch.dtype) -> None:
     rows = [[s * 1e4 * (k == j) for k in range(3)] for j in range(3) for s in (1, -1)]
     rows += [[1e4, -1e4, 0], [1e4, 1e4, 1e4], [-1e4, -1e4, -1e4]]
     points = torch.tensor(rows, dtype=dtype)
@@ -179,14 +171,6 @@ class Mixture:
         joint = self.sizes * (self.densities(x) @ self.priors.T)
         return joint / joint.sum(axis=1, keepdims=True)
 
-    def sample(self, rng: np.random.Generator) -> tuple[Floats, NDArray[np.int64]]:
-        """Every set's points, drawn by its priors, and the set of each."""
-        sets = np.repeat(np.arange(4), self.sizes.astype(int))
-        classes = np.concatenate(
-            [rng.choice(3, int(n), p=row) for n, row in zip(self.sizes, self.priors, strict=True)]
-        )
-        return rng.normal(self.means[classes], self.deviations[classes]), sets
-
 
 def test_bayes_rule_exactly() -> None:
     mixture, x = Mixture(), np.linspace(-5, 6, 201)
@@ -198,24 +182,6 @@ def test_bayes_rule_exactly() -> None:
     # The check can fail: a uniform test prior in the layer is far off.
     wrong = SurrogateTransition(tensor(mixture.priors), tensor(mixture.sizes))
     assert np.abs(wrong(mixture.class_logits(x)).exp().numpy() - found).max() > 0.1
-
-
-def test_bayes_rule_in_samples() -> None:
-    mixture = Mixture()
-    x, sets = mixture.sample(np.random.default_rng(0))
-    bins = np.digitize(x, np.linspace(-2.5, 4, 14))
-    layer = SurrogateTransition(
-        tensor(mixture.priors), tensor(mixture.sizes), tensor(mixture.test_prior)
-    )
-    expected = layer(mixture.class_logits(x)).exp().numpy()
-    for b in range(15):
-        inside = bins == b
-        count = inside.sum()
-        assert count > 500
-        frequency = np.bincount(sets[inside], minlength=4) / count
-        # A frequency of n draws deviates by at most 0.5 / sqrt(n); five times that.
-        tolerance = 2.5 / np.sqrt(count)
-        np.testing.assert_allclose(frequency, expected[inside].mean(axis=0), atol=tolerance)
 
 
 def both(loss: nn.Module, other: object, logits: Tensor, targets: Tensor) -> None:
@@ -241,9 +207,7 @@ def classes() -> Tensor:
     return torch.from_numpy(np.random.default_rng(5).integers(0, 3, 20))
 
 
-def test_pure_sets_of_the_test_prior_are_supervised_learning(
-    logits: Tensor, classes: Tensor
-) -> None:
+def test_pure_sets_of_the_test_prior_are_supervised(logits: Tensor, classes: Tensor) -> None:
     loss = SurrogateLoss(torch.eye(3), torch.tensor([20, 30, 50]), tensor([0.2, 0.3, 0.5]))
     both(loss, functional.cross_entropy, logits, classes)
 
@@ -369,9 +333,7 @@ def population_loss(logits: Tensor, clients: list[Client]) -> Tensor:
 
 @pytest.mark.parametrize("start", [None, 0, 1])
 @pytest.mark.parametrize("clients", [CLIENTS, CLIENTS[:1]])
-def test_given_infinitely_many_points_then_the_minimizer_is_the_posterior_of_all_labels(
-    clients: list[Client], start: int | None
-) -> None:
+def test_the_minimizer_is_the_posterior_of_labels(clients: list[Client], start: int | None) -> None:
     """Theorem 4: from any first weights, for a model of any form, it gives back eta."""
     rng = np.random.default_rng(start)
     first = np.zeros((POINTS, 3)) if start is None else rng.normal(0, 2, (POINTS, 3))
@@ -394,9 +356,7 @@ def test_given_infinitely_many_points_then_the_minimizer_is_the_posterior_of_all
     np.testing.assert_allclose(softmax(logits.detach().numpy()), posterior(), atol=1e-4)
 
 
-def test_given_a_client_with_fewer_sets_than_classes_alone_then_the_minimizer_is_not_unique() -> (
-    None
-):
+def test_given_a_client_with_fewer_sets_than_classes_then_the_minimizer_is_not_unique() -> None:
     """Where Theorem 4 does not hold: another eta has the same surrogate posterior, and loss."""
     priors, sizes = CLIENTS[1]
     (kernel,) = np.linalg.svd(np.diag(sizes) @ priors @ np.diag(1 / TRUE_PRIOR))[2][2:]

@@ -110,15 +110,7 @@ def test_given_a_frame_then_columns_and_categories_are_those_of_the_table() -> N
     assert source.class_names == ("ill", "sound")
 
 
-def test_given_test_data_then_nothing_is_split_off() -> None:
-    source = load_source(dataset_of((VECTORS, LABELS), (VECTORS[:3], LABELS[:3])))
-    np.testing.assert_array_equal(source.train.inputs, VECTORS)
-    np.testing.assert_array_equal(source.test.inputs, VECTORS[:3])
-
-
-def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_data_lie_on_disk_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
     first, other = dataset_of((VECTORS, LABELS)), dataset_of((VECTORS.copy(), LABELS))
     assert first == other
@@ -137,19 +129,13 @@ def test_given_the_same_data_twice_then_they_lie_on_disk_once_for_this_user_alon
         (3, "data-not-readable"),
         ((VECTORS, LABELS[:3]), "points-and-labels-differ"),
         ((IMAGES.astype(float), LABELS), "points-type"),
-        ((IMAGES.astype(int), LABELS), "points-type"),
         ((np.zeros((2, 2, 2, 2)), [0, 1]), "points-shape"),
         ((VECTORS, LABELS + 0.5), "labels-wrong"),
-        ((VECTORS, LABELS - 2), "labels-wrong"),
         ((VECTORS[:2], [0, 1]), "too-few-points"),
-        (pd.DataFrame({"a": [1.0]}), "column-missing"),
-        ({"train": (VECTORS, LABELS)}, "data-not-readable"),
         ((np.array([["a"]]), [0]), "points-type"),
     ],
 )
-def test_given_data_that_cannot_be_used_then_a_sentence_says_what_is_allowed(
-    data: Any, code: str
-) -> None:
+def test_given_data_that_cannot_be_used_then_it_is_refused(data: Any, code: str) -> None:
     with refuses(code):
         dataset_of(data)
 
@@ -200,9 +186,7 @@ def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_
     assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
 
 
-def test_given_pictures_by_path_then_a_data_set_of_hugging_face_has_their_pixels(
-    tmp_path: Path,
-) -> None:
+def test_given_pictures_by_path_then_the_data_set_has_their_pixels(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{n}.png") for n in range(len(IMAGES))]
     for path, image in zip(paths, IMAGES, strict=True):
         Image.fromarray(image).save(path)
@@ -252,8 +236,10 @@ FRAME = pd.DataFrame(VECTORS.astype(np.float64), columns=["a", "b", "c"])
     ids=["sparse", "Float64", "object", "Arrow", "with an index", "table of Arrow"],
 )
 def test_given_a_frame_of_any_type_of_numbers_then_its_vectors_are_the_same(frame: Any) -> None:
-    source = load_source(dataset_of((frame, LABELS), (FRAME, LABELS)))
+    # Nothing is split off beside test data, whose columns are matched by name.
+    source = load_source(dataset_of((frame, LABELS), (FRAME[["c", "a", "b"]], LABELS)))
     np.testing.assert_array_equal(source.train.inputs, VECTORS)
+    np.testing.assert_array_equal(source.test.inputs, VECTORS)
     assert source.columns is not None
     assert source.columns.features == ("a", "b", "c")
 
@@ -271,32 +257,11 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
     assert source.train.inputs[:2].tolist() == [[1, 0, 1, 0, 1, 0], [0, 1, 0, 1, 0, 1]]
 
 
-def test_given_a_categorical_of_large_floats_then_no_two_become_one() -> None:
-    grades = pd.Categorical([1234567.0, 1234568.0] * 10)
-    frame = pd.DataFrame({"grade": grades})
-    source = load_source(dataset_of((frame, LABELS), (frame, LABELS)))
-    assert source.columns is not None
-    assert source.columns.features == ("grade=1234567", "grade=1234568")
-
-
-def test_given_clients_whose_rows_are_in_another_order_than_the_frames_then_it_is_said() -> None:
-    clients = pd.Series([0, 1] * 10, index=FRAME.index[::-1])
-    with refuses("points-and-labels-differ"):
-        dataset_of((FRAME, LABELS), clients=clients)
-
-
-def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
-    source = load_source(dataset_of((FRAME, LABELS), (FRAME[["c", "a", "b"]], LABELS)))
-    np.testing.assert_array_equal(source.test.inputs, VECTORS)
-
-
 @pytest.mark.parametrize(
     ("data", "test", "code"),
     [
         ((FRAME, LABELS), (FRAME.rename(columns={"a": "z"}), LABELS), "columns-differ"),
         ((FRAME, LABELS), (VECTORS, LABELS), "splits-differ"),
-        ((FRAME.assign(a=pd.Period("2024-01")), LABELS), None, "column-of-dates"),
-        ((FRAME[["a", "b", "a"]], LABELS), None, "name-twice"),
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "column-type"),
         ((FRAME, pd.Series(LABELS, index=FRAME.index[::-1])), None, "points-and-labels-differ"),
         ((VECTORS.astype(float) * 1e39, LABELS), None, "cell-not-a-number"),
@@ -304,9 +269,7 @@ def test_given_columns_in_another_order_then_they_are_matched_by_name() -> None:
         ((VECTORS, [None] * 20), None, "labels-missing"),
     ],
 )
-def test_given_frames_or_arrays_that_do_not_fit_then_a_sentence_says_why(
-    data: Any, test: Any, code: str
-) -> None:
+def test_frames_and_arrays_that_do_not_fit_are_refused(data: Any, test: Any, code: str) -> None:
     with refuses(code):
         load_source(dataset_of(data, test))
 
@@ -347,6 +310,7 @@ def test_given_the_client_of_each_point_then_a_column_beside_the_features_has_it
 @pytest.mark.parametrize(
     ("clients", "code"),
     [
+        (pd.Series([0, 1] * 10, index=range(19, -1, -1)), "points-and-labels-differ"),
         (np.zeros(19), "clients-of-points"),
         ([None, *range(19)], "clients-of-points"),
         (range(20), "too-few-points"),
@@ -354,4 +318,4 @@ def test_given_the_client_of_each_point_then_a_column_beside_the_features_has_it
 )
 def test_clients_that_cannot_be_used_are_refused(clients: Any, code: str) -> None:
     with refuses(code):
-        dataset_of((VECTORS, LABELS), clients=clients)
+        dataset_of((FRAME, LABELS), clients=clients)

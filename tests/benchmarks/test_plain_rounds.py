@@ -1,10 +1,14 @@
-"""The loop without Flower that rounds are compared with does the same as a round."""
+"""The loop that rounds are compared with does the same; what is measured loads no more."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import pytest
 
 from benchmarks.clients import prepared_clients
 from benchmarks.plain_rounds import PlainRounds
@@ -23,3 +27,10 @@ def test_a_plain_round_of_our_clients_is_a_round(settings: Callable[..., RunConf
     names = prepared_clients(config, 2)[0].array_names()
     for name, array in zip(names, found, strict=True):
         np.testing.assert_allclose(array, expected[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["propagation", "secure"])
+def test_what_computes_without_torch_does_not_load_it(name: str) -> None:
+    """It is half a gigabyte of a peak that these report."""
+    program = f"import sys; import benchmarks.{name}; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from benchmarks import scale, scale_units
+from benchmarks import scale
 from fedul_flwr.secure.backends import BACKENDS
 
 ONES: dict[str, dict[str, float]] = {
@@ -38,30 +36,3 @@ def test_quantities_by_hand() -> None:
 def test_backends_are_extrapolated_exactly(name: str) -> None:
     found = scale.secret(name)["bytes from clients"][0](37)
     assert found == pytest.approx(BACKENDS[name].cost([scale.POINTS] * 37, scale.SMALLER).traffic)
-
-
-@pytest.mark.parametrize(
-    ("value", "kind", "text"),
-    [
-        (1234567, "number", "1,234,567"),
-        (1700, "bytes", "1.70 kB"),
-        (26.3e12, "bytes", "26.3 TB"),
-        (0.0118, "seconds", "11.8 ms"),
-        (150, "seconds", "2.50 min"),
-        (1e9, "seconds", "11,574 days"),
-    ],
-)
-def test_readable_by_hand(value: float, kind: str, text: str) -> None:
-    assert scale.readable(value, kind) == text
-
-
-def test_the_table_has_a_row_of_every_quantity(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "units", lambda quick: ONES)
-    outcome = scale.measure(quick=True)
-    table: dict[str, Any] = scale.methods(ONES, scale.model_bytes())
-    assert len(outcome.rows) == sum(map(len, table.values()))
-    assert all(len(row) == len(outcome.columns) for row in outcome.rows)
-
-
-def test_units_of_aggregation_are_positive() -> None:
-    assert all(value >= 0 for value in scale_units.aggregation(quick=True).values())

@@ -50,9 +50,7 @@ def one_of_each(grid: MeteredGrid, ways: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("method", "evaluates"), [(FEDUL, True), (SCAFFOLD, False)])
-def test_messages_and_bytes_grow_as_the_formula_says(
-    settings: Settings, method: dict[str, Any], evaluates: bool
-) -> None:
+def test_messages_grow_as_said(settings: Settings, method: dict[str, Any], evaluates: bool) -> None:
     small = metered(settings(**method, fraction_train=0.5), 4)
     down, up = one_of_each(small, "down"), one_of_each(small, "up")
     for clients in (10, 20):

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from benchmarks import inputs, small_clients
+from benchmarks import inputs
 from benchmarks.__main__ import NAMES
 from benchmarks.flower_runs import Rounds, Watch
-from benchmarks.inputs import experiment
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from tests.support.runs import metrics_and_times, train
 
 SLOW = {
@@ -45,10 +43,7 @@ def run_in_process(overrides: dict[str, Any], output: Path, num_supernodes: int)
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_benchmark_runs(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(inputs, "MADE", tmp_path / "made")
     module = importlib.import_module(f"benchmarks.{name}")
@@ -64,20 +59,3 @@ def test_a_benchmark_runs(
     assert all(path.stat().st_size > 5000 for path in outcome.draw(tmp_path))
     outcome.show()
     assert outcome.title in capsys.readouterr().out
-
-
-def test_pfl_research_is_left_out_where_it_is_not_or_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Callable[..., RunConfig]
-) -> None:
-    monkeypatch.setattr(small_clients, "PFL", tmp_path)
-    config, output = settings(method="supervised", model="mlp"), tmp_path / "seconds"
-    assert small_clients._pfl(config, 2, 1, 1, 1, output) == []
-    (tmp_path / "pfl").mkdir()  # half installed
-    (tmp_path / "pfl" / "__init__.py").write_text("raise ImportError\n")
-    assert small_clients._pfl(config, 2, 1, 1, 1, output) == []
-
-
-def test_the_experiment_that_the_round_is_measured_on() -> None:
-    found = experiment("fedul/table-1", "MNIST Non-IID M=10")
-    assert found["model"] == "cnn6"
-    assert found["fedul.overlap"] == "shared"

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 
 runner = CliRunner()
-WIDTHS = (40, 80, 200)
+WIDTHS = (40, 200)
 
 
 def commands() -> Iterator[tuple[str, ...]]:
@@ -36,17 +36,15 @@ def said(*arguments: str, width: int = 80) -> str:
     return result.stdout
 
 
-def before_examples(text: str) -> list[str]:
-    return text.partition("Examples:")[0].splitlines()
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_given_any_width_then_help_has_whole_names_and_fits(
-    command: tuple[str, ...], width: int
-) -> None:
+def test_given_any_width_then_help_is_whole_and_fits(command: tuple[str, ...], width: int) -> None:
     text = said(*command, "--help", width=width)
-    assert max(map(len, before_examples(text))) <= width
+    described, _, examples = text.partition("Examples:\n")
+    assert max(map(len, described.splitlines())) <= width
+    assert examples
+    for line in examples.splitlines():
+        assert line.startswith("  " + " ".join(["fedul-flwr", *command]))
     root = get_command(app)
     assert isinstance(root, click.Group)
     found: click.Command = root
@@ -58,20 +56,10 @@ def test_given_any_width_then_help_has_whole_names_and_fits(
             assert all(name in text for name in parameter.opts)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_given_any_command_then_its_help_ends_with_examples_of_it(command: tuple[str, ...]) -> None:
-    examples = said(*command, "--help").partition("Examples:\n")[2].splitlines()
-    assert examples
-    for line in examples:
-        assert line.startswith("  " + " ".join(["fedul-flwr", *command]))
-
-
 @pytest.mark.parametrize(
     ("typed", "right"), [("methds", "methods"), ("setings", "settings"), ("predct", "predict")]
 )
-def test_given_a_misspelt_command_then_the_right_one_is_suggested_once(
-    typed: str, right: str
-) -> None:
+def test_given_a_misspelt_command_then_the_right_one_is_named(typed: str, right: str) -> None:
     result = runner.invoke(app, [typed])
     assert result.exit_code == 2
     assert result.output.count("Did you mean") == 1

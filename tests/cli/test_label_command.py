@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from tests.support.refusals import code_of
 from tests.support.runs import summary
 
 runner = CliRunner()
@@ -52,15 +51,6 @@ def test_labels_across_clients_without_rounds(here: Path) -> None:
     assert len(list((here / "out" / "clients").glob("*/labels.csv"))) == 3
 
 
-def test_left_out_labels_are_of_all_points(here: Path) -> None:
-    options = "labels.total=60 xclp-predict.leave-one-out=true"
-    options += ' xclp.secure="plaintext"'
-    done = label("--output", "out", "-c", options)
-    assert done.exit_code == 0, done.output
-    words = " ".join(done.output.split())
-    assert re.search(r"from others' labels [\d.]+ % of all 1,150 points right", words)
-
-
 def test_features_of_an_earlier_run(here: Path) -> None:
     first = 'method="labels-only" model="mlp" num-rounds=1 local-epochs=1'
     trained = ["run", "--engine", "in-process", "--num-supernodes", "3", "-c", first]
@@ -78,11 +68,9 @@ def test_features_of_an_earlier_run(here: Path) -> None:
     ("arguments", "words"),
     [
         (["-c", 'method="fedul"'], "method = 'fedul' trains a model: use fedul-flwr run."),
-        (["--model", "empty"], "is not the directory of a run: it holds no config.json."),
         (["--model", "none"], "the run holds no model.safetensors."),
         (["--model", "run", "-c", 'model="lenet"'], "'lenet' contradicts --model, which means"),
         (["--model", "run", "-c", 'start-from="empty"'], "start-from = 'empty' contradicts"),
-        (["--model", "run", "-c", "image-size=32"], "image-size = 32 contradicts"),
     ],
 )
 def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -> None:
@@ -94,13 +82,3 @@ def test_refused_in_one_sentence(arguments: list[str], words: str, here: Path) -
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (here / "runs").exists()
-
-
-def test_a_second_run_in_one_directory_is_refused(here: Path) -> None:
-    assert label("--output", "out", *IN_THE_CLEAR).exit_code == 0
-    before = (here / "out" / "summary.json").read_bytes()
-    done = label("--output", "out")
-    assert done.exit_code == 1
-    assert code_of(done.stderr) == "run-exists"
-    assert "points are labeled" not in done.output
-    assert (here / "out" / "summary.json").read_bytes() == before

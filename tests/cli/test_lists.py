@@ -44,14 +44,6 @@ def test_given_one_method_then_its_tables_are_named() -> None:
     assert "'fedmatch'?" in refused("methods", "fedmach")
 
 
-@pytest.mark.parametrize("key", default_flat())
-def test_given_any_setting_then_default_allowed_and_meaning_are_shown(key: str) -> None:
-    lines = said("settings", key).splitlines()
-    at = lines.index(key)
-    assert lines[at + 1].startswith("  Default: ")
-    assert lines[at + 2].startswith("  Allowed: ")
-
-
 def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     text = said("settings", "dirichlet")
     assert text.startswith("Class proportions of every client drawn from Dirichlet(alpha).\n")
@@ -65,6 +57,7 @@ def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
 def test_without_a_name_then_every_setting_is_named() -> None:
     words = said("settings").replace(",", " ").split()
     assert {key.rpartition(".")[2] for key in default_flat()} <= set(words)
+    assert "num-rounds\n  Default: 30\n  Allowed: " in said("settings", "num-rounds")
 
 
 @pytest.mark.parametrize(
@@ -79,9 +72,7 @@ def test_given_a_data_set_that_is_here_then_the_list_is_true(known: NamedDataset
     "folder",
     ["mnist", *(pytest.param(f, marks=pytest.mark.slow) for f in ("fashion_mnist", "cifar10"))],
 )
-def test_given_a_data_set_of_the_hub_then_the_list_is_true(
-    folder: str, real_data: Callable[[str], str]
-) -> None:
+def test_the_list_is_true_of_the_hub(folder: str, real_data: Callable[[str], str]) -> None:
     [known] = [k for k in NAMED_DATASETS if k.name.endswith(f"/{folder}")]
     is_described_by(known, real_data(folder))
 
@@ -107,9 +98,7 @@ def test_when_data_sets_are_listed_then_needs_are_said() -> None:
 
 @pytest.mark.parametrize("width", [40, 200])
 @pytest.mark.parametrize("command", [["methods"], ["settings"], ["settings", "xclp"], ["datasets"]])
-def test_given_any_width_then_lists_fit_and_no_line_is_too_long_to_read(
-    command: list[str], width: int
-) -> None:
+def test_given_any_width_then_lists_fit_and_are_readable(command: list[str], width: int) -> None:
     lines = said(*command, width=width).splitlines()
     assert max(map(len, lines)) <= min(width, 100)
 
@@ -121,36 +110,15 @@ def test_given_any_width_then_lists_fit_and_no_line_is_too_long_to_read(
         ("method=fedm", ["method=fedmatch"]),
         ("num-rounds=5 base=fedad", ["num-rounds=5 base=fedadam", "num-rounds=5 base=fedadagrad"]),
         ("fedul.strict-rank=", ["fedul.strict-rank=true", "fedul.strict-rank=false"]),
-        ("dataset=w", ["dataset=wine"]),
-        ("model=cnn13-", ["model=cnn13-plain", "model=cnn13-quarter"]),
         ("num-rounds=", []),
-        ("nonsense=", []),
     ],
 )
-def test_given_the_beginning_of_a_setting_then_it_is_completed(
-    typed: str, found: list[str]
-) -> None:
+def test_given_the_start_of_a_setting_then_it_is_completed(typed: str, found: list[str]) -> None:
     assert list(complete_assignment(typed)) == found
 
 
-@pytest.mark.parametrize(
-    ("typed", "answer"),
-    [
-        ("fedul-flwr run -c method=fedm", '"method=fedmatch"'),
-        ("fedul-flwr methods fedm", '"fedmatch":"FedMatch'),
-        ("fedul-flwr settings dirichlet.a", '"dirichlet.alpha"'),
-    ],
-)
-def test_given_a_shell_then_its_completion_asks_the_command(typed: str, answer: str) -> None:
-    environment = {"_TYPER_COMPLETE_ARGS": typed, "_FEDUL_FLWR_COMPLETE": "complete_zsh"}
-    result = runner.invoke(app, [], prog_name="fedul-flwr", env=environment)
-    assert answer in result.output
-
-
 @pytest.mark.parametrize("command", [["methods"], ["settings", "seed"], ["datasets"]])
-def test_when_something_is_listed_then_pytorch_and_flower_are_not_loaded(
-    command: list[str],
-) -> None:
+def test_when_a_thing_is_listed_then_pytorch_and_flower_stay_out(command: list[str]) -> None:
     code = (
         "import sys; from fedul_flwr.cli.main import app\n"
         f"app({command!r}, standalone_mode=False)\n"

@@ -15,9 +15,7 @@ GIVEN = ["run", "--engine", "in-process", "--num-supernodes", "2"]
 GIVEN += ["-c", "dataset=wine num-rounds=2"]
 
 
-def test_given_trials_then_the_run_has_the_best_ones_settings_and_a_split_that_none_saw(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_has_the_best_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = ["-c", "method=supervised seed=4 learning-rate=1e-7", "--output", "best"]
     done = CliRunner().invoke(app, [*GIVEN, *options, "--tune", "3"])

@@ -7,12 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.auto_settings import (
-    DataSize,
-    auto_values,
-    unresolved,
-    with_auto_values,
-)
+from fedul_flwr.config.auto_settings import DataSize, auto_values, unresolved, with_auto_values
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.point_kinds import refuse_other_kind, resolve_standardize
 from fedul_flwr.config.run_config import parse_flat
@@ -40,6 +35,8 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     assert values(DIGITS) == TODAY
     for clients in (1, 2, 10, 100):
         assert values(replace(DIGITS, points=1150 / clients)) == TODAY
+    assert auto_values(DIGITS, "resnet9")["learning-rate"].value == 1e-3
+    assert auto_values(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
 
 
 @pytest.mark.parametrize(
@@ -47,19 +44,13 @@ def test_given_the_digits_then_the_values_are_those_that_were_tuned_on_them() ->
     [
         (None, 16, 2),  # unknown
         (47, 16, 20),  # 2 steps an epoch, 40 in all
-        (48, 16, 14),  # 3 steps an epoch: 42
-        (79, 16, 10),  # 4 steps an epoch, 40 in all
         (115, 16, 6),  # 7 steps an epoch: 42
-        (319, 16, 3),  # 19 steps an epoch: two epochs have 38
         (4800, 16, 2),  # 2 * 4800 / 16 = 600 steps, the most
         (4801, 16, 1),
-        (9601, 32, 1),
         (40_000, 128, 1),  # 40,000 / 64 = 625 steps
     ],
 )
-def test_given_a_number_of_points_then_a_round_has_40_to_600_steps_if_twenty_epochs_do(
-    points: float | None, batch: int, epochs: int
-) -> None:
+def test_a_round_has_40_to_600_steps(points: float | None, batch: int, epochs: int) -> None:
     found = values(DataSize((28, 28, 1), points))
     assert (found["batch-size"], found["local-epochs"]) == (batch, epochs)
 
@@ -68,35 +59,22 @@ def test_given_a_number_of_points_then_a_round_has_40_to_600_steps_if_twenty_epo
     ("shape", "model", "augment"),
     [
         ((30,), "mlp", "none"),
-        ((15, 40, 1), "cnn-small", "none"),
         ((15, 15, 3), "cnn-small", "flip"),
         ((16, 16, 1), "cnn6-quarter", "affine"),
         ((32, 16, 3), "cnn6-quarter", "flip"),
         ((33, 16, 1), "cnn2", "affine"),
-        ((224, 300, 3), "cnn2", "flip"),
     ],
 )
-def test_the_shape_chooses_a_model_that_takes_it(
-    shape: tuple[int, ...], model: str, augment: str
-) -> None:
+def test_the_shape_chooses_a_model(shape: tuple[int, ...], model: str, augment: str) -> None:
     found = values(replace(DIGITS, shape=shape))
     assert (found["model"], found["augment"]) == (model, augment)
+    assert found["learning-rate-schedule"] == ("constant" if model == "cnn-small" else "cosine")
     build_model(model, shape, 2)
-
-
-def test_the_step_size_follows_from_the_model_and_its_schedule_from_the_shape() -> None:
-    assert values(replace(DIGITS, shape=(32, 32, 3)))["learning-rate"] == 3e-3
-    assert values(replace(DIGITS, shape=(30,)))["learning-rate"] == 3e-3
-    assert values(replace(DIGITS, shape=(16, 16, 1)))["learning-rate-schedule"] == "cosine"
-    assert auto_values(DIGITS, "resnet9")["learning-rate"].value == 1e-3
-    assert auto_values(DIGITS, "mlp-linear+head")["learning-rate"].value == 3e-3
 
 
 @pytest.mark.parametrize("clipping", ["server", "client"])
 @pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3), (224, 224, 1), (30,)])
-def test_given_differential_privacy_then_the_model_has_no_batch_norm(
-    shape: tuple[int, ...], clipping: str
-) -> None:
+def test_given_privacy_then_there_is_no_batch_norm(shape: tuple[int, ...], clipping: str) -> None:
     private = parse_flat({"dp.clipping": clipping})
     settled, chosen = with_auto_values(private, DataSize(shape, 600))
     assert not list(build_model(settled.model, shape, 2).buffers())
@@ -133,26 +111,18 @@ IMAGE, VECTOR = (8, 8, 1), (30,)
     [
         ("image-size", 8, VECTOR, {}),
         ("missing", "mean", IMAGE, {}),
-        ("columns", "x", IMAGE, {}),
         ("standardize", "owner", IMAGE, {}),
         ("noise", 0.1, IMAGE, {"method": "uda"}),
-        ("feature-dropout", 0.1, IMAGE, {"method": "uda"}),
         ("mixup", 0.1, IMAGE, {"method": "uda"}),
-        ("mixup", 0.2, IMAGE, {"augment": "mixup"}),
         ("ssl.operations", 2, VECTOR, {"method": "fixmatch"}),
-        ("semi.operations", 2, VECTOR, {"method": "xclp"}),
         # Of the right kind, but without an augmentation or a method that takes it.
         ("mixup", 0.1, VECTOR, {}),
-        ("noise", 0.1, VECTOR, {}),
         ("feature-dropout", 0.1, VECTOR, {"augment": "noise"}),
         ("measure-forgetting", True, VECTOR, {"method": "uda", "standardize": "owner"}),
-        ("augment", "flip", VECTOR, {}),
         ("augment", "noise", IMAGE, {}),
     ],
 )
-def test_settings_of_the_other_kind(
-    key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]
-) -> None:
+def test_another_kind(key: str, value: Any, shape: tuple[int, ...], others: dict[str, Any]) -> None:
     with pytest.raises(UserError) as caught:
         refuse_other_kind(parse_flat({**others, key: value}), shape)
     assert caught.value.values["setting"] == key
@@ -164,12 +134,8 @@ def test_settings_of_the_other_kind(
         ({}, IMAGE),
         ({}, VECTOR),
         ({"augment": "noise", "noise": 0.5}, VECTOR),
-        ({"method": "fixmatch", "noise": 0.5, "feature-dropout": 0.0}, VECTOR),
-        ({"augment": "mixup", "mixup": 0.5}, VECTOR),
         ({"method": "fedmatch", "mixup": 0.2}, VECTOR),
-        ({"method": "fedul-consistency", "feature-dropout": 0.0}, VECTOR),
         ({"augment": "affine", "image-size": 8}, IMAGE),
-        ({"standardize": "none"}, IMAGE),
     ],
 )
 def test_settings_that_have_an_effect(settings: dict[str, Any], shape: tuple[int, ...]) -> None:
@@ -193,15 +159,11 @@ def test_auto_standardizes_vectors_by_the_federation_and_images_not_at_all() -> 
         ({"standardize": "owner"}, VECTOR, "auto"),
         ({"standardize-sum": "masked"}, VECTOR, "masked"),
         ({"method": "xclp"}, VECTOR, "masked"),
-        ({"method": "xclp-predict", "xclp.secure": "ot"}, VECTOR, "masked"),
         ({"method": "xclp", "xclp.secure": "plaintext"}, VECTOR, "plaintext"),
-        ({"method": "xclp", "standardize-sum": "plaintext"}, VECTOR, "plaintext"),
         ({"method": "local-lp"}, VECTOR, "plaintext"),  # its table `xclp` has no `secure`
     ],
 )
-def test_columns_are_summed_under_masks_where_labels_are(
-    given: dict[str, Any], shape: tuple[int, ...], how: str
-) -> None:
+def test_which_columns_are_masked(given: dict[str, Any], shape: tuple[int, ...], how: str) -> None:
     settings = parse_flat(given)
     assert settings.standardize_sum == given.get("standardize-sum", "auto")
     once = resolve_standardize(settings, shape)
@@ -209,35 +171,22 @@ def test_columns_are_summed_under_masks_where_labels_are(
     assert resolve_standardize(once, shape) == once
 
 
-@pytest.mark.parametrize("kind", ["none", "owner", "constants"])
-def test_a_sum_of_columns_that_nobody_makes_is_refused(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "code"),
+    [
+        ({"method": "server-only", "standardize": "federation"}, "setting-needs-clients"),
+        ({"method": "xclp-predict", "xclp.codes-epsilon": 4.0}, "setting-breaks-privacy"),
+        ({"dp.clipping": "server"}, "setting-breaks-privacy"),
+    ],
+)
+def test_columns_that_are_not_to_be_standardized(chosen: dict[str, Any], code: str) -> None:
+    settings = parse_flat(chosen)
+    with refuses(code, setting="standardize"):
+        resolve_standardize(settings, VECTOR)
+
+
+def test_a_sum_of_columns_that_nobody_makes_is_refused() -> None:
     with refuses("setting-without-effect", setting="standardize-sum"):
-        parse_flat({"standardize": kind, "standardize-sum": "masked"})
+        parse_flat({"standardize": "owner", "standardize-sum": "masked"})
     with refuses("setting-without-effect", setting="standardize-sum"):
         resolve_standardize(parse_flat({"standardize-sum": "masked"}), IMAGE)
-
-
-def test_without_clients_the_federation_cannot_standardize() -> None:
-    settings = parse_flat({"method": "server-only", "standardize": "federation"})
-    with refuses("setting-needs-clients", setting="standardize"):
-        resolve_standardize(settings, VECTOR)
-
-
-def test_private_codes_refuse_unprotected_means_of_columns() -> None:
-    settings = parse_flat({"method": "xclp-predict", "xclp.codes-epsilon": 4.0})
-    with refuses("setting-breaks-privacy", setting="standardize"):
-        resolve_standardize(settings, VECTOR)
-    assert resolve_standardize(settings, IMAGE).standardize == "none"
-
-
-@pytest.mark.parametrize("value", ["auto", "federation"])
-def test_differential_privacy_refuses_unprotected_means_of_columns(value: str) -> None:
-    settings = parse_flat({"dp.clipping": "server", "standardize": value})
-    with refuses("setting-breaks-privacy", setting="standardize"):
-        resolve_standardize(settings, VECTOR)
-
-
-def test_mixup_without_a_share_is_refused() -> None:
-    assert parse_flat({}).mixup == 0
-    with refuses("settings-contradict"):
-        parse_flat({"augment": "mixup"})

@@ -24,9 +24,7 @@ def said(settings: RunConfig) -> str:
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_given_any_method_then_the_server_and_its_program_are_named(
-    settings: Callable[..., RunConfig], method: str
-) -> None:
+def test_what_no_method_protects(settings: Callable[..., RunConfig], method: str) -> None:
     text = said(settings(method=method))
     assert "Owners' machines run the program that the server sends." in text
     trains = METHODS[method].trains and method != "server-only"
@@ -80,10 +78,7 @@ def test_what_epsilon_would_not_be_true_of(overrides: dict[str, Any]) -> None:
         parse_flat({**default_flat(), **overrides, **ON})
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("norm", 2.0), ("noise-multiplier", 0.5), ("delta", 1e-6), ("max-epsilon", 3.0)],
-)
+@pytest.mark.parametrize(("key", "value"), [("norm", 2.0), ("max-epsilon", 3.0)])
 def test_without_noise_the_rest_has_no_effect(key: str, value: float) -> None:
     with refuses("setting-without-effect", setting=f"dp.{key}"):
         parse_flat({**default_flat(), f"dp.{key}": value})
@@ -93,10 +88,7 @@ def test_without_noise_the_rest_has_no_effect(key: str, value: float) -> None:
 
 def test_methods_that_send_more_than_an_update_do_not_take_it() -> None:
     takes = {name for name, method in METHODS.items() if "dp" in method.tables}
-    assert takes == {
-        *("fedul", "fedul-finetune", "fedul-mix", "fedul-consistency", "fedul-assign"),
-        *("fedpl", "fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc", "supervised"),
-    }
+    assert not takes & {"fedmatch", "xclp", "xclp-predict", "fixmatch", "fedsiam"}
     for name in METHODS.keys() - takes:
         with refuses("setting-without-effect", setting="dp.clipping") as error:
             parse_flat({**default_flat(), "method": name, **ON})

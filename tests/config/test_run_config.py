@@ -15,13 +15,7 @@ from fedul_flwr.config.base import KINDS, Settings
 from fedul_flwr.config.method_settings import FedULSettings, UnlabeledSetSettings
 from fedul_flwr.config.methods import METHODS, Method
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.run_config import (
-    RunConfig,
-    all_sections,
-    default_flat,
-    parse_flat,
-    resolve,
-)
+from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.shared import BaseName, ModelOptions, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
@@ -41,7 +35,7 @@ def refused(key: str, value: Any, rule: str, **context: Any) -> None:
     assert str(error.value) == f"Setting {key} = {value!r}: {rule}{end}"
 
 
-WHOLE, NUMBER = "must be a whole number", "must be a number"
+WHOLE = "must be a whole number"
 PRIORS = "must be 'auto', 'uniform', 'sets', 'em' or numbers separated by commas"
 PRIOR = "needs every class prior between 0 and 1, both excluded"
 SHAPE = (
@@ -56,24 +50,17 @@ SHAPE = (
         ("method", "fedull", f"must be one of {', '.join(METHODS)} or 'package.module:NAME'; "
          "did you mean 'fedul'?"),
         ("image-size", 1025, "must be at most 1024"),
-        ("image-bits", 7, "must be 8 to 16, or 0 to take it from the training data"),
-        ("num-rounds", True, WHOLE),
         ("num-rounds", 2.0, WHOLE),
-        ("learning-rate", True, f"{NUMBER} or 'auto'"),
         ("learning-rate", float("nan"), "must be a finite number"),
         ("measure-test-error", 1, "must be true or false"),
-        ("test-prior", "0.5;0.5", PRIORS),
         ("test-prior", "0.5,0.5,", PRIORS),
         ("test-prior", "0.5,0.5,0", PRIOR),
-        ("test-prior", "1", PRIOR),
         ("test-prior", "nan,0.5", PRIOR),
         ("test-prior", "0.5,0.4998", "must be class priors that sum to 1"),
         *[("input-shape", text, SHAPE) for text in ("0", "030", "28x28", "28x28x2", "28X28x1")],
     ],
 )  # fmt: skip
-def test_given_a_wrong_value_then_setting_value_and_rule_are_named(
-    key: str, value: Any, rule: str
-) -> None:
+def test_given_a_wrong_value_then_its_rule_is_named(key: str, value: Any, rule: str) -> None:
     refused(key, value, rule)
 
 
@@ -96,9 +83,7 @@ def choices_that_use(table: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("table", ["", *all_sections()])
-def test_given_any_setting_then_values_of_other_types_and_beyond_its_bounds_are_refused(
-    table: str,
-) -> None:
+def test_given_any_setting_then_other_types_and_wide_values_are_refused(table: str) -> None:
     kind = all_sections()[table] if table else SharedSettings
     context: dict[str, Any] = choices_that_use(table) if table else {}
     if context.get("base") in ("scaffold", "fednova"):
@@ -127,58 +112,45 @@ def test_rules_over_several_settings_name_them() -> None:
     with refuses("settings-contradict"):
         parse({"fedul.num-sets-max": 9})
     assert parse({"fedul.num-sets-max": 10})[FedULSettings].num_sets_max == 10
-    for one, other in (("prior-counts", "prior-noise"), ("fewer-sets", "strict-rank")):
+    for pair in (
+        {"fedul.prior-counts": 5, "fedul.prior-noise": 0.4},
+        {"fedul.fewer-sets": True, "fedul.strict-rank": True},
+        {"start-from": "torchvision", "model": "resnet18"},
+    ):
         with refuses("settings-contradict"):
-            parse(
-                {
-                    f"fedul.{one}": 5 if one == "prior-counts" else True,
-                    f"fedul.{other}": 0.4 if other == "prior-noise" else True,
-                }
-            )
+            parse(pair)
     with refuses("setting-without-effect", setting="fedul.learn-priors"):
         parse({"fedul.learn-priors": True, "fedul.surrogate-loss": "release"})
     with refuses("settings-contradict"):
         parse({"dataset": "none", "class-names": "a,b"})
     with refuses("setting-without-effect", setting="input-shape"):
         parse({"input-shape": "8x8x1"})
+    with refuses("setting-without-effect", setting="method-options"):
+        parse({"method-options": "num-sets=3"})
 
 
 @pytest.mark.parametrize(
     ("key", "value", "schedule"),
-    [
-        ("learning-rate-rounds", 5, "cosine"),
-        ("learning-rate-patience", 20, "plateau"),
-    ],
+    [("learning-rate-rounds", 5, "cosine"), ("learning-rate-patience", 20, "plateau")],
 )
-def test_parts_of_a_schedule_need_that_schedule(
-    key: str, value: float | str, schedule: str
-) -> None:
+def test_parts_of_a_schedule_need_the_schedule(key: str, value: float | str, schedule: str) -> None:
     for other in {"constant", "cosine", "plateau"} - {schedule}:
         with refuses("setting-without-effect", setting=key, match=schedule):
             parse({"learning-rate-schedule": other, key: value})
     assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
 
 
-def test_pretrained_weights_are_for_models_of_torchvision() -> None:
-    with refuses("settings-contradict", match="resnet18-fedul"):
-        parse({"start-from": "torchvision", "model": "resnet18"})
-    for model in ("torchvision:resnet18", "torchvision:resnet18+head", "resnet18-fedul"):
-        assert parse({"start-from": "torchvision", "model": model}).start_from == "torchvision"
-
-
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
         ("num-round", "did you mean 'num-rounds'?"),
-        ("num_rounds", "did you mean 'num-rounds'?"),
         ("fedprox.mu", "did you mean 'fedprox.proximal-mu'?"),
         ("zzz", "docs/settings.md lists all."),
     ],
 )
-@pytest.mark.parametrize("how", ["parse", "resolve"])
-def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_path: Path) -> None:
+def test_an_unknown_key_names_the_nearest(key: str, hint: str) -> None:
     with pytest.raises(UserError) as error:
-        _ = parse({key: 1}) if how == "parse" else resolve({key: 1}, tmp_path)
+        parse({key: 1})
     assert str(error.value) == f"Unknown setting {key!r}; {hint}"
 
 
@@ -187,7 +159,6 @@ def test_an_unknown_key_names_the_nearest(how: str, key: str, hint: str, tmp_pat
     [
         ("fedopt.eta", 0.5, "base = 'fedadam', 'fedyogi' or 'fedadagrad'"),
         ("dirichlet.alpha", 0.1, "partition = 'dirichlet'"),
-        ("fedllp.dropout", 0.2, "method = 'fedllp', 'fedllp-vat', 'fedllp-dc' or 'fedllp-pvc'"),
         ("supervised.label-fraction", 0.5, "method = 'supervised'"),
     ],
 )
@@ -198,13 +169,7 @@ def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [
-        ("partition", "majority"),
-        ("points-per-client", 500),
-        ("fedul.num-sets", 12),
-        ("fedul.overlap", "shared"),
-        ("fedul.prior-noise", 0.2),
-    ],
+    [("partition", "majority"), ("fedul.num-sets", 12), ("fedul.prior-noise", 0.2)],
 )
 def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, value: Any) -> None:
     with refuses("setting-without-effect", setting=key, match="client-data"):
@@ -212,19 +177,12 @@ def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, 
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
 
 
-OTHER_LABELS: dict[str, Any] = {
-    "labels.total": 50,
-    "labels.labeled-clients": 0.5,
-    "labels.new-fraction": 0.1,
-}
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        *OTHER_LABELS.items(),
+        ("labels.total", 50),
+        ("labels.new-fraction", 0.1),
         ("partition", "majority"),
-        ("points-per-client", 50),
         ("validation-fraction", 0.1),
         ("server-fraction", 0.1),
     ],
@@ -234,24 +192,6 @@ def test_an_earlier_split_leaves_nothing_to_deal(key: str, value: Any) -> None:
     parse({**earlier, "labels.without-client": 3, "seed": 7})
     with refuses("setting-without-effect", setting=key, match=r"labels\.split"):
         parse({**earlier, key: value})
-
-
-def test_integers_are_accepted_for_numbers() -> None:
-    config = parse({"learning-rate": 1, "momentum": 0, "round-timeout": 60})
-    assert (config.learning_rate, config.momentum, config.round_timeout) == (1.0, 0.0, 60.0)
-    assert isinstance(config.learning_rate, float)
-
-
-@pytest.mark.parametrize(
-    ("prior", "numbers", "source"),
-    [
-        *((word, None, word) for word in ("uniform", "sets", "em")),
-        ("0.2, 0.3,0.5", [0.2, 0.3, 0.5], "given"),
-    ],
-)
-def test_sources_of_test_priors(prior: str, numbers: list[float] | None, source: str) -> None:
-    config = parse({"test-prior": prior})
-    assert (config.class_priors(), config.test_prior_source) == (numbers, source)
 
 
 def test_em_needs_images_at_the_server() -> None:
@@ -272,7 +212,6 @@ class OwnSettings(Settings):
 
 
 OWN = Method("own", "m:S", "m:C", (OwnSettings, UnlabeledSetSettings))
-BARE = Method("bare", "m:S", "m:C")
 NO_METHOD = 3
 
 
@@ -282,8 +221,8 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunConfig]:
     monkeypatch.setitem(sys.modules, "users_package.methods", sys.modules[__name__])
     monkeypatch.setitem(sys.modules, "users_package", sys.modules[__name__])
 
-    def build(options: str = "", name: str = "OWN", **more: Any) -> RunConfig:
-        return parse({"method": f"users_package.methods:{name}", "method-options": options, **more})
+    def build(options: str = "", **more: Any) -> RunConfig:
+        return parse({"method": "users_package.methods:OWN", "method-options": options, **more})
 
     return build
 
@@ -297,8 +236,6 @@ Own = Callable[..., RunConfig]
         ("strength=true", "setting-wrong-type"),
         ("strenth=1", "unknown-name"),
         ("word='two words'", "setting-not-readable"),
-        ("strength=1 strength=2", "setting-not-readable"),
-        ("strength", "setting-not-readable"),
     ],
 )
 def test_bad_options_of_a_method_of_ones_own(own: Own, options: str, code: str) -> None:
@@ -306,22 +243,10 @@ def test_bad_options_of_a_method_of_ones_own(own: Own, options: str, code: str) 
         own(options)
 
 
-def test_options_that_no_table_takes_are_refused(own: Own) -> None:
-    assert own(name="BARE").sections == {}
-    with refuses("own-method-wrong", setting="method-options"):
-        own("strength=1", name="BARE")
-
-
-def test_options_are_not_for_built_in_methods() -> None:
-    with refuses("setting-without-effect", setting="method-options"):
-        parse({"method-options": "num-sets=3"})
-
-
 @pytest.mark.parametrize(
     ("reference", "code"),
     [
         ("users_package.methods:NO_METHOD", "own-method-wrong"),
-        ("users_package.methods:MISSING", "reference-wrong"),
         ("no_such_package:OWN", "reference-wrong"),
         (".relative:OWN", "reference-wrong"),
         # One spelling, which works outside a checkout too.

@@ -61,13 +61,10 @@ def greet(server: Identity, trusted: Identity, host: str, place: Path) -> str:
         thread.join()
 
 
-@pytest.mark.parametrize("host", HOSTS)
-def test_a_server_by_each_of_its_names(authority: Identity, host: str, tmp_path: Path) -> None:
-    assert greet(issue(authority, HOSTS, 1), authority, host, tmp_path) == ""
-
-
-def test_servers_that_are_refused(authority: Identity, tmp_path: Path) -> None:
+def test_a_server_is_known_by_its_names_and_no_other(authority: Identity, tmp_path: Path) -> None:
     server = issue(authority, HOSTS, 1)
+    for host in HOSTS:
+        assert greet(server, authority, host, tmp_path) == ""
     assert "Hostname mismatch" in greet(server, authority, "example.org", tmp_path)
     # Another authority has the same name and another key.
     stranger = greet(server, make_authority(10), HOSTS[0], tmp_path)
@@ -77,13 +74,8 @@ def test_servers_that_are_refused(authority: Identity, tmp_path: Path) -> None:
     assert "has expired" in greet(ended, authority, HOSTS[0], tmp_path)
     later = issue(authority, HOSTS, 1, now + CLOCKS_APART + timedelta(minutes=1))
     assert "not yet valid" in greet(later, authority, HOSTS[0], tmp_path)
-
-
-def test_a_server_signs_no_certificates(authority: Identity, tmp_path: Path) -> None:
-    server = issue(authority, HOSTS, 1)
-    forged = issue(server, HOSTS, 1)
-    assert greet(forged, authority, HOSTS[0], tmp_path) != ""
-    server.certificate.verify_directly_issued_by(authority.certificate)
+    # A server signs no certificates.
+    assert greet(issue(server, HOSTS, 1), authority, HOSTS[0], tmp_path) != ""
 
 
 def test_every_certificate_and_key_is_another(authority: Identity) -> None:
@@ -113,13 +105,7 @@ def test_keys_that_flower_does_not_take(authority: Identity) -> None:
     private, public = make_node_key("a")
     assert "private" in public_key_fault(private)
     assert "private" in public_key_fault(key_pem(authority.key))
-    for text in (
-        b"",
-        b"describe",
-        public[:50],
-        b"\xff\xfe",
-        public_key_to_bytes(authority.key.public_key()),
-    ):
+    for text in (b"", public[:50], public_key_to_bytes(authority.key.public_key())):
         assert "OpenSSH" in public_key_fault(text)
     ed25519 = b"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
     assert "ssh-ed25519" in public_key_fault(ed25519)

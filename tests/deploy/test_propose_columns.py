@@ -104,15 +104,9 @@ def test_the_command_writes_a_columns_file_and_prints_no_cell_of_others(tmp_path
 
 @pytest.mark.parametrize(
     ("name", "content", "code"),
-    [
-        ("a.npz", "", "folder-layout"),
-        ("priors.csv", "set,a\n", "file-missing"),
-        ("a.csv", "id\n1\n2\n", "column-missing"),
-    ],
+    [("a.npz", "", "folder-layout"), ("a.csv", "id\n1\n2\n", "column-missing")],
 )
-def test_folders_without_a_table_or_a_feature_are_refused(
-    name: str, content: str, code: str, tmp_path: Path
-) -> None:
+def test_folders_without_any_feature(name: str, content: str, code: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     with refuses(code):
         propose_columns([tmp_path])

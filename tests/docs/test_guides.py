@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import subprocess
 import sys
@@ -64,24 +63,12 @@ def test_the_method_of_ones_own(
     assert "2 clients" in capsys.readouterr().out
 
 
-def test_given_the_page_on_python_then_all_of_it_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_page_on_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     for block in blocks("docs/python.md", "python"):
         exec(block, names)
     assert names["result"].summary["test_error"] < 50  # type: ignore[attr-defined]
-
-
-ADVANCED = {"docs/own-method.md": 8, "docs/privacy.md": 1}
-"""Pages that need more than is exported: to write a method, and to read a log of messages."""
-
-
-def test_given_any_page_then_it_imports_what_the_package_exports() -> None:
-    inner = r"^\s*(?:from|import) fedul_flwr\."
-    found = {page: len(re.findall(inner, text_of(page), re.MULTILINE)) for page in PAGES}
-    assert {page: count for page, count in found.items() if count} == ADVANCED
 
 
 def test_the_example_of_label_propagation(capsys: pytest.CaptureFixture[str]) -> None:
@@ -106,11 +93,6 @@ def test_files_of_the_code_that_a_page_names_exist(page: str) -> None:
         assert (ROOT / name).exists() or (ROOT / "fedul_flwr" / name).exists(), name
 
 
-def test_anchors_are_those_of_the_host() -> None:
-    text = "# A\n## On Flower's `x-y`, z\n```\n# no heading\n```\n## A\n"
-    assert anchors(text) == ["a", "on-flowers-x-y-z", "a-1"]
-
-
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -119,22 +101,6 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pages = {path.relative_to(tmp_path).as_posix(): path for path in tmp_path.rglob("*.html")}
     assert {"index.html", "choose.html", "experiments.html", "api/python.html"} <= set(pages)
     assert [name for name, path in pages.items() if fetched.search(path.read_text())] == []
-
-
-def test_docstrings_in_the_words_of_numpydoc() -> None:
-    spec = importlib.util.spec_from_file_location("docstrings", ROOT / "docs/hooks/docstrings.py")
-    assert spec is not None
-    assert spec.loader is not None
-    hook = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(hook)
-    text = (
-        "Sum, see :func:`~a.b`.\n\nParameters\n----------\nx, y : numbers,\n    any.\n\n"
-        "Returns\n-------\nx + y.\n"
-    )
-    assert hook.numpydoc(text) == (
-        "Sum, see `a.b`.\n\nParameters\n----------\nx, y\n    numbers,\n    any.\n\n"
-        "Returns\n-------\n:\n    x + y.\n"
-    )
 
 
 def test_the_table_of_models() -> None:
@@ -152,16 +118,6 @@ def test_the_table_of_models() -> None:
                     build_model(name, (side - 1, side, 3), 10)
 
 
-def test_the_runs_of_a_comparison(tmp_path: Path) -> None:
-    from fedul_flwr.experiments.trial_plan import make_plan, read_runs
-
-    (tmp_path / "runs.toml").write_text(blocks("docs/compare.md", "toml")[0])
-    runs = read_runs(tmp_path / "runs.toml")
-    plan = make_plan(runs, {"fedul.num-sets": 20}, (0,), 10, tmp_path)
-    assert [trial.row for trial in plan.trials] == ["FedUL", "All labels", "FedUL, FedProx"]
-    assert plan.split_warnings == ()
-
-
 def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
     (tmp_path / "methods.toml").write_text(text_of("experiments/fedul/methods.toml"))
     (tmp_path / "table.toml").write_text(blocks("docs/reproduce.md", "toml")[0])
@@ -174,9 +130,7 @@ def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
     assert set(TableSettings.names()) | set(METRICS) <= named
 
 
-def test_the_papers_tables_are_those_of_the_results(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_papers_tables_are_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = tmp_path / "tables.md"
     page.write_text((ROOT / "docs/tables.md").read_text())
     monkeypatch.chdir(ROOT)

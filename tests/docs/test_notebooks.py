@@ -22,9 +22,7 @@ def test_given_a_notebook_then_it_is_stored_without_outputs(name: str) -> None:
 
 @pytest.mark.slow  # each starts a kernel, and a pool of processes or five programs
 @pytest.mark.parametrize("name", NAMES)
-def test_given_a_notebook_then_every_cell_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_cell_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
     import nbformat
     from nbclient import NotebookClient

@@ -21,6 +21,7 @@ import pytest
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.run_files.run_lock import DirectoryLockedError, require_unlocked
 from fedul_flwr.deploy.init import plan, write
+from fedul_flwr.deploy.status import NONE, status
 from tests.end_to_end.test_ray import text
 from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
@@ -73,9 +74,7 @@ def test_strangers_are_refused(two_owners: Deployment, owners: list[Path], tmp_p
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
-def test_given_another_user_when_it_submits_a_run_then_the_superlink_refuses(
-    two_owners: Deployment,
-) -> None:
+def test_given_another_user_when_it_submits_a_run_then_refused(two_owners: Deployment) -> None:
     port = two_owners.ports[0]
     assert as_other_user(lambda: status_of(port, "/v1/control/start-run")) == 403
     # The paths that SuperNodes use are open; what they do not understand they refuse themselves.
@@ -196,3 +195,13 @@ def test_given_an_owner_that_claims_the_number_of_another_when_a_run_begins_then
     assert run.returncode == 0, said
     assert "partition-id 0, which is that of owner-0; owner-1 has 1" in said
     assert [line["clients"] for line in metrics(tmp_path / "there")] == [1], said
+
+
+def test_given_registered_owners_then_status_has_their_nodes(two_owners: Deployment) -> None:
+    found = status(two_owners.files)
+    assert [(row.client, row.owner) for row in found] == [
+        (str(number), f"owner-{number}") for number in range(2)
+    ]
+    assert len({row.node for row in found} - {NONE}) == 2
+    known = {"registered, never connected", "offline", "online"}  # others may have run before
+    assert {row.state for row in found} <= known

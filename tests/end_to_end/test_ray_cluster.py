@@ -26,9 +26,7 @@ def cluster() -> Iterator[str]:
         machines.shutdown()
 
 
-def test_given_a_cluster_then_it_runs_the_clients_with_the_numbers_of_one_process(
-    cluster: str, tmp_path: Path
-) -> None:
+def test_given_a_cluster_then_the_numbers_are_those_of_here(cluster: str, tmp_path: Path) -> None:
     options = ("--engine", "ray", "--ray-address", cluster, "--output", "result")
     done = fedul("run", "-c", QUICK, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

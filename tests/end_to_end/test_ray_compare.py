@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
-from tests.end_to_end.test_ray import ALL_CPUS, fedul, text
-from tests.end_to_end.test_ray_fedmatch import AT_CLIENTS, assert_same_run
-from tests.end_to_end.test_ray_xclp import CLIENTS, SHARED, in_process
+from tests.end_to_end.test_ray import ALL_CPUS, assert_same_numbers, fedul, text
+from tests.end_to_end.test_ray_xclp import CLIENTS, SHARED, in_process, on_ray
+from tests.support.fedmatch_exchanges import LC, LS, assert_in_step
 from tests.support.runs import last_model, metrics
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
+AT_CLIENTS, AT_SERVER = (
+    {key.replace("_", "-"): value for key, value in options.items()}
+    | {"fraction-train": 0.5, "points-per-client": 40}
+    for options in (LC, LS)
+)
 FEDMATCH = {**AT_CLIENTS, "labels.total": 100}
 IN_THE_CLEAR = {
     **{**SHARED, "method": "xclp", "model": "mlp", "local-epochs": 1, "num-rounds": 3},
@@ -25,9 +30,7 @@ IN_SECRET = {**IN_THE_CLEAR, "xclp.secure": "rlwe", "xclp.codes-seed": "run"}
 ROWS = {"five sets": {"fedul.num-sets": 5}, "FedMatch": FEDMATCH, "XCLP": IN_SECRET}
 
 
-def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_process_grid(
-    tmp_path: Path,
-) -> None:
+def test_a_failing_run_costs_no_other_and_the_others_have_our_numbers(tmp_path: Path) -> None:
     rows = [f'["{name}"]\n' + text(own).replace(" ", "\n") for name, own in ROWS.items()]
     (tmp_path / "runs.toml").write_text("\n".join(rows) + "\n")
     arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", str(CLIENTS))
@@ -48,6 +51,17 @@ def test_a_failing_run_costs_no_other_and_all_others_have_the_numbers_of_the_in_
     (tmp_path / "fedmatch").mkdir()
     assert_same_run(fedmatch, in_process(FEDMATCH, tmp_path / "fedmatch"), FEDMATCH)
     assert_as_in_the_clear(xclp, in_process(IN_THE_CLEAR, tmp_path))
+
+
+def assert_same_run(there: Path, here: Path, settings: dict[str, Any]) -> None:
+    assert [line["clients"] for line in metrics(there)] == [CLIENTS // 2] * settings["num-rounds"]
+    assert_same_numbers(there, here)
+    assert metrics(there)[1]["num_helpers"] > 0
+    assert assert_in_step(there, settings["num-rounds"])
+
+
+def test_fedmatch_with_labels_at_the_server(tmp_path: Path) -> None:
+    assert_same_run(on_ray(AT_SERVER, tmp_path), in_process(AT_SERVER, tmp_path), AT_SERVER)
 
 
 def assert_as_in_the_clear(there: Path, here: Path) -> None:

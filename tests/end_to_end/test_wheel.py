@@ -142,18 +142,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.getbasetemp() / "wheel0" / "work"
 
 
-def test_given_a_wheel_then_the_commands_of_the_readme_run_outside_the_clone(
-    fresh: Callable[..., str], work: Path
-) -> None:
+def test_given_a_wheel_then_the_readmes_commands_run(fresh: Callable[..., str], work: Path) -> None:
     (work / "driver.py").write_text(DRIVER)
     said = fresh("python", "driver.py", COMMANDS)
     missing = [name for name in LEFT if not (work / name).exists()]
     assert not missing, said
 
 
-def test_given_a_wheel_then_the_python_of_the_readme_and_an_app_of_ones_own_run(
-    fresh: Callable[..., str], work: Path
-) -> None:
+def test_given_a_wheel_then_the_readmes_python_runs(fresh: Callable[..., str], work: Path) -> None:
     page = (ROOT / "docs" / "own-app.md").read_text()
     (work / "my_app.py").write_text(re.findall(r"```python\n(.*?)```", page, re.S)[0])
     assert "test error" in fresh("python", "-c", PYTHON)

@@ -35,9 +35,7 @@ def published(files: dict[str, Path]) -> dict[str, Path]:
     return {name: Path(str(path)) for name, path in filter_paths_for_publish(files).items()}
 
 
-def test_given_flowers_build_then_the_bundle_has_format_1_license_readme_and_all_modules(
-    files: dict[str, Path],
-) -> None:
+def test_given_flowers_build_then_the_bundle_has_all_modules(files: dict[str, Path]) -> None:
     bundle, metadata = build_fab_from_files(files)
     assert metadata.fab_format_version == 1
     assert (metadata.flwr_version_min, metadata.flwr_version_target) == ("1.41", "1.41.0")
@@ -50,31 +48,21 @@ def test_given_flowers_build_then_the_bundle_has_format_1_license_readme_and_all
     assert get_fab_config(bundle)["tool"]["flwr"]["app"]["publisher"] == "fedul"
 
 
-def test_given_the_pyproject_then_flowers_check_has_nothing_to_recommend() -> None:
+def test_given_the_hubs_rules_then_all_files_of_the_packages_pass_and_are_published(
+    files: dict[str, Path], published: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
     config, warnings = load_and_validate(ROOT / "pyproject.toml")
     assert warnings == []
     _validate_app_name(config["project"]["name"], "name")
     _validate_description(config["project"]["description"])
-
-
-def test_given_the_hubs_rules_then_the_files_pass(
-    published: dict[str, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
     _validate_files(list(published.values()))
     assert "Validation passed" in capsys.readouterr().out
-
-
-def test_given_what_the_hub_publishes_then_no_file_of_the_packages_is_missing(
-    files: dict[str, Path], published: dict[str, Path]
-) -> None:
-    own = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
-    missing = {name for name in files if name.startswith(own) and name not in published}
+    folders = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
+    missing = {name for name in files if name.startswith(folders) and name not in published}
     assert missing <= {"fedul_flwr/py.typed"}  # for type checkers
 
 
-def test_given_the_readme_on_the_hub_then_its_links_lead_somewhere(
-    published: dict[str, Path],
-) -> None:
+def test_given_the_readme_on_the_hub_then_its_links_are_good(published: dict[str, Path]) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     links = re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)[^)]*\)", text)
     targets = {target for is_picture, _, target in links if not is_picture and ":" not in target}

@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.engine import deployed
 from fedul_flwr.errors import UserError
-from tests.support.refusals import code_of
 
 runner = CliRunner()
 SETTINGS = ["-c", "dataset=none class-names=a,b input-shape=8x8x1 model=mlp num-rounds=2"]
@@ -78,9 +77,7 @@ def run(*options: str) -> Any:
     return runner.invoke(app, ["run", "--federation", "consortium", *SETTINGS, *options])
 
 
-def test_given_a_completed_run_then_progress_and_summary_are_as_of_a_simulation(
-    flower: FakeFlower, tmp_path: Path
-) -> None:
+def test_given_a_completed_run_then_there_is_a_summary(flower: FakeFlower, tmp_path: Path) -> None:
     flower.write = finished
     result = run("--output", "here")
     assert result.exit_code == 0, result.output
@@ -111,23 +108,12 @@ def test_given_a_broken_connection_then_the_log_is_asked_for_again(flower: FakeF
     assert flower.asked.count(("log", "7", "consortium", "--stream")) == 4
 
 
-def test_given_a_silent_superlink_then_the_run_is_lost(
-    flower: FakeFlower, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_superlink_is_lost(flower: FakeFlower, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deployed, "_SILENT_SECONDS", -1.0)
     flower.statuses = [("", "")]
     result = run("--output", "here")
     assert result.exit_code == 1
     assert "`flwr list consortium`" in result.stderr
-
-
-def test_given_results_on_another_machine_then_their_place_there_is_named(
-    flower: FakeFlower, tmp_path: Path
-) -> None:
-    result = run("--output", "here")
-    assert result.exit_code == 0
-    assert f" {tmp_path / 'here'}." in result.stdout
-    assert "Summary" not in result.stdout
 
 
 def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlower) -> None:
@@ -142,11 +128,3 @@ def test_given_ctrl_c_then_the_run_is_stopped_and_can_be_resumed(flower: FakeFlo
     assert ("stop", "7", "consortium") in flower.asked
     again = f"--federation consortium --resume {flower.output} goes on with it."
     assert again in result.stderr
-
-
-@pytest.mark.parametrize("option", [["--num-supernodes", "3"], ["--ray-address", "auto"]])
-def test_given_an_option_of_simulations_then_it_is_refused(
-    flower: FakeFlower, option: list[str]
-) -> None:
-    assert code_of(run(*option).stderr) == "option-without-effect"
-    assert flower.asked == []

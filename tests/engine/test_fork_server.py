@@ -57,8 +57,6 @@ FEW = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
     ],
     ids=["compare", "run", "label", "ray"],
 )
-def test_given_files_with_names_of_modules_then_no_command_runs_them(
-    folder: Path, command: tuple[str, ...]
-) -> None:
+def test_given_files_named_as_modules_then_none_run(folder: Path, command: tuple[str, ...]) -> None:
     fedul(folder, *command)
     assert not (folder / "marker").exists()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import uvicorn
-from flwr.superlink.cli.flower_superlink import _run_superlink_http_api, flower_superlink
+from flwr.superlink.cli.flower_superlink import _run_superlink_http_api
 
 from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
 from fedul_flwr.engine.superlink_guard import (
@@ -70,9 +70,7 @@ def test_given_the_same_user_when_it_asks_then_it_is_answered(address: Address) 
 
 @needs_root
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
-def test_given_another_user_when_it_asks_then_open_paths_alone_are_answered(
-    address: Address,
-) -> None:
+def test_given_another_user_when_it_asks_then_open_paths_answer(address: Address) -> None:
     assert as_other_user(lambda: ask(address)) == 403
     assert as_other_user(lambda: ask(address, "/open/door")) == 200
     assert as_other_user(lambda: ask(address, "/open/../other")) == 403
@@ -84,14 +82,13 @@ def test_given_another_user_when_it_asks_then_open_paths_alone_are_answered(
     [
         ({"content-length": "0"}, 200),
         ({"content-length": str((32 << 20) + 1)}, 413),
-        ({"content-length": "9" * 25}, 400),  # uvicorn's own refusal, or ours
         ({"transfer-encoding": "chunked"}, 413),
     ],
 )
 def test_given_a_body_that_is_large_or_of_unknown_length_when_sent_to_an_open_path_then_refused(
     address: Address, headers: dict[str, str], status: int
 ) -> None:
-    assert ask(address, "/open/door", headers) in (status, 413 if status == 400 else status)
+    assert ask(address, "/open/door", headers) == status
 
 
 @needs_root
@@ -125,20 +122,8 @@ def test_given_flowers_own_program_then_the_guarded_one_serves_with_the_same_opt
     assert options_of_uvicorn(run_superlink) - {"proxy_headers"} == flowers - {"reload"}
 
 
-def test_given_flowers_own_program_then_it_does_no_more_than_the_guarded_one() -> None:
-    """But for a note about a new release, and telemetry."""
-    tree = ast.parse(inspect.getsource(flower_superlink))
-    called = [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    assert set(called) == {
-        *("warn_if_flwr_update_available", "log", "event"),
-        *("_parse_superlink_lifespan_config", "_run_superlink_http_api"),
-    }
-
-
 @pytest.mark.parametrize("has_tables", [True, False])
-def test_given_a_connection_of_this_process_when_looked_up_then_it_is_ours(
-    monkeypatch: pytest.MonkeyPatch, has_tables: bool
-) -> None:
+def test_our_own_connection_is_ours(monkeypatch: pytest.MonkeyPatch, has_tables: bool) -> None:
     if not has_tables:
         monkeypatch.setitem(KERNEL_TABLES, socket.AF_INET, Path("/no/such/table"))
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -154,17 +139,10 @@ def client_port_of_nobody() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.mark.parametrize("missing", ["client", "server"])
-def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused(missing: str) -> None:
+def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused() -> None:
     import asyncio
 
-    scope = {
-        "type": "http",
-        "path": "/",
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-        missing: None,
-    }
+    scope = {"type": "http", "path": "/", "client": None, "server": ("127.0.0.1", 2)}
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -191,14 +169,3 @@ def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token()
         assert superlink.home.stat().st_mode & 0o077 == 0
     finally:
         superlink.stop()
-
-
-def test_given_a_cluster_then_its_own_rules_hold(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "of the cluster")
-    monkeypatch.delenv("RAY_TMPDIR", raising=False)
-    environment = superlink_environment(tmp_path, "head:6379")
-    assert environment["RAY_ADDRESS"] == "head:6379"
-    assert environment["RAY_AUTH_TOKEN"] == "of the cluster"
-    assert {"RAY_TMPDIR", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"}.isdisjoint(environment)

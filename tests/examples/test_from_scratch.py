@@ -217,9 +217,7 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
         torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
 
 
-def test_given_semifl_then_its_page_has_the_products_weights(
-    settings: Callable[..., RunConfig],
-) -> None:
+def test_given_semifl_then_its_page_has_our_weights(settings: Callable[..., RunConfig]) -> None:
     page = example("semifl_from_scratch")
     config = settings(
         **{"method": "semifl", "model": "mlp", "num_rounds": 3, "precision": "float32"},
@@ -265,8 +263,7 @@ def test_given_semifl_then_its_page_has_the_products_weights(
 
 
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})],
+    ("name", "options"), [("fedul", {}), ("fedmatch", {}), ("xclp", {"first": 0}), ("semifl", {})]
 )
 def test_given_digits_then_a_page_runs_as_it_is(
     name: str, options: dict[str, int], capsys: pytest.CaptureFixture[str]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-import itertools
+import json
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ from fedul_flwr.engine import flower_simulation as launcher
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.engine.flower_simulation import RunOutcome
 from tests.support.refusals import code_of
-from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary
+from tests.support.runs import last_model, metrics
 
 runner = CliRunner()
 QUICK = 'num-rounds=2 local-epochs=1 model="mlp"'
@@ -56,22 +56,18 @@ def rows(path: Path) -> list[dict[str, str]]:
     ("arguments", "code"),
     [
         ([], "options-contradict"),
-        (["--methods", "fedul", "--runs", "x.toml"], "options-contradict"),
         (["--runs", "absent.toml"], "file-missing"),
         (["--methods", "fedul,x"], "unknown-name"),
-        (["--methods", "fedul", "--measures", "auc,f1"], "unknown-name"),
         (["--methods", "fedul", "-c", "seed=1"], "setting-not-allowed"),
     ],
 )
-def test_given_wrong_arguments_then_they_are_refused_and_nothing_is_written(
-    arguments: list[str], code: str, here: Path
-) -> None:
+def test_wrong_arguments_write_nothing(arguments: list[str], code: str, here: Path) -> None:
     assert code_of(compare(*arguments).stderr) == code
     assert list(here.iterdir()) == []
 
 
 def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
-    here: Path, ran: list[str]
+    here: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = (*TWO, "-c", QUICK, "--engine", "in-process", "--measures", "balanced-accuracy")
     done = compare(*arguments)
@@ -99,60 +95,16 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     one, two = last_model(trial), last_model(here / "plain")
     assert all((one[name] == two[name]).all() for name in two)
 
+    # Nothing is left to simulate, and no SuperLink starts.
     ran.clear()
-    again = compare(*arguments)
+    monkeypatch.setattr(launcher, "LocalSuperLink", None)
+    again = compare(*TWO, "-c", QUICK, "--engine", "ray")
     assert again.exit_code == 0
     assert ran == []
     assert "4 of 4 " in again.output
 
 
-def test_given_ctrl_c_then_the_same_command_resumes(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = simulation.run_in_process
-
-    def interrupted(config: RunConfig, clients: int, **_: Any) -> None:
-        rounds = itertools.count(1)
-
-        def stop_in_round_2(call: int, replies: list[Any]) -> list[Any]:
-            if is_train(replies) and next(rounds) == 2:
-                raise KeyboardInterrupt
-            return replies
-
-        real(config, clients, wrap_grid=lambda grid: MeddlingGrid(grid, stop_in_round_2))
-
-    monkeypatch.setattr(simulation, "run_in_process", interrupted)
-    arguments = ("--methods", "fedul", "--seeds", "0", "--num-supernodes", "3", "-c", QUICK)
-    done = compare(*arguments, "--engine", "in-process")
-    assert done.exit_code == 130
-    assert "resumes" in done.stderr
-    trial = here / "runs" / "compare-fedul" / "fedul" / "seed-0"
-    assert not (trial / "summary.json").exists()
-    before = metrics(trial)
-    assert [line["round"] for line in before] == [1]
-
-    monkeypatch.setattr(simulation, "run_in_process", real)
-    assert compare(*arguments, "--engine", "in-process").exit_code == 0
-    assert metrics(trial)[0] == before[0]
-    assert summary(trial)["rounds"] == 2
-
-
-def test_given_a_failing_run_then_the_table_is_printed_and_the_exit_code_is_1(
-    here: Path, ran: list[str]
-) -> None:
-    (here / "runs.toml").write_text('[good]\nmethod = "supervised"\n[bad]\nmodel = "x:y"\n')
-    arguments = ("--runs", "runs.toml", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
-    done = compare(*arguments, "--engine", "in-process", "--output", "here")
-    assert done.exit_code == 1, done.output
-    assert "Failed: bad, seed 0: " in done.output
-    assert "failed" in (here / "here" / "comparison.md").read_text()
-    compare(*arguments, "--engine", "in-process", "--output", "here")
-    assert ran == ["supervised-0", "fedul-0", "fedul-0"]
-
-
-def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replaced(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_a_dead_superlink_then_another(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     links: list[Any] = []
     used: list[tuple[Any, dict[str, Any]]] = []
 
@@ -189,14 +141,40 @@ def test_given_simulations_then_they_share_a_superlink_and_a_dead_one_is_replace
     assert sizes == [3, 2, 0.5]
 
 
-def test_given_finished_trials_then_no_superlink_starts(
-    here: Path, monkeypatch: pytest.MonkeyPatch, ran: list[str]
-) -> None:
-    arguments = ("--methods", "supervised", "--seeds", "0", "--num-supernodes", "2", "-c", QUICK)
-    assert compare(*arguments, "--engine", "in-process").exit_code == 0
+LABELING = """
+["3 neighbors"]
+method = "xclp-predict"
+xclp.k = 3
+["10 neighbors"]
+method = "xclp-predict"
+"""
 
-    def refuse(*_: object) -> None:
-        raise AssertionError("nothing is left to simulate")
 
-    monkeypatch.setattr(launcher, "LocalSuperLink", refuse)
-    assert compare(*arguments, "--engine", "ray").exit_code == 0
+def test_given_settings_that_label_then_labels_are_compared(here: Path, ran: list[str]) -> None:
+    (here / "runs.toml").write_text(LABELING)
+    arguments = (
+        "--runs",
+        "runs.toml",
+        "--seeds",
+        "0,1",
+        "--num-supernodes",
+        "3",
+        "--output",
+        "out",
+    )
+    arguments += ("--engine", "in-process", "-c", 'labels.total=30 xclp.secure="plaintext"')
+    done = compare(*arguments)
+    assert done.exit_code == 0, done.output
+    assert ran == [f"xclp-predict-{seed}" for seed in (0, 0, 1, 1)]
+    assert "3 neighbors, seed 0: error" in done.output
+    for row in rows(here / "out" / "trials.csv"):
+        assert row["status"] == "finished"
+        scores = json.loads((here / "out" / row["directory"] / "labels.json").read_text())
+        assert float(row["test_error"]) == scores["sources"]["xclp"]["error"]
+    text = (here / "out" / "comparison.md").read_text()
+    assert text.splitlines()[2].startswith("| run | error (%) | 95 % | p | best round |")
+    assert "test error" not in text
+    # There are no rounds, so their number means nothing.
+    ran.clear()
+    assert compare(*arguments, "-c", "num-rounds=7").exit_code == 0
+    assert ran == []

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
 import io
 import json
-from collections import defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
-from tests.support.runs import metrics, train
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["none", "covid", "other"]
@@ -77,23 +72,6 @@ def numbers(images: np.ndarray[Any, Any]) -> list[int]:
     return (256 * images[:, 0, 0, 0].astype(int) + images[:, 0, 1, 0]).tolist()
 
 
-def test_given_patients_then_each_is_at_one_place_and_classes_are_spread_evenly() -> None:
-    rng = np.random.default_rng(1)
-    patients = [f"p{rng.integers(300)}" for _ in range(600)]
-    labels = rng.choice(3, 600, p=[0.6, 0.1, 0.3])
-    places = script.deal_patients(labels, patients, 6, seed=0)
-    assert sorted(np.concatenate(places)) == list(range(600))
-    homes = defaultdict(set)
-    for place, rows in enumerate(places):
-        for row in rows:
-            homes[patients[row]].add(place)
-    assert all(len(found) == 1 for found in homes.values())
-    counts = np.array([np.bincount(labels[rows], minlength=3) for rows in places])
-    # A patient has two images on average and seven at most; 60 of the rarest class are 10 a place.
-    assert np.ptp(counts[:, 1]) <= 4
-    assert np.ptp(counts.sum(axis=1)) <= 30
-
-
 def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class() -> None:
     # The rarest class, 1, goes first: one of its patients to each place; then classes 2 and 0.
     labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 2, 2])
@@ -102,9 +80,9 @@ def test_given_as_many_patients_as_places_then_each_place_has_one_of_each_class(
         np.testing.assert_array_equal(np.bincount(labels[rows]), [3, 1, 2])
 
 
-def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
-    hospitals: Path,
-) -> None:
+def test_given_few_labels_then_each_hospital_has_five_of_each_class(hospitals: Path) -> None:
+    for file in hospitals.glob("*-hospitals-*/*/*.parquet"):
+        assert pq.read_schema(file).names == ["image"]  # and no label
     few = folders(hospitals, "10-hospitals-few")
     assert len(few) == 10
     for folder in few:
@@ -119,9 +97,7 @@ def test_given_few_labels_then_each_hospital_has_five_right_ones_of_each_class(
 
 
 @pytest.mark.parametrize("count", [6, 12])
-def test_given_unlabeled_sets_then_their_class_shares_are_those_in_the_file(
-    hospitals: Path, count: int
-) -> None:
+def test_given_sets_then_their_class_shares_are_in_the_file(hospitals: Path, count: int) -> None:
     places = folders(hospitals, f"5-hospitals-sets-{count}")
     assert len(places) == 5
     for folder in places:
@@ -135,43 +111,9 @@ def test_given_unlabeled_sets_then_their_class_shares_are_those_in_the_file(
         assert sorted(numbers(sets.inputs)) == sorted(numbers(everything.inputs))
 
 
-def test_given_a_hospitals_images_then_no_label_is_among_them(hospitals: Path) -> None:
-    for file in hospitals.glob("*-hospitals-*/*/*.parquet"):
-        assert pq.read_schema(file).names == ["image"]
-    with (hospitals / "10-hospitals-few" / "hospital-0" / "labels.csv").open() as file:
-        assert {row["label"] for row in csv.DictReader(file)} == set(NAMES)
-
-
 def test_given_a_patient_in_training_and_test_images_then_it_is_refused(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     write(tmp_path / "train.parquet", ["a", "b"], 0, rng)
     write(tmp_path / "test.parquet", ["b", "c"], 2, rng)
     with pytest.raises(ValueError, match="1 patients"):
         script.write_hospitals(tmp_path, tmp_path / "out")
-
-
-@pytest.mark.parametrize(
-    ("method", "place", "clients", "options"),
-    [
-        ("fedmatch", "10-hospitals-few", 10, {}),
-        ("given-labels", "10-hospitals-few", 10,
-         {"scenario.labels-at": "server", "server_fraction": 0.4}),
-        ("fedul", "5-hospitals-sets-6", 5, {}),
-    ],
-)  # fmt: skip
-def test_given_a_method_then_it_runs_at_the_hospitals(
-    settings: Callable[..., RunConfig],
-    hospitals: Path,
-    method: str,
-    place: str,
-    clients: int,
-    options: dict[str, Any],
-) -> None:
-    config = settings(
-        method=method, dataset=str(hospitals / "server"), client_data=str(hospitals / place),
-        model="mlp", num_rounds=1, local_epochs=1, validation_fraction=0.5, **options,
-    )  # fmt: skip
-    (line,) = metrics(train(config, clients))
-    at_server = "server_fraction" in options
-    assert line["clients"] == (0 if at_server else clients)
-    assert 0 <= line["test_error"] <= 100

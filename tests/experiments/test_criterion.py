@@ -30,17 +30,12 @@ def config(**overrides: Any) -> RunConfig:
     ("name", "selection", "kept"),
     [
         ("validation", "validation", (2, 5.0)),  # the first of equals
-        ("validation", "last", (5, 7.0)),
         ("validation", "heldout", (4, 5.0)),  # of rounds with both figures
         ("balanced", "balanced", (5, 20.0)),
-        ("balanced", "heldout", (4, 35.0)),
         ("heldout", "heldout", (3, 0.1)),
-        ("heldout", "last", (5, 0.8)),
     ],
 )
-def test_given_a_selection_then_the_measure_is_that_of_the_round_the_run_keeps(
-    name: Any, selection: str, kept: tuple[int, float]
-) -> None:
+def test_the_measure_of_the_kept_round(name: Any, selection: str, kept: tuple[int, float]) -> None:
     assert Criterion(name, selection).chosen(LINES) == kept
 
 
@@ -61,12 +56,9 @@ def test_given_a_loss_that_is_not_finite_then_the_run_has_diverged() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "selection"),
     [
-        ("validation", {"selection": "last"}, "last"),
         ("validation", {"selection": "balanced"}, "balanced"),
         ("balanced", {}, "balanced"),
-        ("balanced", {"selection": "validation"}, "balanced"),
         ("balanced", {"selection": "heldout"}, "heldout"),
-        ("heldout", {"selection": "validation"}, "heldout"),
         ("heldout", {"selection": "last"}, "last"),
     ],
 )

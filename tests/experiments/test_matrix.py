@@ -95,16 +95,13 @@ def test_given_rows_of_a_value_then_its_columns_have_no_others() -> None:
     [
         ("l1 = 1e-5", "l1x = 1e-5", "Key settings: Unknown setting 'l1x'; did you mean 'l1'?"),
         ("l1 = 1e-5", "clients = 3", "Key settings.clients: write it above the first table"),
-        ('"rotate" }', '"rotate", x = 1 }', "Key matrix.data.'MNIST': Unknown setting 'x'"),
         ('"CIFAR-10 M=20"', '"M=20 CIFAR-10"', "Key when.'M=20 CIFAR-10' names no values"),
-        ('"CIFAR-10 M=20"', '"MNIST CIFAR-10"', "Key when.'MNIST CIFAR-10' names no values"),
         ("{ l1 = 2e-5 }", "{ l1 = 1e-5 }", "Key when.'CIFAR-10 M=20': l1 changes no column"),
         ("{ l1 = 0.5 }", "{ clients = 3 }", "Key when.'CIFAR-10 FedPL'.clients: columns have it"),
+        ("clients = 7", 'only = ["FedPL", "FedUL"]', "Key matrix.sets.'M=20': only changes no"),
         ("clients = 5", "clients = 7", "Key matrix.sets.'M=20': clients changes no column"),
         ("clients = 5", "", "Key clients is missing, and column 'MNIST M=10' has none of its own."),
         ("clients = 7", 'only = ["FedLU"]', "Key matrix.sets.'M=20'.only: there is no row 'FedLU'"),
-        ("clients = 7", 'only = ["FedPL", "FedUL"]', "Key matrix.sets.'M=20': only changes no"),
-        ("{ num-rounds = 3 }", "{ l1 = 1e-5 }", "Key quick.when.'M=10': l1 changes no column"),
     ],
 )
 def test_given_a_wrong_key_then_the_refusal_names_its_place(old: str, new: str, words: str) -> None:
@@ -114,19 +111,26 @@ def test_given_a_wrong_key_then_the_refusal_names_its_place(old: str, new: str, 
     assert str(refused.value).startswith(words)
 
 
-def test_given_a_setting_that_every_value_replaces_then_it_is_refused() -> None:
-    text = CONTENT.replace('MNIST = { augment = "rotate" }', 'MNIST = { model = "cnn-small" }')
-    with refuses("key-without-effect"):
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        # Every value of the axis replaces the table's model.
+        (
+            CONTENT.replace('MNIST = { augment = "rotate" }', 'MNIST = { model = "cnn-small" }'),
+            "key-without-effect",
+        ),
+        # Two columns have the name x y z.
+        (
+            'clients = 1\n[matrix.a]\nx = {}\n"x y" = {}\n[matrix.b]\n"y z" = {}\nz = {}\n',
+            "name-twice",
+        ),
+        # The override x can be read in two ways.
+        (
+            "clients = 1\n[matrix.a]\nx = {}\n[matrix.b]\nx = {}\ny = {}\n[when]\nx = { l1 = 1.0 }",
+            "table-file-wrong",
+        ),
+    ],
+)
+def test_given_columns_that_contradict_then_they_are_refused(text: str, code: str) -> None:
+    with refuses(code):
         columns(text)
-
-
-def test_given_two_columns_of_one_name_then_they_are_refused() -> None:
-    axes = '[matrix.a]\n"x" = {}\n"x y" = {}\n[matrix.b]\n"y z" = {}\nz = {}\n'
-    with refuses("name-twice"):
-        columns(f"clients = 1\n{axes}")
-
-
-def test_given_an_override_that_can_be_read_in_two_ways_then_it_is_refused() -> None:
-    axes = '[matrix.a]\n"x" = {}\n[matrix.b]\n"x" = {}\n"y" = {}\n[when]\nx = { l1 = 1.0 }\n'
-    with refuses("table-file-wrong"):
-        columns(f"clients = 1\n{axes}")

@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fedul_flwr.experiments.mean_ranks import (
-    critical_difference,
-    mean_ranks,
-    row_errors,
-)
+from fedul_flwr.experiments.mean_ranks import critical_difference, mean_ranks, row_errors
 from fedul_flwr.experiments.table_file import read_table, tables_of
 from tests.support.digits_table import FILE, TABLE, change_table, invoke, output_of
 from tests.support.refusals import refuses
@@ -46,9 +42,7 @@ def test_given_a_missing_cell_then_its_column_does_not_count() -> None:
         *((0.10, 2, 1.645), (0.10, 5, 2.459), (0.10, 10, 2.920)),
     ],
 )
-def test_given_the_published_quantiles_then_the_difference_has_them(
-    level: float, num_rows: int, q: float
-) -> None:
+def test_published_quantiles_are_ours(level: float, num_rows: int, q: float) -> None:
     for num_columns in (1, 14):
         scale = math.sqrt(num_rows * (num_rows + 1) / (6 * num_columns))
         found = critical_difference(num_rows, num_columns, level) / scale
@@ -62,9 +56,7 @@ def results(*errors: tuple[str, str, int, float]) -> dict[tuple[str, str, int], 
     }
 
 
-def test_given_results_then_a_cell_is_the_mean_over_all_seeds_or_missing(
-    digits_table: Path,
-) -> None:
+def test_given_results_then_a_cell_is_the_mean_over_seeds_or_missing(digits_table: Path) -> None:
     found = results(
         ("FedUL", "M=10", 0, 2.0),
         ("FedUL", "M=10", 1, 4.0),

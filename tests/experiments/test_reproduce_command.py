@@ -15,7 +15,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.trial import digest
 from tests.support.digits_table import (
-    FILE,
     RESULTS,
     change_result,
     change_table,
@@ -48,9 +47,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return started
 
 
-def test_given_missing_results_then_they_run_and_the_page_shows_them(
-    digits_table: Path, ran: list[str]
-) -> None:
+def test_given_no_results_then_they_run_and_are_shown(digits_table: Path, ran: list[str]) -> None:
     first = reproduce(*MINI)
     assert first.exit_code == 0, first.output
     assert ran == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
@@ -129,46 +126,16 @@ def test_given_missing_results_then_they_run_and_the_page_shows_them(
     [
         ([], "options-contradict"),
         (["mini/table-2"], "unknown-name"),
-        (["mini/table-1", "--columns", "M=1"], "unknown-name"),
         (["mini/table-1", "--dataset", "digits"], "option-not-allowed"),
-        (["mini/table-1", "--dataset", "a=."], "unknown-name"),
         (["mini/table-1", "--dataset", "digits=no"], "folder-missing"),
         (["mini/table-1", "--experiments", "docs"], "folder-missing"),
     ],
 )
-def test_given_wrong_arguments_then_they_are_refused(
-    digits_table: Path, arguments: list[str], code: str
-) -> None:
+def test_wrong_arguments_are_refused(digits_table: Path, arguments: list[str], code: str) -> None:
     assert code_of(reproduce(*arguments).output) == code
 
 
-BENCHMARK = """
-title = "Cost"
-source = "A paper, table 2"
-measures = ["gflops"]
-benchmark = "python -m benchmarks method_cost"
-
-[paper.gflops]
-MNIST = { FedUL = 0.048, FedPL = 0.05 }
-"""
-
-
-def test_given_a_table_of_a_benchmark_then_the_papers_figures_are_shown(digits_table: Path) -> None:
-    FILE.write_text(BENCHMARK)
-    shown = reproduce("mini/table-1", "--rows", "FedUL")
-    assert shown.exit_code == 0, shown.output
-    assert "python -m benchmarks method_cost" in output_of(shown)
-    assert "0.048" in shown.output
-    for absent in ("0.050", "ours", "not run", "difference"):
-        assert absent not in shown.output
-    for option in (["--quick"], ["--seeds", "1"], ["--dataset", "digits=docs"]):
-        refused = reproduce("mini/table-1", *option)
-        assert code_of(refused.output) == "option-without-effect"
-
-
-def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_they_are(
-    digits_table: Path,
-) -> None:
+def test_given_list_then_each_table_says_how_many_and_how_old(digits_table: Path) -> None:
     assert output_of(reproduce("--list")) == ("mini/table-1: Digits (4 runs a seed; results: none)")
     assert reproduce(*MINI, "--columns", "M=10").exit_code == 0
     first = stored_results()[0]
@@ -177,9 +144,7 @@ def test_given_list_then_each_table_says_how_many_results_it_has_and_how_old_the
     assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
 
 
-def test_given_verify_then_stored_runs_run_again_and_the_drift_is_printed(
-    digits_table: Path, ran: list[str]
-) -> None:
+def test_given_verify_then_runs_run_again_and_drift(digits_table: Path, ran: list[str]) -> None:
     none = reproduce(*MINI, "--verify", "2")
     assert none.exit_code == 1
     assert code_of(none.output) == "result-file-wrong"

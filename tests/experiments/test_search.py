@@ -33,7 +33,6 @@ def task(
     rates: tuple[float, ...] = RATES,
     factor: int = 2,
     rungs: int = 1,
-    selection: str = "validation",
     seeds: int = 1,
     **settings: Any,
 ) -> RowSearch:
@@ -51,7 +50,7 @@ def task(
         search=SearchSettings(
             trials=8, seeds=seeds, reduction_factor=factor, rungs=rungs, space=space
         ),
-        criterion=Criterion("validation", selection),
+        criterion=Criterion("validation", "validation"),
         seed=0,
     )
 
@@ -66,9 +65,7 @@ def nothing(_: str) -> None:
     """Prints nothing."""
 
 
-def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calculated_by_hand(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_eight_trials_then_rungs_as_by_hand(runs: FakeSearchTraining, tmp_path: Path) -> None:
     asked = task(tmp_path)
     order = tried(asked)
     assert sorted(order) == [0.0, *RATES]
@@ -90,9 +87,7 @@ def test_given_eight_trials_then_those_that_continue_after_the_rung_are_as_calcu
     assert best["settings"] == {"learning-rate": order[6]}
 
 
-def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_two_rungs_then_worse_trials_stop(runs: FakeSearchTraining, tmp_path: Path) -> None:
     # Factor 3: rungs at 9/9 = 1 and 9/3 = 3. The second trial is better at 1 and worse at 3.
     asked = task(tmp_path, rates=RATES[:2], factor=3, rungs=2, num_rounds=9)
     order = tried(asked)
@@ -101,9 +96,7 @@ def test_given_two_rungs_then_worse_trials_stop_at_the_first_or_the_second(
     assert [record["rounds"] for record in records] == [9, 3, 1]
 
 
-def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_no_evaluation_then_the_next_counts(runs: FakeSearchTraining, tmp_path: Path) -> None:
     # Rung at round 4 of 8; evaluated in rounds 3, 6 and 8.
     asked = task(tmp_path, num_rounds=8, evaluate_every=3)
     order = tried(asked)
@@ -113,31 +106,7 @@ def test_given_no_evaluation_at_the_rung_then_the_next_evaluation_decides(
     assert records[1]["reports"] == {"3": 1.0, "6": 1.0}
 
 
-def test_given_the_best_round_before_the_rung_then_its_value_counts_if_the_run_keeps_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 10.0 * step
-    by_validation = run_search(task(tmp_path), nothing)[0]
-    assert (by_validation["value"], by_validation["round"]) == (10.0, 1)
-    last = task(tmp_path, selection="last")
-    by_last = run_search(last, nothing)[0]
-    assert (by_last["value"], by_last["round"]) == (40.0, 4)
-
-
-def test_given_equal_values_then_the_first_trial_is_chosen(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    runs.error = lambda rate, step: 3.0
-    records = run_search(task(tmp_path), nothing)
-    assert {record["state"] for record in records} == {"complete"}  # ties are not worse
-    best = best_of(records)
-    assert best is not None
-    assert best["trial"] == 0
-
-
-def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_by_their_mean(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_two_seeds_then_their_mean_counts(runs: FakeSearchTraining, tmp_path: Path) -> None:
     asked = task(tmp_path, seeds=2)
     order = tried(asked)
     # Trial 1 stops at the rung. Of the others the third is best with the first seed alone.
@@ -153,9 +122,7 @@ def test_given_two_seeds_then_trials_that_no_rung_ends_run_with_both_and_count_b
     assert {config.seed for config in runs.configs} == {0, 1000}
 
 
-def test_given_a_warm_up_then_rungs_begin_after_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_a_warm_up_then_rungs_come_after_it(runs: FakeSearchTraining, tmp_path: Path) -> None:
     # 4 of 12 rounds are warm-up, so the rung is at 4 + 8 / 2 = 8 and not at 6.
     settings = {"method": "fedpl", "num_rounds": 12, "fedpl.warm_up_rounds": 4}
     asked = task(tmp_path, **settings)
@@ -167,9 +134,7 @@ def test_given_a_warm_up_then_rungs_begin_after_it(
     assert task(tmp_path, num_rounds=12).warm_up == 0
 
 
-def test_given_diverged_trials_then_new_ones_take_their_place(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_diverged_trials_then_new_ones_run(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.error = lambda rate, step: math.nan if rate in (0.1, 0.7) else 5.0
     asked = task(tmp_path, rates=tuple(n / 10 for n in range(1, 13)))
     records = run_search(asked, nothing)
@@ -178,9 +143,7 @@ def test_given_diverged_trials_then_new_ones_take_their_place(
     assert len(records) == 8 + sum(tried(asked, 12).count(rate) for rate in (0.1, 0.7))
 
 
-def test_given_that_all_diverge_then_the_search_ends(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_all_diverge_then_the_search_ends(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.error = lambda rate, step: math.nan
     records = run_search(task(tmp_path, rates=tuple(n / 100 for n in range(10, 60))), nothing)
     assert [record["state"] for record in records] == ["diverged"] * 16
@@ -223,9 +186,7 @@ def test_given_an_infinite_loss_or_weights_of_nan_then_the_trial_has_diverged_wh
     assert best["value"] == 5.0
 
 
-def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_a_failed_trial_then_it_is_repeated(runs: FakeSearchTraining, tmp_path: Path) -> None:
     runs.failing = {0.3}
     said: list[str] = []
     records = run_search(task(tmp_path), said.append)
@@ -245,29 +206,20 @@ def test_given_a_failed_trial_then_others_run_and_the_next_call_repeats_it(
     ]
 
 
-def test_given_a_running_search_of_the_row_then_another_process_is_refused(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
-    with (
-        FileLock(tmp_path / ".study.lock"),
-        refuses("run-in-use"),
-    ):
+def test_given_a_running_search_then_no_other(runs: FakeSearchTraining, tmp_path: Path) -> None:
+    with FileLock(tmp_path / ".study.lock"), refuses("run-in-use"):
         run_search(task(tmp_path), nothing)
     assert len(run_search(task(tmp_path), nothing)) == 8
 
 
-def test_given_files_of_another_search_then_they_are_removed(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_another_searchs_files_then_they_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
     run_search(task(tmp_path), nothing)
     runs.started.clear()
     run_search(task(tmp_path, rungs=0), nothing)
     assert len(runs.started) == 8
 
 
-def test_given_ended_trials_then_their_models_are_removed(
-    runs: FakeSearchTraining, tmp_path: Path
-) -> None:
+def test_given_ended_trials_then_their_models_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
     run_search(task(tmp_path), nothing)
     left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
     assert left == {

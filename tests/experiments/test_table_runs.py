@@ -54,9 +54,7 @@ def places(configs: list[RunConfig]) -> list[str]:
     return ["start" if "/reproduce/start/" in run.output else "trial" for run in configs]
 
 
-def test_given_a_failed_start_then_the_runs_that_start_from_it_wait(
-    ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_start_stops_runs(ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     whole = simulation.run_in_process
 
     def half(config: RunConfig, clients: int, **options: Any) -> None:
@@ -77,9 +75,7 @@ def test_given_a_failed_start_then_the_runs_that_start_from_it_wait(
     assert len(stored_results()) == 1
 
 
-def test_given_a_directory_of_other_settings_then_its_run_starts_again(
-    ran: list[RunConfig],
-) -> None:
+def test_given_a_directory_of_other_settings_then_it_starts_again(ran: list[RunConfig]) -> None:
     assert invoke("reproduce", *ONE).exit_code == 0
     assert places(ran) == ["start", "trial"]
     assert not list(Path("runs").rglob("comparison.md"))
@@ -102,9 +98,7 @@ def test_given_a_directory_of_other_settings_then_its_run_starts_again(
     assert stored_results() == [kept]
 
 
-def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
-    ran: list[RunConfig],
-) -> None:
+def test_given_picked_rows_and_seeds_then_no_other_is_checked(ran: list[RunConfig]) -> None:
     other = (*MINI, "--columns", "M=12", "--rows", "all labels")
     for seed in ("0", "1"):
         assert invoke("reproduce", *other, "--seeds", seed).exit_code == 0
@@ -124,13 +118,3 @@ def test_given_picked_rows_and_seeds_then_no_other_result_is_checked_or_shown(
     assert invoke("reproduce", *other).exit_code == 0
     assert len(ran) == 4
     assert stored_results()[1]["figures"] == figures
-
-
-def test_given_a_result_without_a_key_then_it_is_refused(ran: list[RunConfig]) -> None:
-    assert invoke("reproduce", *ONE).exit_code == 0
-    change_result(0, curve=None)
-    for arguments in (("--render",), ONE, ("--list",)):
-        refused = invoke("reproduce", *arguments)
-        assert refused.exit_code == 1
-        assert code_of(refused.output) == "result-file-wrong"
-        assert "'curve'" in output_of(refused)

@@ -1,41 +1,23 @@
-"""The page of all tables."""
+"""The paper's figures beside ours: in a line, on the page of all tables, and in a plot."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fedul_flwr.experiments.compare_table import Estimate
 from fedul_flwr.experiments.paper_table import lines
 from fedul_flwr.experiments.table_file import read_table
-from fedul_flwr.experiments.tables_page import (
-    markdown,
-    not_run_lines,
-    read_all,
-    result_lines,
-)
+from fedul_flwr.experiments.tables_page import not_run_lines, result_lines
+from fedul_flwr.experiments.trial_plots import column_figure
 from tests.support.digits_table import FILE, TABLE
 
 EXPERIMENTS = Path("experiments")
 
 
-def test_given_a_table_without_runs_then_the_page_has_the_papers_figures_alone(
-    digits_table: Path,
-) -> None:
-    assert markdown(read_all(EXPERIMENTS, Path("results"))).splitlines() == [
-        "### mini/table-1",
-        "",
-        "Digits. A paper, table 1.",
-        "Not run: `fedul-flwr reproduce mini/table-1`, or with `--quick`.",
-        "",
-        "| paper, test error (%) | FedUL |",
-        "| --- | ---: |",
-        "| M=10 | 2.50 (0.50) |",
-    ]
-
-
-def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(
-    digits_table: Path,
-) -> None:
+def test_given_some_runs_then_the_page_shows_them_and_counts_others(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
     results = {("FedUL", "M=10", 0): {"figures": {"test_error": 2.0}}}
     shown = list(lines(table, {"full": {}, "quick": results}, table.rows(), list(table.columns)))
@@ -57,5 +39,43 @@ def test_given_some_runs_then_the_page_shows_these_and_counts_the_others(
     assert not_run_lines(without, shown) == ["", "Not run: 3 of 4 cells."]
 
 
+def test_given_three_seeds_then_a_line_has_mean_deviation_and_interval(digits_table: Path) -> None:
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    errors = {0: 2.0, 1: 4.0, 2: 6.0}
+    results = {
+        ("FedUL", "M=10", seed): {"figures": {"test_error": error}}
+        for seed, error in errors.items()
+    }
+    line, other = lines(table, {"full": results}, ["FedUL", "all labels"], ["M=10"])
+    # Mean 4, sample variance (4 + 0 + 4) / 2 = 4. The 0.975 quantile of t with 2 degrees of freedom
+    # is 4.3027: half of the interval is 4.3027 * 2 / sqrt(3) = 4.968.
+    assert line.ours["full"] == Estimate(4.0, 2.0, 3, pytest.approx(4.9683, abs=1e-4))
+    assert line.texts("full") == ("4.00 ± 4.97 (2.00), 3 seeds", "+1.50")
+    assert (other.text(other.paper), *other.texts("full")) == ("–", "not run", "–")
+
+
 def run(rounds: list[int], errors: list[float]) -> dict[str, Any]:
     return {"curve": {"rounds": rounds, "test_error": errors}}
+
+
+def test_given_two_seeds_then_a_line_is_their_mean_in_common_rounds(digits_table: Path) -> None:
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    results = {
+        ("FedUL", "M=10", 0): run([1, 2, 3], [8.0, 4.0, 3.0]),
+        ("FedUL", "M=10", 1): run([2, 3], [6.0, 2.0]),  # round 1 was not measured: left out
+        ("all labels", "M=12", 0): run([1], [1.0]),  # of another column
+    }
+    figure = column_figure(table, "M=10", "full", results)
+    (axes,) = figure.axes
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [2, 3]
+    assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
+    assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
+
+
+def test_given_equal_last_errors_then_the_labels_do_not_overlap(digits_table: Path) -> None:
+    table = read_table(EXPERIMENTS, "mini/table-1")
+    results = {(row, "M=10", 0): run([1], [5.0]) for row in ("FedUL", "all labels")}
+    figure = column_figure(table, "M=10", "full", results)
+    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
+    assert heights[1] - heights[0] == pytest.approx(0.045)

@@ -16,13 +16,7 @@ import pytest
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.search_file import outcome_hash
-from tests.support.digits_table import (
-    SEARCH,
-    change_table,
-    invoke,
-    output_of,
-    start_from_another,
-)
+from tests.support.digits_table import SEARCH, change_table, invoke, output_of
 from tests.support.patience import PATIENCE, wait_until
 from tests.support.refusals import code_of
 
@@ -30,7 +24,6 @@ MINI = ("mini/table-1", "--device", "cpu")
 COLUMN = (*MINI, "--columns", "M=10")
 FOUND = Path("results/mini/table-1.search.json")
 TUNED = Path("results/mini/table-1.tuned.json")
-STEP = "[space]\nstep = [{ learning-rate = 0.01 }, { learning-rate = 1e-6 }]\n"
 
 
 def searches(file: Path = FOUND) -> list[dict[str, Any]]:
@@ -61,9 +54,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
     return configs
 
 
-def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunConfig]) -> None:
     first = invoke("tune", *COLUMN)
     assert first.exit_code == 0, first.output
     assert len(ran) == 6
@@ -137,9 +128,7 @@ def test_given_a_search_then_reproduce_runs_its_choice_and_the_page_shows_both(
     assert "l1 was 0.0, is 0.5" in output_of(refused)
 
 
-def test_given_a_used_seed_an_edited_search_or_changed_settings_then_it_is_refused(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_edited_searches_are_refused(digits_search: Path, ran: list[RunConfig]) -> None:
     asked = (*COLUMN, "--rows", "all labels")
 
     def refusal(seeds: str = "1") -> Any:
@@ -173,9 +162,7 @@ def test_given_a_used_seed_an_edited_search_or_changed_settings_then_it_is_refus
     assert [config.batch_size for config in ran] == [32]
 
 
-def test_given_a_search_then_no_trial_reads_the_test_set(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_trial_reads_the_test_set(digits_search: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from fedul_flwr.run import evaluation
 
     read: list[int] = []
@@ -196,9 +183,7 @@ def test_given_a_search_then_no_trial_reads_the_test_set(
     assert len(read) == 2
 
 
-def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_methods_are_refused(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_heldout_losses_choose_without_labels(digits_search: Path, ran: list[RunConfig]) -> None:
     refused = invoke("tune", *COLUMN, "--criterion", "heldout")
     assert refused.exit_code == 1
     assert code_of(refused.output) == "method-mismatch"
@@ -216,42 +201,6 @@ def test_given_the_heldout_criterion_then_no_label_chooses_and_supervised_method
     assert [config.selection for config in ran] == ["heldout"]
 
 
-def test_given_settings_of_the_search_then_trials_have_them_and_tuned_runs_do_not(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
-    change_table("num-rounds = 2", "num-rounds = 2\nvalidation-fraction = 0.0")
-    asked = (*COLUMN, "--rows", "all labels")
-    refused = invoke("tune", *asked)
-    assert code_of(refused.output) == "setting-needs-labels"
-    own = Path("experiments/mini/search.toml")
-    own.write_text(f"trials = 1\n[settings]\nvalidation-fraction = 0.25\n{STEP}")
-    assert invoke("tune", *asked).exit_code == 0
-    assert [config.validation_fraction for config in ran] == [0.25]
-    assert searches()[0]["settings"]["validation-fraction"] == 0.0
-    ran.clear()
-    assert invoke("reproduce", *asked, "--tuned", "--seeds", "1").exit_code == 0
-    assert [config.validation_fraction for config in ran] == [0.0]
-
-
-def test_given_a_failed_trial_then_the_exit_code_is_1(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = simulation.run_in_process
-
-    def fail(config: RunConfig, clients: int, **options: Any) -> None:
-        if config.weight_decay:
-            raise RuntimeError("no memory")
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", fail)
-    done = invoke("tune", *COLUMN)
-    assert done.exit_code == 1
-    assert "failed: RuntimeError: no memory" in done.output
-    states = [[trial["state"] for trial in one["trials"]] for one in searches()]
-    assert all("failed" in of_row and "complete" in of_row for of_row in states)
-    assert all(one["chosen"] for one in searches())
-
-
 @pytest.mark.slow
 def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) -> None:
     asked = (*COLUMN, "--trials", "2")
@@ -267,9 +216,7 @@ def test_given_two_jobs_then_the_searches_are_those_of_one(digits_search: Path) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_given_the_end_of_the_first_process_then_the_others_end_too(
-    digits_search: Path, end: signal.Signals
-) -> None:
+def test_given_the_end_of_the_first_then_all_end(digits_search: Path, end: signal.Signals) -> None:
     words = [sys.executable, "-m", "fedul_flwr.cli.main", "tune", *COLUMN, "--jobs", "2"]
     words += ["--experiments", "experiments"]
     Path("experiments/search.toml").write_text(SEARCH.replace("rungs = 1", "rungs = 0"))
@@ -293,9 +240,7 @@ RUNS = '[FedUL]\nmethod = "fedul"\n\n["All labels"]\nmethod = "supervised"\n'
 SETTINGS = 'num-rounds=2 model="mlp" points-per-client=150'
 
 
-def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
-    digits_search: Path, ran: list[RunConfig]
-) -> None:
+def test_compare_takes_the_chosen_settings(digits_search: Path, ran: list[RunConfig]) -> None:
     Path("runs.toml").write_text(RUNS)
     given = ("--runs", "runs.toml", "-c", SETTINGS, "--num-supernodes", "3")
     done = invoke("tune", *given, "--trials", "2")
@@ -325,30 +270,9 @@ def test_given_a_file_of_runs_then_compare_takes_the_chosen_settings(
     [
         ([*MINI, "--runs", "runs.toml"], "options-contradict"),
         ([*MINI, "-c", "l1=0.1"], "option-without-effect"),
-        (["--runs", "runs.toml", "--quick"], "option-without-effect"),
-        ([*MINI, "--rows", "FedPL"], "unknown-name"),
         ([*MINI, "--search", "no.toml"], "file-missing"),
     ],
 )
-def test_given_wrong_arguments_then_they_are_refused(
-    digits_search: Path, arguments: list[str], code: str
-) -> None:
+def test_wrong_arguments_are_refused(digits_search: Path, arguments: list[str], code: str) -> None:
     Path("runs.toml").write_text(RUNS)
     assert code_of(invoke("tune", *arguments).output) == code
-
-
-def test_given_a_column_that_starts_from_another_run_then_it_is_refused(
-    digits_search: Path,
-) -> None:
-    start_from_another()
-    refused = invoke("tune", *COLUMN)
-    assert code_of(refused.output) == "nothing-to-search"
-
-
-def test_given_no_optuna_then_the_refusal_says_how_to_install_it(
-    digits_search: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "optuna", None)
-    refused = invoke("tune", *MINI)
-    assert refused.exit_code == 1
-    assert code_of(refused.output) == "package-missing"

@@ -59,9 +59,7 @@ def test_given_features_on_disk_then_nothing_is_computed_again(tmp_path: Path) -
     assert other.count > 0
 
 
-def test_given_an_owners_points_then_they_are_computed_once_and_only_the_owner_reads_them(
-    tmp_path: Path,
-) -> None:
+def test_given_an_owners_points_then_only_the_owner_reads_them(tmp_path: Path) -> None:
     points = np.random.default_rng(0).integers(0, 256, (BATCH + 1, 2, 2, 1), dtype=np.uint8)
     sums, again = Sums(), Sums()
     found = feature_array(points, extractor(sums), tmp_path)

@@ -46,9 +46,7 @@ def num_batch_norms(model: nn.Module) -> int:
 
 
 @pytest.mark.parametrize("convolution", [nn.Conv2d(2, 3, 3), Padded(2, 3, 3)])
-def test_given_batch_norm_behind_a_convolution_then_it_is_folded_into_its_weights(
-    convolution: nn.Conv2d,
-) -> None:
+def test_given_batch_norm_then_it_is_folded_into_the_weights(convolution: nn.Conv2d) -> None:
     model = with_statistics(nn.Sequential(convolution, nn.BatchNorm2d(3), nn.ReLU()))
     inputs = torch.randn(4, 2, 6, 6, generator=torch.Generator().manual_seed(0))
     before = model(inputs)
@@ -76,14 +74,10 @@ def test_given_a_side_then_images_are_interpolated_between_their_pixels() -> Non
     image = torch.tensor([[[[0.0, 1.0], [0.0, 1.0]]]])
     wanted = torch.tensor([0, 0.25, 0.75, 1]).expand(1, 1, 4, 4)
     torch.testing.assert_close(resized(image, 4), wanted)
-    assert resized(image, 0) is image
-    assert resized(image, 2) is image
-
-
-def test_given_a_larger_image_then_every_pixel_counts() -> None:
-    # Antialiased: the mean of all, not of those next to the center.
-    image = torch.arange(16.0).reshape(1, 1, 4, 4)
-    assert resized(image, 1).item() == pytest.approx(7.5)
+    assert resized(image, 0) is resized(image, 2) is image
+    # Of a larger image every pixel counts: the mean of all, not of those next to the center.
+    larger = torch.arange(16.0).reshape(1, 1, 4, 4)
+    assert resized(larger, 1).item() == pytest.approx(7.5)
 
 
 class Sees(nn.Module):
@@ -117,9 +111,7 @@ def test_efficientnet_lite0_has_1280_features_with_imagenet_weights() -> None:
     assert found.max() <= 6
 
 
-def test_given_a_missing_package_then_the_error_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_missing_package_then_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "efficientnet_lite_pytorch", None)
     with refuses("package-missing", setting="features"):
         find_extractor("efficientnet-lite0", "cpu", "auto")
@@ -128,9 +120,7 @@ def test_given_a_missing_package_then_the_error_says_what_to_install(
         find_extractor("huggingface:google/vit", "cpu", "auto")
 
 
-def test_given_torchvisions_model_then_its_features_are_its_last_layers_inputs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_torchvisions_model_then_its_last_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import models
 
     torch.manual_seed(0)
@@ -148,9 +138,7 @@ def test_given_torchvisions_model_then_its_features_are_its_last_layers_inputs(
     np.testing.assert_allclose(extractor.compute(points), wanted.numpy(), rtol=1e-3, atol=1e-4)
 
 
-def test_given_an_image_encoder_in_a_folder_then_features_are_its_pooled_output(
-    tmp_path: Path,
-) -> None:
+def test_given_an_image_encoder_then_features_are_its_pooled_output(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.ViTConfig(
         hidden_size=16,

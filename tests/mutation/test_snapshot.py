@@ -7,7 +7,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("libcst", reason="make mutants installs it")
@@ -65,17 +64,6 @@ def test_a_program_means_the_same_without_decorators() -> None:
     assert (thing.size, thing.name(), thing.once is thing.once) == (3, "Thing", True)
     with pytest.raises(ValueError, match="7"):
         thing.size = 7
-
-
-def test_loops_run_as_python_where_numba_is_left_out() -> None:
-    source = (Path(__file__).parents[2] / "fedul_flwr/propagation/compiled.py").read_text()
-    assert snapshot.undecorated(source).count("@_compiled") == 3
-    names: dict[str, Any] = {"__name__": "loops"}
-    exec(snapshot.undecorated(source, numba=False), names)
-    nearest = np.full((3, 2), 100)
-    names["offer"](nearest, np.array([[5, 1, 2], [1, 7, 9]]), 0, 0)
-    # Keys are distance · 3 + index, the larger one first; a point is no neighbor of itself.
-    assert nearest.tolist() == [[8, 4], [29, 3], [100, 100]]
 
 
 def test_the_copy_follows_the_repository(tmp_path: Path) -> None:

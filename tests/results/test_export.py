@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import save_file
-from typer.testing import CliRunner
 
-from fedul_flwr.cli.main import app
 from fedul_flwr.data.safe_files import save_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.results import export as exporting
 from fedul_flwr.results.export import export
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
-from tests.support.runs import train
 from tests.support.synthetic_results import write_json
 
 CLASSES = ["zero", "one", "two"]
@@ -42,33 +38,22 @@ def by_onnx(file: Path, points: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.asarray(found)
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("cnn-small", (8, 10, 3)), ("mlp", (5,))],
-)
-def test_given_any_number_of_points_then_probabilities_are_those_of_the_run(
-    name: str, shape: tuple[int, ...], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize(("name", "shape"), [("cnn-small", (8, 10, 3)), ("mlp", (5,))])
+def test_probabilities_are_the_runs(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", name, shape)
     file = export(run)
     assert file == run / "model.onnx"
     [entry] = pytest.importorskip("onnx").load(file).metadata_props
     assert (entry.key, json.loads(entry.value)) == ("class-names", CLASSES)
     generator = np.random.default_rng(5)
-    for count in (1, 2, 11):
-        if len(shape) > 1:
-            points = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
-        else:
-            points = generator.standard_normal((count, *shape)).astype(np.float32)
+    for count in (1, 11):
+        points = generator.integers(0, 256, (count, *shape)).astype(np.uint8)
+        points = points if len(shape) > 1 else points.astype(np.float32) / 100
         expected = load_model(run).predict_proba(points)
-        found = by_onnx(file, points)
-        np.testing.assert_allclose(found, expected, atol=1e-5)
-        assert found.argmax(axis=1).tolist() == expected.argmax(axis=1).tolist()
+        np.testing.assert_allclose(by_onnx(file, points), expected, atol=1e-5)
 
 
-def test_given_a_temperature_then_it_divides_the_logits(
-    tmp_path: Path,
-) -> None:
+def test_given_a_temperature_then_it_divides_the_logits(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     points = np.random.default_rng(1).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
     plain = load_model(run).predict_proba(points)
@@ -78,19 +63,6 @@ def test_given_a_temperature_then_it_divides_the_logits(
     save_arrays(run / "model.safetensors", arrays, {"temperature": 2.0})
     # softmax(z / 2) is proportional to the square root of softmax(z).
     expected = np.sqrt(plain) / np.sqrt(plain).sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(by_onnx(export(run), points), expected, atol=1e-5)
-
-
-def test_given_standardized_vectors_then_raw_vectors_go_in(
-    settings: Callable[..., Any],
-) -> None:
-    plan = {"dataset": "wine", "model": "mlp", "num_rounds": 1, "method": "supervised"}
-    run = train(settings(**plan), 2)
-    from fedul_flwr.data.sources import load_source
-
-    points = np.array(load_source("wine").test.inputs)
-    assert np.abs(points).max() > 100  # proline: not standardized
-    expected = load_model(run).predict_proba(points)
     np.testing.assert_allclose(by_onnx(export(run), points), expected, atol=1e-5)
 
 
@@ -111,20 +83,10 @@ def mean(images: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return images.reshape(len(images), -1).mean(axis=1, keepdims=True).astype(np.float32)
 
 
-def test_given_a_model_that_comes_out_differently_then_nothing_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_numbers_are_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
     wrong = lambda model, points, classes: (b"x", np.full((len(points), 3), 1 / 3))  # noqa: E731
     monkeypatch.setattr(exporting, "_onnx", wrong)
     with refuses("export-differs"):
         export(run)
     assert not (run / "model.onnx").exists()
-
-
-def test_given_the_command_then_it_writes_where_it_is_told(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "run", "mlp", (8, 8, 1))
-    file = tmp_path / "mine.onnx"
-    result = CliRunner().invoke(app, ["export", str(run), "-o", str(file)])
-    assert (result.exit_code, result.stdout) == (0, f"Exported: {file}\n")
-    assert by_onnx(file, np.zeros((1, 8, 8, 1), np.uint8)).shape == (1, 3)

@@ -51,9 +51,7 @@ def test_given_an_error_then_its_interval_is_that_of_the_binomial(run: Path) -> 
     assert "| error (%) | 20.00 ± 7.84 " in model_card(run)
 
 
-def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(
-    run: Path,
-) -> None:
+def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table(run: Path) -> None:
     content = json.loads((run / "config.json").read_text())
     content["settings"] |= {"dataset": "/home/ann/secret/ward", "client-data": "/home/ann/clients"}
     content["data"]["class_names"][0] = "a|b\nc"
@@ -69,18 +67,8 @@ def test_given_paths_and_odd_names_then_the_card_has_no_folder_and_stays_a_table
     assert "| 10 classes | a\\|b c, 1, " in card
 
 
-def test_given_differential_privacy_then_the_card_has_what_was_spent(run: Path) -> None:
-    found = summary(run) | {"epsilon": 3.25, "delta": 1e-5, "epsilon_covers": "each client"}
-    (run / "summary.json").write_text(json.dumps(found))
-    card = model_card(run)
-    assert "epsilon 3.25 at delta 1e-05" in card
-    assert "without differential privacy" not in card
-
-
 @pytest.mark.usefixtures("undrawn")
-def test_given_files_of_points_and_labels_then_neither_card_nor_report_opens_them(
-    run: Path,
-) -> None:
+def test_given_files_of_points_and_labels_then_neither_page_opens_them(run: Path) -> None:
     for name in ("clients/0/labels.csv", "split.npz"):
         file = run / name
         file.parent.mkdir(parents=True, exist_ok=True)

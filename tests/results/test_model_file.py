@@ -16,7 +16,6 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-import fedul_flwr as ff
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.results import model_file
@@ -64,9 +63,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def test_given_a_packed_model_then_it_predicts_as_the_run_does(
-    run: Path, packed: Path, tmp_path: Path
-) -> None:
+def test_given_a_packed_model_then_it_predicts(run: Path, packed: Path, tmp_path: Path) -> None:
     patients(1, 40)[COLUMNS].to_csv(tmp_path / "new.csv", index=False)
     write_predictions(run, tmp_path / "new.csv", tmp_path / "by-run.csv")
     write_predictions(packed, tmp_path / "new.csv", tmp_path / "by-file.csv")
@@ -75,19 +72,7 @@ def test_given_a_packed_model_then_it_predicts_as_the_run_does(
     assert right.mean() > 0.9
 
 
-def test_given_a_packed_model_when_loaded_in_python_then_it_predicts_frames(
-    run: Path, packed: Path
-) -> None:
-    model = ff.load(packed)
-    frame = patients(2, 20)[COLUMNS]
-    assert model.class_names == ("ill", "well")
-    np.testing.assert_array_equal(model.predict_proba(frame), ff.load(run).predict_proba(frame))
-    np.testing.assert_array_equal(model.predict(frame), model.predict_proba(frame).argmax(axis=1))
-
-
-def test_given_an_id_column_then_ids_are_copied_as_written_and_change_no_probability(
-    packed: Path, tmp_path: Path
-) -> None:
+def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_path: Path) -> None:
     frame = patients(3, 12)
     frame[["lactate", "patient", "age", "sex"]].to_csv(tmp_path / "ids.csv", index=False)
     frame[COLUMNS].to_csv(tmp_path / "none.csv", index=False)
@@ -102,25 +87,16 @@ def test_given_an_id_column_then_ids_are_copied_as_written_and_change_no_probabi
 
 
 @pytest.mark.parametrize(
-    ("column", "code"),
-    [
-        ("lactate", "option-not-allowed"),
-        ("pateint", "column-missing"),
-        ("label", "name-twice"),
-    ],
+    ("column", "code"), [("lactate", "option-not-allowed"), ("pateint", "column-missing")]
 )
-def test_given_an_id_column_that_cannot_be_one_then_it_is_refused(
-    packed: Path, tmp_path: Path, column: str, code: str
-) -> None:
+def test_id_columns_that_are_refused(packed: Path, tmp_path: Path, column: str, code: str) -> None:
     patients(6, 3).to_csv(tmp_path / "in.csv", index=False)
     with refuses(code):
         write_predictions(packed, tmp_path / "in.csv", tmp_path / "out.csv", id_column=column)
     assert not (tmp_path / "out.csv").exists()
 
 
-def test_given_a_packed_model_then_nothing_in_it_tells_where_it_comes_from(
-    run: Path, packed: Path
-) -> None:
+def test_given_a_packed_model_then_it_names_no_folder(run: Path, packed: Path) -> None:
     with zipfile.ZipFile(packed) as archive:
         assert sorted(archive.namelist()) == [
             *("columns.json", "config.json", "model-card.md", "model.safetensors")
@@ -133,39 +109,26 @@ def test_given_a_packed_model_then_nothing_in_it_tells_where_it_comes_from(
     assert not {"output", "resume", "tracking"} & settings.keys()
 
 
-def test_given_the_same_run_twice_then_the_files_are_equal(run: Path, tmp_path: Path) -> None:
-    one, other = pack(run, tmp_path / "a.zip"), pack(run, tmp_path / "b.zip")
-    assert one.read_bytes() == other.read_bytes()
-
-
-def test_given_the_commands_then_a_model_goes_from_a_run_to_predictions(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_predict(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     patients(7, 5).to_csv("patients.csv", index=False)
     packed = CliRunner().invoke(app, ["pack", str(run), "-o", "model.zip"])
     assert packed.output == "Packed: model.zip\n"
+    assert Path("model.zip").read_bytes() == pack(run, tmp_path / "again.zip").read_bytes()
     options = ["--input", "patients.csv", "--id-column", "patient", "-o", "out.csv"]
     done = CliRunner().invoke(app, ["predict", "--model", "model.zip", *options])
     assert (done.exit_code, done.output) == (0, "Predictions: out.csv\n")
     assert len(rows(Path("out.csv"))) == 5
 
 
-def test_given_an_unfinished_run_then_it_is_not_packed(run: Path, tmp_path: Path) -> None:
+def test_given_no_summary_or_odd_features_then_refused(run: Path, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes((run / "config.json").read_bytes())
     with refuses("run-not-finished"):
         pack(tmp_path)
-    assert not (tmp_path / "model.zip").exists()
-
-
-@pytest.mark.parametrize("features", ["run:/srv/runs/first", "huggingface:/srv/models/vit"])
-def test_given_a_model_that_needs_this_machine_then_it_is_not_packed(
-    run: Path, tmp_path: Path, features: str
-) -> None:
     for name in ("config.json", "summary.json", "model.safetensors"):
         (tmp_path / name).write_bytes((run / name).read_bytes())
     content = json.loads((tmp_path / "config.json").read_text())
-    content["settings"]["features"] = features
+    content["settings"]["features"] = "run:/srv/runs/first"
     (tmp_path / "config.json").write_text(json.dumps(content))
     with refuses("setting-of-one-machine"):
         pack(tmp_path)
@@ -189,11 +152,9 @@ Entries = list[tuple[str, bytes]]
     ("change", "code"),
     [
         (lambda found: [*found, ("../evil.txt", b"x")], "model-file-wrong"),
-        (lambda found: [*found, ("/etc/passwd", b"x")], "model-file-wrong"),
         (lambda found: [*found, ("model.pkl", b"x")], "model-file-wrong"),
         (lambda found: [*found, found[0]], "model-file-wrong"),
         (lambda found: found[1:], "model-file-wrong"),
-        (lambda found: found[:-1], "model-file-wrong"),
         (lambda found: [*found[:-1], (found[-1][0], b"no weights")], "model-file-wrong"),
         (lambda found: [("config.json", b"{"), *found[1:]], "file-syntax"),
     ],
@@ -209,22 +170,13 @@ def test_given_another_archive_then_it_is_refused_and_nothing_is_written_beside_
     assert {path: path.stat().st_mtime for path in tmp_path.rglob("*")} == before
 
 
-def test_given_an_entry_that_unpacks_to_more_than_is_allowed_then_it_is_refused_unread(
-    packed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_too_large_is_not_read(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_file, "LARGEST_TEXT", 1000)
     with zipfile.ZipFile(packed, "a", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("feature-columns.json", b" " * 1001)
     monkeypatch.setattr(zipfile.ZipFile, "open", None)
     with refuses("file-too-large"):
         load_model(packed)
-
-
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and no more", b"\x00" * 500])
-def test_given_no_archive_then_one_sentence_says_so(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / "model.zip").write_bytes(content)
-    with refuses("model-file-wrong"):
-        load_model(tmp_path / "model.zip")
 
 
 def test_given_a_damaged_byte_then_the_model_is_refused(packed: Path) -> None:
@@ -237,9 +189,7 @@ def test_given_a_damaged_byte_then_the_model_is_refused(packed: Path) -> None:
         load_model(packed)
 
 
-def test_given_a_module_named_in_the_file_then_it_is_run_only_if_trusted(
-    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_need_trust(packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "strangers_model.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(str(tmp_path))
 

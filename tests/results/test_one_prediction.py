@@ -162,28 +162,9 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
         ({"number": float("inf")}, "cell-not-a-number"),
     ],
 )
-def test_given_what_the_training_did_not_have_then_it_is_refused(
-    run: ff.Result, change: dict[str, Any], code: str
-) -> None:
+def test_given_new_cells_then_refused(run: ff.Result, change: dict[str, Any], code: str) -> None:
     row = training().drop(columns="label").iloc[[0]].assign(**change)
     with refuses(code):
         run.predict(row)
     with refuses("column-missing"):
         run.predict(row.drop(columns="code"))
-
-
-def test_given_owners_that_standardize_by_themselves_then_a_row_has_one_prediction(
-    tmp_path: Path,
-) -> None:
-    frame = training()[["number", "whole", "label"]].dropna()
-    found = ff.simulate(
-        "supervised", frame, clients=2, rounds=1, model="linear", output=tmp_path / "r",
-        engine="in-process", standardize="owner",
-    )  # fmt: skip
-    rows = frame.drop(columns="label").iloc[:10]
-    together = found.predict_proba(rows)
-    for place in range(10):
-        one = found.predict_proba(rows.iloc[[place]])
-        np.testing.assert_allclose(one, together[[place]], atol=1e-6)
-    columns = read_columns(tmp_path / "r").columns
-    assert all(column.mean is not None and column.scale is not None for column in columns)

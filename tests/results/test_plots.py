@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.collections import QuadMesh
 from matplotlib.figure import Figure
-from matplotlib.text import Text
 from PIL import Image
 
 from fedul_flwr.data.run_files.records import Run, read_run
@@ -20,7 +18,6 @@ from fedul_flwr.results.measure_plots import (
     clients_figure,
     confusion_figure,
     coverage_figure,
-    label_figures,
     measure_figures,
 )
 from fedul_flwr.results.plots import (
@@ -28,14 +25,12 @@ from fedul_flwr.results.plots import (
     error_figure,
     loss_figure,
     run_figures,
-    save_plots,
     time_traffic_figure,
 )
-from fedul_flwr.results.printed_summary import format_bytes
 from fedul_flwr.results.priors_figure import priors_figure
 from fedul_flwr.results.report import tables_of
 from fedul_flwr.run.measures import measures
-from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
+from tests.support.synthetic_results import label_scores, write_json, write_run
 
 
 def _lines(axes: Axes) -> dict[str, tuple[list[float], list[float]]]:
@@ -67,7 +62,10 @@ def run(tmp_path: Path) -> Run:
     return read_run(write_run(tmp_path / "run", rounds=6))
 
 
-def test_error_lines_are_the_metrics(run: Run) -> None:
+def test_lines_of_errors_and_losses_are_the_metrics(run: Run) -> None:
+    losses = _lines(loss_figure([run]).axes[0])
+    assert losses[f"{run.label}: surrogate loss, training sets"] == run.series("surrogate_loss")
+    assert losses[f"{run.label}: surrogate loss, held-out sets"] == run.series("heldout_loss")
     (axes,) = error_figure([run]).axes
     lines = _lines(axes)
     for key, name in (("test_error", "test error"), ("validation_error", "validation error")):
@@ -77,30 +75,6 @@ def test_error_lines_are_the_metrics(run: Run) -> None:
     assert lines["best round"] == ([best], [run.metrics[best]["test_error"]])
     assert axes.get_xlabel() == "round"
     assert axes.get_ylabel().startswith("error (%)")
-
-
-def test_loss_lines_are_the_metrics(run: Run) -> None:
-    lines = _lines(loss_figure([run]).axes[0])
-    assert lines[f"{run.label}: surrogate loss, training sets"] == run.series("surrogate_loss")
-    assert lines[f"{run.label}: surrogate loss, held-out sets"] == run.series("heldout_loss")
-
-
-def test_several_runs_share_one_figure(tmp_path: Path) -> None:
-    # More runs than colors; two have the same method, data and seed.
-    runs = [read_run(write_run(tmp_path / f"r{i}", seed=i % 8, rounds=5)) for i in range(9)]
-    figure = error_figure(runs)
-    lines = figure.axes[0].get_lines()
-    looks = {(line.get_color(), str(line.get_marker())) for line in lines[::3]}
-    assert len(looks) == 9
-    (legend,) = figure.legends
-    texts = [text.get_text() for text in legend.get_texts()]
-    assert texts[-3:] == ["test error", "validation error", "best round of a run"]
-    assert len(set(texts)) == 9 + 3
-    figure.draw_without_rendering()
-    below = figure.axes[0].get_tightbbox()
-    assert below is not None
-    # The legend stands below the axes and covers nothing.
-    assert legend.get_window_extent().y1 <= below.y0 + 1
 
 
 def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
@@ -117,40 +91,6 @@ def test_priors_rows_are_the_sets_in_percent(run: Run) -> None:
     assert _bars(figure) == sizes
 
 
-def test_many_clients_have_one_row_each(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", clients=13, sets=3))
-    figure = priors_figure(run)
-    assert run.federation is not None
-    client = run.federation.clients[5]
-    assert client.priors is not None
-    assert client.set_sizes is not None
-    sizes = np.array(client.set_sizes)
-    expected = sizes @ np.array(client.priors) / sizes.sum()
-    values = _mesh(figure)
-    assert values.shape == (13, 10)
-    np.testing.assert_allclose(values[5], 100 * expected)
-    assert _bars(figure) == [client.num_points for client in run.federation.clients]
-
-
-def test_class_counts_stand_in_for_priors(tmp_path: Path) -> None:
-    run = read_run(write_run(tmp_path / "run", share_priors=False, with_counts=True))
-    values = _mesh(priors_figure(run))
-    assert values.shape == (5, 10)
-    np.testing.assert_allclose(values.sum(axis=1), 100)
-
-
-def test_of_very_many_clients_some_are_shown(tmp_path: Path) -> None:
-    # 1,000 clients: every third has a row, for every second would be 500 and above 400.
-    options: dict[str, Any] = {"share_priors": False, "with_sets": False, "with_counts": True}
-    run = read_run(write_run(tmp_path / "run", clients=1000, **options))
-    figure = priors_figure(run)
-    assert run.federation is not None
-    assert _bars(figure) == [client.num_points for client in run.federation.clients[::3]]
-    assert any("334 of 1,000" in text.get_text() for text in figure.findobj(Text))
-    whole = read_run(write_run(tmp_path / "whole", clients=400, **options))
-    assert len(_bars(priors_figure(whole))) == 400
-
-
 def test_time_and_traffic_are_stacked(run: Run) -> None:
     above, below = time_traffic_figure(run).axes
     fit, rest = ([bar.get_height() for bar in group] for group in above.containers)
@@ -161,50 +101,6 @@ def test_time_and_traffic_are_stacked(run: Run) -> None:
     np.testing.assert_allclose(1e6 * np.array(up), run.series("bytes_up")[1])
     np.testing.assert_allclose(1e6 * np.array(down), run.series("bytes_down")[1])
     assert below.get_ylabel() == "MB per round"
-
-
-def _with_parts(run: Run, **parts: dict[str, int]) -> Run:
-    """``run`` with traffic by part, ``down={"model": 5}``, the same in all rounds but the first."""
-    for row in run.metrics[1:]:
-        row["model_bytes"] = 1_000_000
-        for way, counts in parts.items():
-            row |= {f"bytes_{way}_{part}": count for part, count in counts.items()}
-            row[f"bytes_{way}"] = sum(counts.values())
-    return run
-
-
-def test_parts_of_note_are_stacked_by_direction(run: Run) -> None:
-    down = {"sigma": 2_000_000, "psi": 4_000_000, "other": 1000, "$helpers": 10_000_000}
-    up = {"psi": 3_000_000, "other": 500}
-    figure = time_traffic_figure(_with_parts(run, up=up, down=down))
-    _, to_clients, to_server = figure.axes
-    assert to_clients.get_ylabel() == "server to clients\nMB per round"
-    assert to_server.get_ylabel() == "clients to server\nMB per round"
-    colors = {}
-    for axes, expected in ((to_clients, ["sigma", "psi", "$helpers"]), (to_server, ["psi"])):
-        counts = down if axes is to_clients else up
-        labels = [f"{name} ({format_bytes(6 * counts[name])})" for name in [*expected, "other"]]
-        assert [str(bars.get_label()) for bars in axes.containers] == labels
-        bottom = 0.0
-        for name, bars in zip([*expected, "other"], axes.containers, strict=True):
-            assert bars[-1].get_height() == pytest.approx(counts[name] / 1e6)
-            assert bars[-1].get_y() == pytest.approx(bottom)
-            assert colors.setdefault(name, bars[-1].get_facecolor()) == bars[-1].get_facecolor()
-            bottom += counts[name] / 1e6
-        # 5 clients with 1 MB each: 5 MB are 100 %.
-        (percents,) = axes.child_axes
-        assert percents.get_ylabel() == "% of a dense model"
-        figure.draw_without_rendering()
-        assert percents.get_ylim()[1] == pytest.approx(20 * axes.get_ylim()[1])
-    assert len(set(colors.values())) == 4
-    assert to_clients.get_ylim() == to_server.get_ylim() == (0, pytest.approx(1.05 * 16.001))
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(999, "999 bytes"), (1234, "1.23 kB"), (999_900_000, "1000 MB")]
-)
-def test_bytes_are_readable(count: float, text: str) -> None:
-    assert format_bytes(count) == text
 
 
 def test_draw_plots_writes_pictures_and_does_not_touch_pyplot(run: Run, tmp_path: Path) -> None:
@@ -244,9 +140,7 @@ def test_names_are_no_formulas(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("classes", [10, 100, 1000])
-def test_given_any_number_of_classes_then_no_two_names_below_the_priors_overlap(
-    tmp_path: Path, classes: int
-) -> None:
+def test_given_any_number_of_classes_then_names_are_apart(tmp_path: Path, classes: int) -> None:
     names = tuple(f"a long name {k}" for k in range(classes))
     figure = priors_figure(read_run(write_run(tmp_path, rounds=1, sets=2, class_names=names)))
     figure.canvas.draw()
@@ -258,9 +152,7 @@ def test_given_any_number_of_classes_then_no_two_names_below_the_priors_overlap(
     assert figure.get_figwidth() <= 12.4  # 1,160 pixels, as wide as a page shows it
 
 
-def test_given_a_confusion_by_class_then_a_clients_accuracy_has_its_class_shares(
-    tmp_path: Path,
-) -> None:
+def test_given_a_confusion_then_a_clients_accuracy_has_class_shares(tmp_path: Path) -> None:
     directory = write_run(tmp_path, clients=0, class_names=("a", "b"))
     best: dict[str, Any] = {"round": 3, "recall": [90.0, 50.0], "confusion": [[9, 1], [5, 5]]}
     best["precision"] = [64.29, 83.33]
@@ -280,31 +172,21 @@ def test_given_a_confusion_by_class_then_a_clients_accuracy_has_its_class_shares
     assert shown == {"0": "80.00", "1": "60.00", "2": "–"}
 
 
-NAMES = ["label_accuracy", "label_clients", "label_coverage"]
-
-
-def ticks(axes: Axes) -> list[str]:
-    return [text.get_text() for text in axes.get_xticklabels()]
-
-
-def test_bars_are_the_scores() -> None:
-    scores = label_scores()
+def test_figures_of_labels_are_the_scores() -> None:
+    scores = label_scores(6)
     (axes,) = accuracy_figure(scores).axes
     plain, balanced = ([bar.get_width() for bar in group] for group in axes.containers)
     sources = scores["sources"].values()
-    assert plain == [100 - found["error"] for found in sources]
-    assert balanced == [found["balanced_accuracy"] for found in sources]
-    assert [text.get_text() for text in axes.get_yticklabels()] == [
-        "across clients",
-        "from others' labels (all points)",
-        "within each client",
-        "by the model itself",
-    ]
+    assert plain == [100 - source["error"] for source in sources]
+    assert balanced == [source["balanced_accuracy"] for source in sources]
+    (axes,) = coverage_figure(scores).axes
+    for line, source in zip(axes.get_lines(), sources, strict=True):
+        np.testing.assert_allclose(line.get_xdata(), 100 * np.array(source["coverage"]["share"]))
+        np.testing.assert_allclose(line.get_ydata(), source["coverage"]["error"])
 
 
-@pytest.mark.parametrize("clients", [6, 100])
-def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
-    scores = label_scores(clients)
+def test_dots_of_a_client_are_above_each_other() -> None:
+    scores = label_scores(6)
     figure = clients_figure(scores)
     (axes,) = figure.axes
     within, across = (np.array(line.get_xydata()) for line in axes.get_lines())
@@ -317,33 +199,9 @@ def test_dots_of_a_client_are_above_each_other(clients: int) -> None:
     np.testing.assert_allclose(within[:, 1], [of_source["local-lp"][c] for c in order])
     np.testing.assert_array_equal(within[:, 0], across[:, 0])
     figure.draw_without_rendering()
-    if clients <= 40:
-        assert ticks(axes) == [str(client) for client in order]
-        boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
-        assert all(a.x1 <= b.x0 for a, b in itertools.pairwise(boxes))
-    else:
-        assert axes.get_xlabel() == "100 clients, by accuracy"
-
-
-def test_lines_are_the_coverage() -> None:
-    scores = label_scores()
-    (axes,) = coverage_figure(scores).axes
-    for line, found in zip(axes.get_lines(), scores["sources"].values(), strict=True):
-        np.testing.assert_allclose(line.get_xdata(), 100 * np.array(found["coverage"]["share"]))
-        np.testing.assert_allclose(line.get_ydata(), found["coverage"]["error"])
-
-
-@pytest.mark.parametrize(
-    "scores", [{}, {"points": "unlabeled", "sources": {"xclp": {"clients": []}}}]
-)
-def test_without_scores_nothing_is_drawn(scores: dict[str, object]) -> None:
-    assert label_figures(scores) == {}
-
-
-def test_plots_of_a_run_that_labels(tmp_path: Path) -> None:
-    run = read_run(write_label_run(tmp_path / "run"))
-    assert not run.trains
-    assert list(run_figures(run)) == ["priors", *NAMES]
+    assert [text.get_text() for text in axes.get_xticklabels()] == [str(c) for c in order]
+    boxes = [text.get_window_extent() for text in axes.get_xticklabels()]
+    assert all(left.x1 <= right.x0 for left, right in pairwise(boxes))
 
 
 def measured(num_classes: int, temperature: float = 1.0) -> dict[str, Any]:
@@ -363,36 +221,15 @@ def test_given_few_classes_then_cells_have_percent_of_each_classs_points() -> No
     assert "no points of that class" in axes.get_xlabel()
 
 
-def test_given_points_without_a_label_then_they_have_a_column() -> None:
+def test_given_a_rare_confusion_and_no_label_then_both_are_shown() -> None:
     axes = confusion_figure([[3, 0, 1], [0, 4, 0]], ["a", "b"], "x").axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "none"]
-    assert axes.get_xlabel() == "named"
-
-
-def test_given_a_rare_confusion_then_it_is_not_written_as_nothing() -> None:
     axes = confusion_figure([[999, 1], [0, 5]], None, "x").axes[0]
     assert [text.get_text() for text in axes.texts] == ["100", "<1", "100"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "1"]
 
 
-@pytest.mark.parametrize("num_classes", [2, 41])
-def test_given_any_number_of_classes_then_both_figures_are_drawn(
-    num_classes: int, tmp_path: Path
-) -> None:
-    names = [f"$class\n{k} with a long name" for k in range(num_classes)]
-    figures = measure_figures({"best": measured(num_classes)}, names)
-    assert list(figures) == ["confusion", "reliability"]
-    for path in save_plots(figures, tmp_path):
-        assert path.read_bytes().startswith(b"\x89PNG")
-    named = len(figures["confusion"].axes[0].get_yticks())
-    assert named == num_classes if num_classes <= 40 else named <= 14
-    assert bool(figures["confusion"].axes[0].texts) == (num_classes <= 20)
-    assert max(figures["confusion"].get_size_inches()) <= 8.6
-
-
-def test_given_predictions_before_and_after_scaling_then_the_diagram_has_both_with_their_ece() -> (
-    None
-):
+def test_given_predictions_before_and_after_scaling_then_both_are_there_with_their_ece() -> None:
     found = {"best": measured(3), "unscaled": measured(3, 0.2), "last": measured(3)}
     figure = measure_figures(found, None)["reliability"]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -70,9 +68,7 @@ def _expected(model: torch.nn.Module, images: NDArray[np.uint8]) -> NDArray[np.f
     return result
 
 
-def test_predictor_equals_the_model(
-    run: Path, model: torch.nn.Module, images: NDArray[np.uint8]
-) -> None:
+def test_predicts_as_model(run: Path, model: torch.nn.Module, images: NDArray[np.uint8]) -> None:
     predictor = load_model(run)
     expected = _expected(model, images)
     for batch_size in (1, 3, 7, 256):
@@ -140,10 +136,7 @@ def test_priors_reweigh(
 
 
 def test_priors_are_estimated_and_printed(
-    finished: Path,
-    images: NDArray[np.uint8],
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
+    finished: Path, images: NDArray[np.uint8], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     predictor = load_model(finished)
     priors = predictor.estimate_priors(predictor.predict_proba(images))
@@ -169,21 +162,6 @@ def test_given_class_names_with_control_characters_then_a_terminal_is_told_none(
     assert printed.startswith("Estimated class priors: sound")
     assert printed.rstrip("\n").isprintable()
     assert printed.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    "priors",
-    [
-        "0.5,0.5",
-        "0.5,0.5,0",
-        "0.5,0.3,0.1",
-        "guess",
-    ],
-)
-def test_priors_that_are_refused(finished: Path, folder: Path, priors: str) -> None:
-    with refuses("class-priors-wrong"):
-        predict(finished, folder, finished / "out.csv", priors=priors)
-    assert not (finished / "out.csv").exists()
 
 
 def test_what_the_model_was_trained_for(run: Path, images: NDArray[np.uint8]) -> None:
@@ -217,109 +195,57 @@ def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path
     assert len(_rows(output)) == 7
 
 
-def test_refusals_of_the_call(run: Path, folder: Path, tmp_path: Path) -> None:
-    with refuses("file-missing"):
-        predict(run, tmp_path / "missing", tmp_path / "out.csv")
-    with refuses("file-not-writable"):
-        predict(run, folder, tmp_path / "missing" / "out.csv")
-    with refuses("file-not-writable"):
-        predict(run, folder, tmp_path)
-    with refuses("argument-not-allowed"):
-        predict(run, folder, tmp_path / "out.csv", batch_size=0)
+@pytest.mark.parametrize("priors", ["0.5,0.5", "0.5,0.5,0", "guess"])
+def test_priors_that_are_refused(finished: Path, folder: Path, priors: str) -> None:
+    with refuses("class-priors-wrong"):
+        predict(finished, folder, finished / "out.csv", priors=priors)
+    assert not (finished / "out.csv").exists()
+
+
+def test_refused_files(run: Path, folder: Path, images: NDArray[np.uint8], tmp_path: Path) -> None:
+    for source, output, code in (
+        (tmp_path / "missing", tmp_path / "out.csv", "file-missing"),
+        (folder, tmp_path / "missing" / "out.csv", "file-not-writable"),
+        (folder, tmp_path, "file-not-writable"),
+    ):
+        with refuses(code):
+            predict(run, source, output)
     assert not (tmp_path / "out.csv").exists()
+    for other in (images.astype(np.float64), images.repeat(3, axis=3)):
+        with refuses("points-shape"):
+            load_model(run).predict(other)
 
 
-def test_refuses_other_images(run: Path, images: NDArray[np.uint8]) -> None:
-    predictor = load_model(run)
-    with refuses("points-shape"):
-        predictor.predict(images.astype(np.float64))
-    with refuses("points-shape"):
-        predictor.predict(images.repeat(3, axis=3))
-
-
-def test_directory_without_model(run: Path, tmp_path: Path) -> None:
-    (run / "model.safetensors").unlink()
+def test_runs_whose_model_cannot_open(run: Path, model: torch.nn.Module, tmp_path: Path) -> None:
+    file, state = run / "model.safetensors", model.state_dict()
+    for data in ({"input_shape": [8, 8]}, {"input_shape": None}, {"num_classes": "3"}):
+        _write_config(run, "mlp", **data)
+        with refuses("run-file-wrong"):
+            load_model(run)
+    _write_config(run, "mlp")
+    save_file({"1.weight": state["1.weight"]}, file)
+    with refuses("model-mismatch"):
+        load_model(run)
+    file.write_bytes(b"nonsense")
+    with refuses("model-file-wrong"):
+        load_model(run)
+    file.unlink()
     with refuses("model-missing"):
         load_model(run)
-    with refuses("file-missing"):
-        load_model(tmp_path / "missing")
     with refuses("run-missing"):
         load_model(tmp_path)
 
 
-def test_model_that_does_not_fit(run: Path, model: torch.nn.Module) -> None:
-    state = model.state_dict()
-    save_file({"1.weight": state["1.weight"]}, run / "model.safetensors")
-    with refuses("model-mismatch"):
-        load_model(run)
-    save_file(state | {"extra": torch.zeros(1)}, run / "model.safetensors")
-    with refuses("model-mismatch"):
-        load_model(run)
-    (run / "model.safetensors").write_bytes(b"nonsense")
-    with refuses("model-file-wrong"):
-        load_model(run)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        {"input_shape": [8, 8]},
-        {"input_shape": None},
-        {"num_classes": "3"},
-    ],
-)
-def test_data_that_is_not_described(run: Path, data: dict[str, object]) -> None:
-    _write_config(run, "mlp", **data)
-    with refuses("run-file-wrong"):
-        load_model(run)
-
-
-@pytest.fixture
-def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    (tmp_path / "own_model_of_a_user.py").write_text(
-        "from torch import nn\n"
-        "def tiny(shape, classes):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
-        "def wide(shape, classes):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes + 1))\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    yield "own_model_of_a_user"
-    sys.modules.pop("own_model_of_a_user", None)
-
-
-def test_own_model_with_other_outputs(
-    run: Path, own_module: str, images: NDArray[np.uint8]
-) -> None:
-    _write_config(run, f"{own_module}:wide")
-    weights = {"1.weight": torch.zeros(4, 64), "1.bias": torch.zeros(4)}
-    save_file(weights, run / "model.safetensors")
-    with refuses("own-code-result"):
-        load_model(run, trust_modules=True).predict(images)
-
-
-def _save_with(run: Path, model: torch.nn.Module, temperature: object) -> None:
-    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
-    save_arrays(run / "model.safetensors", arrays, {"round": 3, "temperature": temperature})
-
-
 def test_given_a_temperature_with_the_model_then_logits_are_divided_by_it(
-    run: Path, model: torch.nn.Module, images: NDArray[np.uint8], folder: Path, tmp_path: Path
+    run: Path, model: torch.nn.Module, images: NDArray[np.uint8]
 ) -> None:
-    _save_with(run, model, 2.5)
+    arrays = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+    save_arrays(run / "model.safetensors", arrays, {"round": 3, "temperature": 2.5})
     with torch.no_grad():
         logits = model.eval()(to_input(torch.from_numpy(images))).double()
     expected = (logits / 2.5).softmax(dim=1).numpy()
     np.testing.assert_allclose(load_model(run).predict_proba(images), expected, rtol=1e-6)
-    rows = _rows(predict(run, folder, tmp_path / "out.csv"))
-    found = [[float(row[f"p_{name}"]) for name in CLASSES] for row in rows]
-    np.testing.assert_allclose(found, expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize("temperature", [0, -1.0, "warm", None, True])
-def test_given_a_temperature_that_cannot_be_then_the_model_is_refused(
-    run: Path, model: torch.nn.Module, temperature: object
-) -> None:
-    _save_with(run, model, temperature)
-    with refuses("run-file-wrong"):
-        load_model(run)
+    for wrong in (0, -1.0, "warm", None, True):
+        save_arrays(run / "model.safetensors", arrays, {"round": 3, "temperature": wrong})
+        with refuses("run-file-wrong"):
+            load_model(run)

@@ -17,7 +17,7 @@ import pytest
 from fedul_flwr.data.run_files.records import Run, read_run
 from fedul_flwr.results import printed_summary
 from fedul_flwr.results.printed_summary import _in_lines
-from fedul_flwr.results.report import report, settings_rows, summaries
+from fedul_flwr.results.report import report, summaries
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.synthetic_results import label_scores, write_json, write_label_run, write_run
@@ -99,19 +99,6 @@ def test_one_run(tmp_path: Path) -> None:
     assert "1 of 5 clients dropped" in page.text
 
 
-@TEXT
-def test_test_prior_that_is_not_uniform(tmp_path: Path) -> None:
-    prior = {"test_prior": [0.25, 0.75], "test_prior_source": "sets"}
-    page = _Page(report([write_run(tmp_path / "sets", outcome=prior)]))
-    assert "sets: 0.25, 0.75" in page.text
-    em = {"test_prior_source": "em", "test_prior": [0.5, 0.5], "test_prior_estimate": [0.1, 0.9]}
-    found = write_run(tmp_path / "em", outcome={**em, "test_error_reweighed": 1.5})
-    page = _Page(report([found]))
-    assert "em: 0.1, 0.9; " in page.text
-    uniform = write_run(tmp_path / "uniform", outcome={"test_prior_source": "uniform"})
-    assert "Class priors at test time" not in _Page(report([uniform])).text
-
-
 def test_page_needs_nothing_from_outside(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", rounds=3, sets=2, class_names=HOSTILE)
     page = _Page(report([run], tmp_path / "out.html"))
@@ -183,29 +170,6 @@ def test_unfinished_run_says_so(tmp_path: Path) -> None:
 
 
 @TEXT
-def test_run_that_has_just_begun(tmp_path: Path) -> None:
-    write_json(tmp_path / "config.json", {"settings": {"method": "fedul"}, "data": {}})
-    page = _Page(report([tmp_path]))
-    assert page.images() == []
-    assert page.tiles == {"rounds": "0", "status": "unfinished"}
-    assert "Nothing was" in page.text
-    assert "over rounds" not in page.text
-
-
-@TEXT
-def test_refusals(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", rounds=1, sets=1)
-    with refuses("run-missing"):
-        report([])
-    with refuses("file-not-writable"):
-        report([directory], tmp_path)
-    with refuses("file-not-writable"):
-        report([directory], tmp_path / "missing" / "out.html")
-    with refuses("run-missing"):
-        report([directory, tmp_path])
-
-
-@TEXT
 def test_a_run_that_labels(tmp_path: Path) -> None:
     page = _Page(report([write_label_run(tmp_path / "run")]))
     assert len(page.images()) == 4  # three of labels, and the clients' points
@@ -259,16 +223,6 @@ def test_the_distance_to_the_ceiling(tmp_path: Path) -> None:
     assert "above ceiling" not in summaries(runs[1:2])[0]
 
 
-@TEXT
-def test_settings_that_were_changed(tmp_path: Path) -> None:
-    directory = write_run(tmp_path, rounds=30, sets=20, momentum=0.9, output="/x", selection="last")
-    rows, of_note = settings_rows([read_run(directory)], ["value"])
-    changed = [[*rows[row].values()] for row in of_note]
-    # Not the place of results, nor what the run chose by itself; the defaults are in settings/.
-    own = [["model", "mlp"], ["momentum", "0.9"], ["fedul.num-sets", "20"]]
-    assert changed == own
-
-
 def write_comparison(directory: Path, name: str) -> Path:
     directory.mkdir()
     table = (
@@ -309,9 +263,7 @@ def test_a_comparison_has_its_table_first(tmp_path: Path) -> None:
         report([directory])
 
 
-def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_through_it(
-    tmp_path: Path,
-) -> None:
+def test_given_plots_that_are_a_link_then_nothing_goes_through_it(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     directory = write_run(tmp_path / "run")
@@ -322,9 +274,7 @@ def test_given_plots_that_are_a_link_when_reported_then_nothing_is_written_throu
     assert list(elsewhere.iterdir()) == []
 
 
-def test_given_a_page_or_picture_that_is_a_link_when_reported_then_its_target_is_unchanged(
-    tmp_path: Path,
-) -> None:
+def test_given_a_page_that_is_a_link_then_its_target_is_unchanged(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("mine")
     directory = write_run(tmp_path / "run", rounds=1, sets=1)
@@ -354,9 +304,7 @@ def write_measures(directory: Path, classes: int) -> dict[str, Any]:
 
 
 @TEXT
-def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
-    tmp_path: Path,
-) -> None:
+def test_given_measures_then_the_page_has_them_for_all_and_by_class(tmp_path: Path) -> None:
     said = "Class <shares> differ."
     outcome = {"warnings": [said], "balanced_accuracy": 97.5, "auc": 0.9, "ece": 1.25}
     directory = write_run(tmp_path / "run", sets=2, outcome=outcome)
@@ -378,9 +326,7 @@ def test_given_measures_then_the_page_has_them_for_predictions_and_for_classes(
 
 
 @TEXT
-def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_sees_it(
-    tmp_path: Path,
-) -> None:
+def test_given_owners_then_the_report_says_what_left_each(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", clients=2, rounds=2)
     federation = json.loads((run / "federation.json").read_text())
     for client, name in zip(federation["clients"], ("north", HOSTILE[0]), strict=True):
@@ -397,17 +343,6 @@ def test_given_a_run_among_owners_then_its_report_says_what_left_each_and_who_se
     assert "FedUL: " in page.text
 
 
-@TEXT
-@pytest.mark.parametrize("content", [{}, {"sent": [{}], "unprotected": []}, {"sent": 7}])
-def test_given_damaged_disclosures_then_the_report_names_the_file(
-    tmp_path: Path, content: dict[str, Any]
-) -> None:
-    run = write_run(tmp_path / "run", rounds=2)
-    write_json(run / "disclosures.json", content)
-    with refuses("file-damaged"):
-        report([run])
-
-
 PATH = "/home/somebody/a/rather/long/folder/of/results/model.safetensors"
 ROWS: Mapping[str, str] = {
     "test error": "2.22 % (round 17 of 30, by validation)",
@@ -422,21 +357,11 @@ def lines(monkeypatch: pytest.MonkeyPatch, width: int | None) -> list[str]:
     return list(_in_lines(ROWS))
 
 
-def test_given_a_file_then_every_value_has_one_line_and_none_ends_with_spaces(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_a_file_then_lines_are_whole_else_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrapped = lines(monkeypatch, 60)
+    assert all(len(line) <= 60 for line in wrapped if PATH not in line)
+    assert wrapped[0].startswith("  test error      2.22 % (round 17")
     found = lines(monkeypatch, None)
     # "of the model" is the longest name, 12 characters, and 4 spaces follow.
     assert found == [f"  {name:<16}{value}" for name, value in ROWS.items()]
     assert all(line == line.rstrip() for line in found)
-
-
-@pytest.mark.parametrize("width", [60, 80, 200])
-def test_given_a_terminal_then_values_wrap_beside_their_names(
-    monkeypatch: pytest.MonkeyPatch, width: int
-) -> None:
-    found = lines(monkeypatch, width)
-    assert all(len(line) <= width for line in found if PATH not in line)
-    assert found[0].startswith("  test error      2.22 % (round 17")
-    assert any(line.endswith(PATH) for line in found)  # whole
-    assert all(line.startswith(" " * 18) or line[2] != " " for line in found)

@@ -75,12 +75,6 @@ def test_tensorboard_holds_what_the_run_recorded(tmp_path: Path) -> None:
     assert found["summary/errors.xclp"] == [(2, 4.0)]
     # What was not measured, lists, and words are no figures.
     assert not {"heldout_loss", "round", "summary/test_prior", "summary/method"} & set(found)
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    # Not the picture of the clients' class priors.
-    assert sorted(events.Tags()["images"]) == ["error", "loss", "time_traffic"]
-    assert (tmp_path / "plots" / "priors.png").exists()
 
 
 def test_tensorboard_shows_each_round_of_a_resumed_run_once(tmp_path: Path) -> None:
@@ -169,20 +163,6 @@ def test_an_mlflow_server_that_is_away_does_not_hold_up_the_run(
     # What MLflow's own eight attempts would take minutes for.
     assert os.environ["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] == "1"
     assert os.environ["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "10"
-
-
-def test_a_run_with_tracking(settings: Callable[..., RunConfig]) -> None:
-    options: dict[str, Any] = {"num_rounds": 2, "local_epochs": 1}
-    output = train(settings(tracking="tensorboard", **options), 2)
-    found = scalars(output)
-    for row in metrics(output):
-        for key, value in row.items():
-            if value is not None and key != "round":
-                assert (row["round"], pytest.approx(value)) in found[key]
-    plain = train(settings(**options), 2)
-    assert metrics(plain) == metrics(output)
-    left = {path.name for path in plain.iterdir()}
-    assert {path.name for path in output.iterdir()} - left == {"tensorboard"}
 
 
 def test_a_tool_that_is_not_installed(

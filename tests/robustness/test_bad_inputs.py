@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from pathlib import Path
@@ -45,9 +44,7 @@ def here(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_given_a_table_that_cannot_be_used_then_one_sentence_refuses_it(
-    name: str, here: Path
-) -> None:
+def test_given_a_bad_table_then_one_sentence_refuses_it(name: str, here: Path) -> None:
     said = sentence(*RUN, "-c", f"dataset='{name}'")
     assert re.search(r"\. \[[a-z0-9-]+\]$", said), said
     assert "Traceback" not in said
@@ -68,22 +65,17 @@ def sentence(*arguments: str) -> str:
         ("output='loop'", "'loop' cannot be used as a path: Symlink loop"),
         (f"dataset='/{'x' * 5000}'", "cannot be used as a path: File name too long"),
         ("dataset='data/huge'", "Array 'images' of"),
-        ("dataset='data/negative'", "Array 'images' of"),
         ("dataset='data/fifos'", "holds no data set"),
         ("dataset='data/pq-half'", "cannot be read as a parquet file"),
         ("dataset='data/fifo-image'", "x.png cannot be read as an image"),
         ("model='own_raises:f'", "raises ValueError: at import (line 1 of"),
-        ("model='own_exits:f'", "raises SystemExit: 0 (line 2 of"),
         ("model='own_builders:exiting'", "raises SystemExit: 0"),
         ("model='own_builders:Wide'", "returned (2, 20) for two points of 10 classes"),
-        ("model='own_builders:NoWeights'", "returned a module without weights"),
         ("client-data='owners/clients'", "failed in round 1: "),
         ("init-scale=1e30", "The local loss is no longer finite"),
     ],
 )
-def test_given_a_bad_setting_then_one_sentence_refuses_it(
-    here: Path, setting: str, said: str
-) -> None:
+def test_given_a_bad_setting_then_a_sentence_says(here: Path, setting: str, said: str) -> None:
     assert said in sentence(*RUN, "-c", setting)
 
 
@@ -93,12 +85,9 @@ def test_given_a_bad_setting_then_one_sentence_refuses_it(
         ("fifo.toml", "it is a pipe or a device, not a file"),
         ("loop.toml", "cannot be used as a path"),
         ("deep.toml", "nested too deeply"),
-        ("latin.toml", "is not UTF-8 text (byte 9)"),
     ],
 )
-def test_given_a_bad_file_of_settings_then_one_sentence_refuses_it(
-    here: Path, file: str, said: str
-) -> None:
+def test_given_a_bad_file_of_settings_then_a_sentence(here: Path, file: str, said: str) -> None:
     assert said in sentence(*RUN, "-c", file)
 
 
@@ -109,8 +98,6 @@ def test_given_a_bad_file_of_settings_then_one_sentence_refuses_it(
         ("device='cuda'", "this machine has no usable CUDA device"),
         ("model='lenet'", "needs images of at least 12 x 12 pixels"),
         ("start-from='nowhere'", "there is no such file or directory"),
-        ("test-prior='0.5,0.5'", "the data set has 10 classes"),
-        ("learning-rate-schedule='plateau' validation-fraction=0.0", "needs labeled data"),
     ],
 )
 def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_is_made(
@@ -128,40 +115,6 @@ def test_given_a_run_that_cannot_begin_then_flower_is_not_started_and_no_folder_
     before = sorted(here.iterdir())
     assert said in sentence("run", "-c", setting)
     assert sorted(here.iterdir()) == before
-
-
-def test_given_an_error_of_a_client_then_it_is_said_once_and_flowers_log_is_silent(
-    here: Path,
-) -> None:
-    records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
-    logger = logging.getLogger("flwr")
-    logger.addHandler(handler)
-    try:
-        sentence(*RUN, "-c", "client-data='owners/clients'")
-    finally:
-        logger.removeHandler(handler)
-    assert [r for r in records if "class columns" in r.getMessage()] == []
-
-
-@pytest.mark.parametrize(
-    ("terminal", "no_color", "colored"),
-    [(True, "", True), (True, "1", False), (False, "", False)],
-)
-def test_given_a_pipe_or_no_color_then_flowers_log_has_no_colors(
-    terminal: bool, no_color: str, colored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedul_flwr.engine.flower_logs import plain_log
-
-    found = [h for h in logging.getLogger("flwr").handlers if hasattr(h, "colored")]
-    assert found  # else Flower colors by something else
-    monkeypatch.setenv("NO_COLOR", no_color)
-    for handler in found:
-        monkeypatch.setattr(handler, "stream", type("Out", (), {"isatty": lambda _: terminal})())
-        monkeypatch.setattr(handler, "colored", not colored)
-    plain_log()
-    assert [handler.colored for handler in found] == [colored] * len(found)  # type: ignore[attr-defined]
 
 
 def test_given_a_pipe_or_a_dead_link_then_it_is_not_replaced_by_a_file(tmp_path: Path) -> None:

@@ -16,17 +16,9 @@ def some(plan: list[tuple[Attack, int]], first: int) -> list[tuple[Attack, int]]
 
 
 @pytest.mark.parametrize(
-    ("family", "first"),
-    [
-        ("FedUL", 0),
-        ("scaffold", 2),
-        ("FedMatch", 5),
-        ("XCLP, plaintext", 6),
-    ],
+    ("family", "first"), [("FedUL", 0), ("scaffold", 2), ("FedMatch", 5), ("XCLP, plaintext", 6)]
 )
-def test_given_hostile_replies_then_the_run_goes_on_and_their_client_alone_is_named(
-    family: str, first: int
-) -> None:
+def test_given_hostile_replies_then_their_client_is_named(family: str, first: int) -> None:
     results = attacked(FAMILIES[family], some(planned(FAMILIES[family], few=True), first))
     assert len(results) > 15
     unmet = [(one.attack.phase, one.attack.name, one.in_words) for one in results if not one.sound]
@@ -38,9 +30,7 @@ def test_given_hostile_replies_then_the_run_goes_on_and_their_client_alone_is_na
 @pytest.mark.parametrize(
     ("name", "about", "count"), [("XCLP, secure", "", 25), ("XCLP, identities", "signature", 5)]
 )
-def test_given_forged_messages_then_the_liar_leaves_alone_and_all_others_are_in_the_model(
-    name: str, about: str, count: int
-) -> None:
+def test_given_forgeries_then_the_liar_leaves_alone(name: str, about: str, count: int) -> None:
     family = FAMILIES[name]
     plan = [(attack, step) for attack, step in forgeries(family) if about in attack.name]
     results = attacked(family, plan)

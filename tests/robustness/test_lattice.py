@@ -35,13 +35,7 @@ def test_kyber512_has_its_published_strength() -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "log_q", "published", "log_q_quantum"),
-    [
-        (1024, 27, 131.6, 25),
-        (2048, 54, 129.7, 51),
-        (4096, 109, 128.1, 101),
-        (8192, 218, 128.5, 202),
-    ],
+    ("n", "log_q", "published", "log_q_quantum"), [(1024, 27, 131.6, 25), (8192, 218, 128.5, 202)]
 )
 def test_of_the_standards_tables(n: int, log_q: int, published: float, log_q_quantum: int) -> None:
     # Rows of 128 bits with ternary secrets: column uSVP of table 1, and log q of table 2.

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from robustness.bad_files import warm_up
-from robustness.process_faults import Fault, fail_here, table, workplace
+from robustness.process_faults import Fault, fail_here, workplace
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # a fork beside threads
@@ -20,12 +20,3 @@ def test_given_a_program_killed_at_a_random_moment_then_the_resumed_run_has_the_
     for fault in found:
         assert fault.same, fault.said
         assert fault.left == [], fault.said
-
-
-def test_the_table_counts_what_went_wrong() -> None:
-    good = Fault("in process", "whole program", "SIGINT", 1.0, True, [])
-    bad = Fault("in process", "whole program", "SIGINT", 2.0, False, [".x.1.part"])
-    assert table([good, bad]).splitlines()[2:] == [
-        "| in process | whole program | SIGINT | 2 | 1 | 1 |",
-        "| all |  |  | 2 | 1 | 1 |",
-    ]

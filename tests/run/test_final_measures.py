@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn import metrics as sk
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import RunConfig, parse_flat, resolve
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -27,6 +27,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.printed_summary import print_summary, summary_rows
 from fedul_flwr.run.evaluation import Errors, Evaluator
+from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary, train
 
@@ -63,33 +64,16 @@ def lesions(folder: Path) -> str:
     return str(folder)
 
 
-def agrees_with_scikit_learn(
-    found: dict[str, Any], probabilities: NDArray[np.float64], labels: NDArray[np.int64]
-) -> None:
-    guess = probabilities.argmax(axis=1)
-    every = np.arange(probabilities.shape[1])
-    scores = {"average": None, "labels": every, "zero_division": np.nan}
-    assert found["points"] == len(labels)
-    assert found["error"] == pytest.approx(100 * (guess != labels).mean())
-    recall = 100 * np.asarray(sk.recall_score(labels, guess, **scores))
-    precision = 100 * np.asarray(sk.precision_score(labels, guess, **scores))
-    np.testing.assert_allclose(np.array(found["recall"], dtype=float), recall)
-    np.testing.assert_allclose(np.array(found["precision"], dtype=float), precision)
-    balanced = sk.balanced_accuracy_score(labels, guess)
-    assert found["balanced_accuracy"] == pytest.approx(100 * balanced)
-    area = sk.roc_auc_score(labels, probabilities, multi_class="ovr")
-    assert found["auc"] == pytest.approx(area, abs=1e-6)
-    assert found["nll"] == pytest.approx(sk.log_loss(labels, probabilities, labels=every), rel=1e-4)
-    confidence, right, gaps = probabilities.max(axis=1), guess == labels, 0.0
-    for low in np.arange(15) / 15:
-        inside = (confidence > low) & (confidence <= low + 1 / 15)
-        gaps += abs(right[inside].sum() - confidence[inside].sum())
-    assert found["ece"] == pytest.approx(100 * gaps / len(labels), rel=1e-3)
+def agrees(found: dict[str, Any], probabilities: NDArray[np.float64], labels: Any) -> None:
+    expected = measures(probabilities, labels)
+    for key in ("points", "error", "balanced_accuracy", "auc", "nll", "ece"):
+        assert found[key] == pytest.approx(expected[key], rel=1e-3), key
+    for key in ("recall", "precision"):  # None of what does not occur
+        one, other = (np.array(each[key], dtype=float) for each in (found, expected))
+        np.testing.assert_allclose(one, other)
 
 
-def test_given_a_run_then_its_summary_has_what_scikit_learn_says_of_the_saved_models(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_a_run_then_its_measures(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     measure, rounds = Evaluator.errors, iter(range(2))
 
     def first_is_best(evaluator: Evaluator, models: Any, prior: Any) -> Errors:
@@ -107,9 +91,9 @@ def test_given_a_run_then_its_summary_has_what_scikit_learn_says_of_the_saved_mo
         **{"best": 1, "unscaled": 1},
         "last": 2,
     }
-    agrees_with_scikit_learn(every["unscaled"], softmax(best, axis=1), labels)
-    agrees_with_scikit_learn(every["best"], softmax(best / temperature, axis=1), labels)
-    agrees_with_scikit_learn(every["last"], softmax(last, axis=1), labels)
+    agrees(every["unscaled"], softmax(best, axis=1), labels)
+    agrees(every["best"], softmax(best / temperature, axis=1), labels)
+    agrees(every["last"], softmax(last, axis=1), labels)
     for key in ("balanced_accuracy", "auc", "ece", "nll", "brier"):
         assert found[key] == every["best"][key]
     assert every["best"]["error"] == found["test_error"] == every["unscaled"]["error"]
@@ -117,7 +101,7 @@ def test_given_a_run_then_its_summary_has_what_scikit_learn_says_of_the_saved_mo
     # What is predicted with the model is what was measured.
     predictor = load_model(directory)
     assert predictor.temperature == temperature
-    agrees_with_scikit_learn(every["best"], predictor.predict_proba(inputs), labels)
+    agrees(every["best"], predictor.predict_proba(inputs), labels)
     matrix = measures_of(directory)["best"]["confusion"]
     np.testing.assert_array_equal(matrix, sk.confusion_matrix(labels, best.argmax(axis=1)))
     row = summary_rows(directory)["measures"]
@@ -128,9 +112,7 @@ def test_given_a_run_then_its_summary_has_what_scikit_learn_says_of_the_saved_mo
     )
 
 
-def test_given_calibration_then_the_temperature_is_that_of_the_validation_points_alone(
-    settings: Settings,
-) -> None:
+def test_given_calibration_then_validation_points_tell(settings: Settings) -> None:
     config = settings(**QUICK, calibration="temperature")
     directory = train(config, 2)
     source = load_source("digits")
@@ -150,32 +132,7 @@ def test_given_calibration_then_the_temperature_is_that_of_the_validation_points
     assert "unscaled" not in summary(plain)["measures"]
 
 
-def test_given_no_measuring_of_test_errors_then_there_are_no_measures(settings: Settings) -> None:
-    config = settings(**QUICK, measure_test_error=False, calibration="temperature")
-    directory = train(config, 2)
-    found = summary(directory)
-    assert not (directory / "measures.json").exists()
-    assert {"measures", "balanced_accuracy", "auc", "ece"}.isdisjoint(found)
-    assert [line["test_balanced_error"] for line in metrics(directory)] == [None, None]
-    assert found["validation_balanced_error"] > 0
-    assert found["temperature"] > 0  # of validation points
-    assert "measures" not in summary_rows(directory)
-
-
-def test_given_models_of_clients_then_their_mean_balanced_accuracy_is_the_only_measure(
-    settings: Settings,
-) -> None:
-    directory = train(settings(**QUICK, evaluate="local"), 2)
-    found = summary(directory)
-    best = metrics(directory)[found["best_round"] - 1]
-    assert found["balanced_accuracy"] == pytest.approx(100 - best["test_balanced_error"])
-    assert {"measures", "auc", "ece"}.isdisjoint(found)
-    assert summary_rows(directory)["measures"].startswith("balanced accuracy ")
-
-
-def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_estimated_priors_then_there_are_two(settings: Settings, tmp_path: Path) -> None:
     place = lesions(tmp_path / "lesions")
     options = {**QUICK, "method": "fedul", "num_rounds": 3, "fedul.num_sets": 12}
     config = settings(**options, dataset=place, test_prior="em")
@@ -184,9 +141,9 @@ def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
     inputs, labels = np.asarray(test.inputs), np.asarray(test.labels)
     predictor = load_model(directory)
     every = found["measures"]
-    agrees_with_scikit_learn(every["best"], predictor.predict_proba(inputs), labels)
+    agrees(every["best"], predictor.predict_proba(inputs), labels)
     again = predictor.predict_proba(inputs, priors=found["test_prior_estimate"])
-    agrees_with_scikit_learn(every["reweighed"], again, labels)
+    agrees(every["reweighed"], again, labels)
     assert every["reweighed"]["error"] == found["test_error_reweighed"]
     assert every["reweighed"]["nll"] < every["best"]["nll"]  # which assumes uniform priors
     row = summary_rows(directory)["re-weighed"]
@@ -196,9 +153,7 @@ def test_given_estimated_priors_then_measures_are_there_with_and_without_them(
 # Selection by balanced error
 
 
-def test_given_uniform_class_priors_and_unbalanced_points_then_the_round_is_best_for_equal_classes(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_unbalanced_points_classes_count_alike(settings: Settings, tmp_path: Path) -> None:
     """A model that names the frequent class alone has the least error over all points."""
     place = lesions(tmp_path / "lesions")
     options = {**QUICK, "method": "fedul", "num_rounds": 4, "dataset": place}
@@ -210,10 +165,6 @@ def test_given_uniform_class_priors_and_unbalanced_points_then_the_round_is_best
     found = summary(directory)
     assert found["best_round"] == best["round"]
     assert found["validation_prior_error"] == best["validation_prior_error"]
-    shares = ",".join(map(str, SHARES))
-    told = train(settings(**options, **{"fedul.num-sets": 14}, test_prior=shares), 2)
-    for line in metrics(told):  # the validation points have these shares, up to rounding
-        assert line["validation_prior_error"] == pytest.approx(line["validation_error"], abs=1.5)
 
 
 def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept_also_by_resuming(
@@ -252,15 +203,11 @@ def test_given_balanced_selection_then_the_round_of_least_balanced_error_is_kept
     ("options", "code"),
     [
         ({"selection": "balanced", "validation_fraction": 0.0}, "setting-needs-labels"),
-        ({"calibration": "temperature", "validation_fraction": 0.0}, "setting-needs-labels"),
         ({"calibration": "temperature", "evaluate": "local"}, "setting-without-effect"),
         ({"selection": "balanced", "fraction_evaluate": 0.5}, "setting-without-effect"),
-        ({"calibration": "temperature", "method": "xclp-predict"}, "setting-without-effect"),
     ],
 )
-def test_given_no_labels_or_no_model_for_it_then_a_setting_is_refused(
-    settings: Settings, options: dict[str, Any], code: str
-) -> None:
+def test_no_labels_are_refused(settings: Settings, options: dict[str, Any], code: str) -> None:
     with refuses(code):
         train(settings(**{**QUICK, **options}), 2)
 
@@ -273,15 +220,10 @@ def test_given_lesions_and_a_uniform_prior_then_shares_are_warned_of_once_and_in
 ) -> None:
     place = lesions(tmp_path / "lesions")
     options = {**QUICK, "method": "fedul", "fedul.num_sets": 12, "dataset": place}
-    for prior in ("uniform", "em"):
-        caplog.clear()
-        directory = train(settings(**options, test_prior=prior), 2)
-        (warning,) = summary(directory)["warnings"][:1]
-        assert "the validation points by 5" in warning
-        assert "and the test points by 5" in warning
-        assert "class '5' has 67% of the" in warning
-        assert ("set test-prior if" in warning) == (prior == "uniform")
-        assert [r.getMessage() for r in caplog.records].count(warning) == 1
+    (warning, *_) = summary(train(settings(**options, test_prior="uniform"), 2))["warnings"]
+    assert "class '5' has 67% of the" in warning
+    assert "set test-prior if" in warning
+    assert caplog.messages.count(warning) == 1
     given = ",".join(map(str, SHARES))
     found = summary(train(settings(**options, test_prior=given), 2))["warnings"]
     assert not any("Class shares differ" in warning for warning in found)
@@ -314,4 +256,29 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
     assert f"Warning: {warning}" in capsys.readouterr().out
 
 
-# Labels of clients' points
+# Without labels of the test set, as the trials of a search
+
+
+def test_given_no_test_errors_then_nothing_is_measured(settings: Settings) -> None:
+    measured = train(settings(**QUICK), 2)
+    directory = train(settings(**QUICK, measure_test_error=False, calibration="temperature"), 2)
+    for name, array in last_model(measured).items():
+        np.testing.assert_array_equal(array, last_model(directory)[name])
+    found = summary(directory)
+    assert found["test_error"] is None
+    assert found["best_round"] == summary(measured)["best_round"]
+    assert not (directory / "measures.json").exists()
+    assert {"measures", "balanced_accuracy", "auc", "ece"}.isdisjoint(found)
+    for key in ("test_error", "test_balanced_error"):
+        assert [line[key] for line in metrics(directory)] == [None, None]
+    assert found["validation_balanced_error"] > 0
+    assert found["temperature"] > 0  # of validation points
+    assert "measures" not in summary_rows(directory)
+
+
+def test_it_is_refused_where_there_is_nothing_to_leave_out() -> None:
+    nothing = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
+    with refuses("setting-without-effect", setting="measure-test-error"):
+        parse_flat({**nothing, "measure-test-error": False})
+    with refuses("setting-without-effect", setting="measure-test-error"):
+        parse_flat({"method": "xclp-predict", "measure-test-error": False})

@@ -9,7 +9,6 @@ import numpy as np
 from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.learning.disjoint import compose, decompose
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.run.server_data import open_server_data
@@ -36,14 +35,6 @@ def test_every_parameter_is_multiplied_and_no_buffer(settings: Settings) -> None
         np.testing.assert_array_equal(array, before if name in buffers else 3 * before)
     biases = [p for name, p in plain.named_parameters() if name.endswith("bias")]
     assert any(bias.abs().sum() > 0 for bias in biases)
-
-
-def test_it_gives_the_sum_that_fedmatch_begins_with(settings: Settings) -> None:
-    # First psi is 0.2 * sigma, so theta = sigma + psi = 1.2 * sigma.
-    parts = decompose(dump_arrays(fresh(settings, model="mlp")), (), 0.2)
-    whole = dump_arrays(fresh(settings, model="mlp", init_scale=1.2))
-    for name, array in compose(parts).items():
-        np.testing.assert_allclose(array, whole[name], rtol=1e-6)
 
 
 def test_a_run_begins_with_the_multiplied_weights(settings: Settings) -> None:

@@ -1,17 +1,29 @@
-"""Scores of labels and of their confidence, by hand."""
+"""Scores of labels, of their confidence, of pseudo labels and of class priors, by hand."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
 
+from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, XCLP, file_name, write_labels
+from fedul_flwr.data.set_split import SetTruth
+from fedul_flwr.data.sources import read_source, source_directory
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.run.scores import risk_coverage, score, score_labels
+from fedul_flwr.run.scores import (
+    risk_coverage,
+    score,
+    score_labels,
+    score_priors,
+    score_pseudo_labels,
+)
+from tests.support.runs import metrics, train
 
 
 def ints(*numbers: int) -> NDArray[np.int64]:
@@ -48,15 +60,6 @@ def test_equal_confidence_counts_by_its_mean() -> None:
     for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]):
         errors = risk_coverage(confidence[order], right[order], at=4)[1]
         np.testing.assert_allclose(errors, [0, 100 / 3, 400 / 9, 50])
-
-
-def test_shares_are_all_there() -> None:
-    # Of 100 points every hundredth is one more point; of 7, every count from 1 to 7.
-    assert risk_coverage(np.arange(100.0), np.ones(100))[0].tolist() == [
-        count / 100 for count in range(1, 101)
-    ]
-    shares = risk_coverage(np.arange(7.0), np.ones(7))[0]
-    np.testing.assert_allclose(shares, np.arange(1, 8) / 7)
 
 
 # Files of clients
@@ -115,3 +118,78 @@ def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
     assert found["sources"][XCLP]["points"] == 2  # 2 and 3
     assert found["sources"][XCLP]["error"] == 0
     assert found["sources"][LEFT_OUT]["points"] == 1
+
+
+# Pseudo labels
+
+
+def test_given_a_run_then_figures_are_of_its_files(settings: Callable[..., RunConfig]) -> None:
+    # Neighbors are few, so that labels do not reach every point.
+    quick = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fraction_train": 0.5}
+    stages = {"semi.labels-only-rounds": 1, "xclp.k": 1, "labels.total": 20}
+    directory = train(settings(**quick, **stages, method="xclp"), 4)
+    first, second = metrics(directory)
+    assert not {"pseudo_label_error", "pseudo_labeled"} & first.keys()
+    files = [load_file(f) for f in directory.glob("clients/*/pseudo-labels-2.safetensors")]
+    assert len(files) == 2  # of the round's clients alone
+    points, guess = (np.concatenate([file[key] for file in files]) for key in ("points", "labels"))
+    truth = np.asarray(read_source(source_directory("digits")).train.labels)[points]
+    got = guess >= 0
+    wrong = got & (guess != truth)
+    assert 0 < wrong.sum() < got.sum() < len(guess)
+    assert second["pseudo_label_error"] == pytest.approx(100 * wrong.sum() / got.sum())
+    assert second["pseudo_labeled"] == pytest.approx(100 * got.mean())
+
+
+def test_points_in_any_order_and_truth_that_is_not_known(tmp_path: Path) -> None:
+    truth = LabelTruth(
+        points=np.array([7, 3, 9, 5]),
+        labels=np.array([1, 0, -1, 2]),
+        observed=np.full(4, -1),
+        new=np.zeros(4, dtype=bool),
+    )
+    (tmp_path / "1").mkdir()
+    arrays = {"points": np.array([3, 9, 5, 7]), "labels": np.array([0, 1, 0, -1])}
+    save_file(arrays, tmp_path / "1" / "pseudo-labels-4.safetensors")
+    # Right, unknown, wrong, and none.
+    assert score_pseudo_labels(tmp_path, 4, [truth, truth]) == {
+        "pseudo_label_error": 50.0,
+        "pseudo_labeled": 75.0,
+    }
+    assert score_pseudo_labels(tmp_path, 3, [truth, truth]) == {}
+    assert score_pseudo_labels(tmp_path, 4, []) == {}
+
+
+# Class priors
+
+TRUE = np.array([[0.5, 0.5], [0.8, 0.2]])
+
+
+def truth(shares: list[list[float]]) -> SetTruth:
+    return SetTruth(ints(), ints(), ints(), np.array(shares), TRUE)
+
+
+def write_check(folder: Path, client: int, server_round: int, misfits: list[bool]) -> None:
+    (folder / str(client)).mkdir(parents=True, exist_ok=True)
+    arrays = {"shares": np.array([[0.6, 0.4], [0.8, 0.2]]), "misfits": np.array(misfits)}
+    save_file(arrays, folder / str(client) / f"prior-fit-{server_round}.safetensors")
+
+
+def test_distances_are_means_over_the_sets_of_the_clients_that_checked(tmp_path: Path) -> None:
+    write_check(tmp_path, 0, 3, [False, True])
+    write_check(tmp_path, 2, 3, [False, False])
+    write_check(tmp_path, 1, 2, [True, True])  # an earlier round
+    truths = [truth([[0.5, 0.5], [0.2, 0.8]]), truth([[1, 0], [0, 1]]), truth([[0.4, 0.6], [1, 0]])]
+    # Told: 0, 0.6, 0.1, 0.2; found: 0.1, 0, 0.1, 0; of the misfit: 0.6.
+    assert score_priors(tmp_path, 3, truths)["prior_fit"] == {
+        "sets": 4,
+        "misfits": 1,
+        "told_distance": pytest.approx(0.9 / 4),
+        "found_distance": pytest.approx(0.2 / 4),
+        "misfit_distance": pytest.approx(0.6),
+    }
+
+
+def test_without_truth_only_the_counts_are_known(tmp_path: Path) -> None:
+    write_check(tmp_path, 0, 3, [True, True])
+    assert score_priors(tmp_path, 3, []) == {"prior_fit": {"sets": 2, "misfits": 2}}

@@ -117,9 +117,7 @@ def test_a_model_that_cannot_be_used_does_not_count(settings: Settings) -> None:
     assert metrics(directory)[0]["test_error"] == pytest.approx(wrong(5))
 
 
-def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_cut_off_ends_alike(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = {**LOCAL, "num_rounds": 5, "evaluate_every": 2, "base": "scaffold"}
     plan |= {"optimizer": "sgd", "learning_rate": 0.1}
     whole = train(settings(**plan), 2)
@@ -147,8 +145,6 @@ def test_a_run_cut_off_in_an_evaluation_ends_as_an_uninterrupted_one(
         {"method": "fedul", "selection": "heldout"},
     ],
 )
-def test_what_has_no_models_of_clients_is_refused(
-    settings: Settings, options: dict[str, Any]
-) -> None:
+def test_what_has_no_models_is_refused(settings: Settings, options: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="evaluate"):
         train(settings(**{**LOCAL, **options}), 2)

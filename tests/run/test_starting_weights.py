@@ -46,7 +46,7 @@ def saved(tmp_path: Path) -> Callable[..., str]:
 Saved = Callable[..., str]
 
 
-@pytest.mark.parametrize("name", ["mlp", "cnn6-quarter", "cnn13-quarter", "mlp+head"])
+@pytest.mark.parametrize("name", ["cnn13-quarter", "mlp+head"])
 def test_all_weights_and_buffers_of_the_same_model_are_taken(saved: Saved, name: str) -> None:
     source, target = copy_of(model(name, seed=1)), model(name, seed=2)
     assert load_starting_weights(target, saved(source)) == []
@@ -84,15 +84,12 @@ def test_a_second_head_is_added_to_a_model_with_one(saved: Saved) -> None:
     ("change", "array"),
     [
         ({"1.bias": None}, "1.bias"),
-        ({"7.bias": torch.zeros(3)}, "7.bias"),
         ({"1.bias": torch.zeros(3)}, "1.bias"),
         # Other classes, but also other features: not the head of this model.
         ({"5.weight": torch.zeros(7, 3)}, "5.weight"),
     ],
 )
-def test_weights_of_another_model_are_refused_by_array(
-    saved: Saved, change: dict[str, Tensor | None], array: str
-) -> None:
+def test_another_models_weights(saved: Saved, change: dict[str, Tensor | None], array: str) -> None:
     changed: dict[str, Any] = copy_of(model(seed=1)) | change
     path = saved({name: array for name, array in changed.items() if array is not None})
     target = model(seed=2)
@@ -133,9 +130,7 @@ def pretrained(monkeypatch: pytest.MonkeyPatch) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("suffix", ["", "+head"])
 @pytest.mark.parametrize("num_classes", [7, 1000])
-def test_pretrained_weights_with_a_fresh_classifier(
-    pretrained: dict[str, Tensor], suffix: str, num_classes: int
-) -> None:
+def test_pretrained_weights(pretrained: dict[str, Tensor], suffix: str, num_classes: int) -> None:
     target = model(f"torchvision:{SMALL}{suffix}", num_classes, seed=2)
     before, place = copy_of(target), "model.net." if suffix else "net."
     fresh = load_starting_weights(target, "torchvision")
@@ -146,9 +141,7 @@ def test_pretrained_weights_with_a_fresh_classifier(
         assert array.equal(expected), key
 
 
-def test_given_feduls_resnet_then_it_starts_from_torchvisions_weights_and_has_no_first_pooling(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_feduls_resnet_starts_from_torchvisions_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     from torchvision import models
     from torchvision.models import _api
 

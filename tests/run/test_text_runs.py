@@ -10,7 +10,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -100,27 +99,7 @@ def test_given_texts_then_a_method_learns_from_their_features(
     assert found["class_names"] == NAMES
 
 
-def test_a_table_of_the_hub_has_texts_and_named_classes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("FEDUL_CACHE", str(tmp_path / "cache"))
-    rows = reviews(6, 0)
-    features = datasets.Features(
-        {"review": datasets.Value("large_string"), "topic": datasets.ClassLabel(names=NAMES)}
-    )
-    columns = {"review": [text for text, _ in rows], "topic": [name for _, name in rows]}
-    split = datasets.Dataset.from_dict(columns, features=features)
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: {"train": split, "test": split})
-    source = load_source("someone/reviews", table=TableOptions(text="review"))
-    assert [cell.decode() for cell in source.train.inputs] == [text for text, _ in rows]
-    assert source.class_names == tuple(NAMES)
-    assert [NAMES[label] for label in source.train.labels] == [name for _, name in rows]
-    assert source.input_shape == ()
-
-
-def test_given_a_run_on_texts_then_its_model_labels_texts(
-    settings: Settings, data: Path, tmp_path: Path
-) -> None:
+def test_the_model_labels_texts(settings: Settings, data: Path, tmp_path: Path) -> None:
     directory = train(settings(dataset=str(data), method="supervised", **TEXTS), 3)
     file = tmp_path / "new.csv"
     fresh = reviews(30, 2)
@@ -136,27 +115,7 @@ def test_given_a_run_on_texts_then_its_model_labels_texts(
         load_model(directory).predict(np.zeros((2, 3), dtype=np.float32))
 
 
-def test_owners_with_texts_of_their_own_train_without_data_at_the_server(
-    settings: Settings, tmp_path: Path
-) -> None:
-    for owner in range(3):
-        folder = tmp_path / "owners" / str(owner)
-        rows = reviews(60, owner)
-        write(folder / "posts.csv", [(text,) for text, _ in rows], ["review"])
-        labels = [(str(n), name) for n, (_, name) in enumerate(rows) if n < 30]
-        write(folder / "labels.csv", labels, ["name", "label"])
-    described = {"dataset": "none", "class_names": ",".join(NAMES), "method": "labels-only"}
-    base = {**TEXTS, "client_data": str(tmp_path / "owners")}
-    directory = train(settings(**base, **described), 3)
-    fresh = reviews(30, 9)
-    texts = np.array([text.encode() for text, _ in fresh])
-    found = load_model(directory).predict(texts)
-    assert np.mean([NAMES[k] == name for k, (_, name) in zip(found, fresh, strict=True)]) > 0.8
-
-
-def test_an_owner_of_sets_of_texts_can_check_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_owner_of_sets_can_check_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     rows = reviews(30, 0)
     write(tmp_path / "ward" / "one.csv", [(text,) for text, _ in rows[:10]], ["review"])
@@ -172,9 +131,6 @@ def test_an_owner_of_sets_of_texts_can_check_them(
     assert sorted(cell.decode() for cell in read.inputs) == wanted
     allowed = f'{WHERE} allow-methods="fedul,somebodys:hashed"'
     told = ready("fedul", allowed, **base, **described)
-    assert "30 points in 2 sets, 2 classes" in told
-    elsewhere = {**base, "dataset": "far/away", "class-names": "", "input-shape": ""}
-    told = ready("fedul", allowed, "--class-names", "food,money", **elsewhere)
     assert "30 points in 2 sets, 2 classes" in told
 
 
