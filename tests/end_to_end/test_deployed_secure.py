@@ -7,6 +7,8 @@ state. Most of the time goes into starting these processes.
 from __future__ import annotations
 
 import csv
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.run_config import resolve
+from fedul_flwr.data.columns import read_columns
 from tests.end_to_end.conftest import OWNERS
 from tests.end_to_end.test_ray import text
 from tests.strategies.test_dropouts import LOST, SETUP, losing
 from tests.support.deployment import Deployment, consortium
-from tests.support.learnable_owners import NO_DATA, found_in, write_labeled
+from tests.support.learnable_owners import NAMES, NO_DATA, found_in, write_labeled
 from tests.support.runs import last_model, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, make_app, recorded
 
@@ -34,11 +37,31 @@ TRAIN = {
 }
 
 
-def start(deployment: Deployment, place: Path, clients: int, **env: Path) -> None:
+COLUMNS = [f"column-{number}" for number in range(6)]
+
+
+def write_table(folder: Path, seed: int) -> None:
+    """30 rows of columns from 1e-6 to 1e4 in size that tell three classes, and 6 labels."""
+    rng = np.random.default_rng(seed)
+    folder.mkdir(parents=True)
+    classes = np.arange(30) % 3
+    values = rng.normal(3 * np.eye(3)[classes].repeat(2, axis=1), 1) * 10.0 ** np.arange(-6, 5, 2)
+    lines = [",".join(COLUMNS), *(",".join(map(repr, row)) for row in values.tolist())]
+    (folder / "patients.csv").write_text("\n".join(lines))
+    known = [f"{point},{NAMES[classes[point]]}" for point in range(6)]
+    (folder / "labels.csv").write_text("\n".join(["name,label", *known]))
+
+
+Write = Callable[[Path, int], None]
+
+
+def start(
+    deployment: Deployment, place: Path, clients: int, write: Write = write_labeled, **env: Path
+) -> None:
     """Connect owners, each of whom lets its labels be written to ``place``; env by ``{client}``."""
     for client in range(clients):
         folder = place / f"owner-{client}"
-        write_labeled(folder, client)
+        write(folder, client)
         own = {key: str(path).format(client=client) for key, path in env.items()}
         deployment.start_node(client, folder, place / f"{client}.csv", **own)
 
@@ -48,12 +71,18 @@ def in_secret(settings: dict[str, Any], place: Path) -> str:
     return text({**settings, **secret})
 
 
-def in_the_clear(settings: dict[str, Any], place: Path, clients: int, **options: Any) -> Path:
+def in_the_clear(
+    settings: dict[str, Any],
+    place: Path,
+    clients: int,
+    write: Write = write_labeled,
+    **options: Any,
+) -> Path:
     """In process, by owners with the same points, whose labels are written to ``here``."""
     here = place / "here"
     folders = [here / f"owner-{client}" for client in range(clients)]
     for client, folder in enumerate(folders):
-        write_labeled(folder, client)
+        write(folder, client)
     app = own_data_app(folders, labels=str(here / "{client}.csv"))
     flat = {**settings, "xclp.secure": "plaintext", "output": str(place / "clear")}
     return train(resolve(flat, place), clients, client_app=app, **options)
@@ -85,6 +114,22 @@ def test_the_same_labels_and_only_with_their_owners(deployment: Deployment, tmp_
         assert not any(labels in left for labels in inferred(there / f"{client}.csv"))
 
 
+def test_the_same_labels_of_tables_whose_owners_do_not_allow_means_of_columns(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    start(deployment, tmp_path / "there", OWNERS, write_table)
+    (tmp_path / "columns.json").write_text(json.dumps({"columns": [{"name": n} for n in COLUMNS]}))
+    settings = {**PREDICT, "columns": str(tmp_path / "columns.json")}
+    del settings["input-shape"]
+    said = deployment.wait(deployment.submit(in_secret(settings, tmp_path)))
+    clear = in_the_clear(settings, tmp_path, OWNERS, write_table)
+    assert written(tmp_path / "there") == written(tmp_path / "here"), said
+    pairs = zip(read_columns(tmp_path / "secret").columns, read_columns(clear).columns, strict=True)
+    for masked, plain in pairs:
+        assert masked.mean == pytest.approx(plain.mean, rel=1e-12)
+        assert masked.scale == pytest.approx(plain.scale, rel=1e-12)
+
+
 def test_the_same_model(deployment: Deployment, tmp_path: Path) -> None:
     start(deployment, tmp_path / "there", OWNERS)
     said = deployment.wait(deployment.submit(in_secret(TRAIN, tmp_path)))
@@ -111,3 +156,29 @@ def test_a_node_that_is_killed_while_points_are_compared(tmp_path: Path) -> None
     assert sorted(there) == [f"{c}{kind}.csv" for c in (0, 1, 3) for kind in ("-local-lp", "")]
     found = summary(tmp_path / "secret")
     assert (found["labeled_clients"], found["failures"]) == (3, 1)
+
+
+def test_given_a_node_that_is_killed_after_it_has_sent_its_masked_update_then_the_sum_has_it(
+    tmp_path: Path,
+) -> None:
+    settings = {
+        **{**NO_DATA, "method": "labels-only", "model": "mlp", "num-rounds": 1, "local-epochs": 1},
+        **{"secure-sum": "on", "selection": "last", "on-client-failure": "continue"},
+    }
+    with consortium(tmp_path, 4) as deployment:
+        start(deployment, tmp_path / "there", 4)
+        there = {**settings, "output": str(tmp_path / "there-run")}
+        run = deployment.submit(text(there))
+        # Description, setup, keys, peers, shares, training, and now the list of who is in the sum.
+        deployment.wait_for_messages(LOST, 7)
+        deployment.kill(f"node-{LOST}")
+        said = deployment.wait(run)
+    assert "Error: Node Unavailable" in said
+    here = tmp_path / "here"
+    folders = [here / f"owner-{client}" for client in range(4)]
+    for client, folder in enumerate(folders):
+        write_labeled(folder, client)
+    flat = {**settings, "output": str(tmp_path / "here-run")}
+    whole = train(resolve(flat, tmp_path), 4, client_app=own_data_app(folders))
+    for name, array in last_model(whole).items():
+        np.testing.assert_array_equal(array, last_model(tmp_path / "there-run")[name])

@@ -276,3 +276,22 @@ def test_compare_takes_the_chosen_settings(digits_search: Path, ran: list[RunCon
 def test_wrong_arguments_are_refused(digits_search: Path, arguments: list[str], code: str) -> None:
     Path("runs.toml").write_text(RUNS)
     assert code_of(invoke("tune", *arguments).output) == code
+
+
+def test_given_a_failed_trial_then_the_exit_code_is_1(
+    digits_search: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = simulation.run_in_process
+
+    def fail(config: RunConfig, clients: int, **options: Any) -> None:
+        if config.weight_decay:
+            raise RuntimeError("no memory")
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", fail)
+    done = invoke("tune", *COLUMN)
+    assert done.exit_code == 1
+    assert "failed: RuntimeError: no memory" in done.output
+    states = [[trial["state"] for trial in one["trials"]] for one in searches()]
+    assert all("failed" in of_row and "complete" in of_row for of_row in states)
+    assert all(one["chosen"] for one in searches())
