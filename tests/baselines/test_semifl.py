@@ -31,15 +31,7 @@ from fedul_flwr.models import build_model
 from tests.strategies.test_matching import fresh, same, split_of
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    summary,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, summary, train
 
 Settings = Callable[..., RunConfig]
 SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}

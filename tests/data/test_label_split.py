@@ -23,12 +23,7 @@ from fedul_flwr.data.label_split import (
     read_released_split,
     save_split,
 )
-from fedul_flwr.data.split import (
-    Split,
-    build_split,
-    client_files,
-    read_split,
-)
+from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import ClientReport

@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul_flwr.data import decode, sources
-from fedul_flwr.data.sources import (
-    load_source,
-    read_source,
-    source_directory,
-)
+from fedul_flwr.data.sources import load_source, read_source, source_directory
 from tests.data.conftest import pixels, png, write_npz_pair, write_parquet, write_png
 from tests.support.refusals import refuses
 

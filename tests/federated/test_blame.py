@@ -11,12 +11,7 @@ from flwr.app import Error, Message, RecordDict
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
-from fedul_flwr.federated.client_text import (
-    MAX_CHARS,
-    failure_reason,
-    printable,
-    quote_client_text,
-)
+from fedul_flwr.federated.client_text import MAX_CHARS, failure_reason, printable, quote_client_text
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import METRICS

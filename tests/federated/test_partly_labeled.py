@@ -15,15 +15,7 @@ from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    same,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, same, train
 
 Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {

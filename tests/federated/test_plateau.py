@@ -19,14 +19,7 @@ from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.models import build_model
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
 
 Settings = Callable[..., RunConfig]
 PLATEAU = {"learning_rate_schedule": "plateau", "learning_rate_patience": 1}

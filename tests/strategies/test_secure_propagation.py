@@ -14,11 +14,7 @@ import tests.support.xclp_parties
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.client import STORED
-from fedul_flwr.propagation.phases import (
-    COMPARE,
-    ROWS,
-    SUM,
-)
+from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
