@@ -90,10 +90,8 @@ def test_given_an_error_that_names_another_client_then_its_sender_is_named(
     directory = train(settings(**QUICK, on_client_failure="continue"), 3, **hostile)
     (line,) = metrics(directory)
     assert (line["clients"], line["failures"], line["failed"]) == (2, 1, ["Client 1"])
-    said = '1 client(s) failed in round 1: Client 1: it says "its update is not finite"'
-    assert [record.getMessage() for record in caplog.records if "failed" in record.message] == [
-        said
-    ]
+    (said,) = [record.getMessage() for record in caplog.records if "failed" in record.message]
+    assert said == '1 client(s) failed in round 1: Client 1: it says "its update is not finite"'
     with refuses("client-failed", match=r"Client 1: .*finite"):
         train(settings(**QUICK), 3, **hostile)
 

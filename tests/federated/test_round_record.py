@@ -86,16 +86,3 @@ def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:
     assert found["evaluation"] >= 3 * line["model_bytes"]
     assert line["bytes_down"] == sum(found.values())
     assert line["percent_down"] == pytest.approx(100 * line["bytes_down"] / line["model_bytes"])
-
-
-def test_records_and_phases_of_a_method_are_parts(settings: Settings) -> None:
-    """The first round is on labels alone, the second begins with a propagation."""
-    plan = {**QUICK, "num_rounds": 2, "points_per_client": 60, "labels.total": 60}
-    more = {"method": "xclp", "semi.labels-only-rounds": 1}
-    first, line = metrics(train(settings(**plan, **more), 3))
-    assert set(parts(first, "down")) == {"model", "other"}
-    assert set(parts(line, "down")) == {"model", "rows", "phases", "other"}
-    assert set(parts(line, "up")) == {"model", "phases", "other"}
-    for way in ("up", "down"):
-        assert line[f"bytes_{way}"] == sum(parts(line, way).values())
-        assert min(parts(line, way).values()) > 0

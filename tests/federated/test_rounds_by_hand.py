@@ -198,18 +198,6 @@ def test_who_has_held_out_nothing_has_no_part_in_the_held_out_loss(
     assert strategy.record.heldout_losses == [(0, 2.0), (1, 6.0)]
 
 
-def test_a_combined_model_that_is_not_finite_ends_the_run(
-    settings: Settings, grid: InProcessGrid
-) -> None:
-    strategy = strategy_of(settings, offset=4)
-    poisoned = to_record({**MODEL, "w": np.array([1.0, np.inf], np.float32)})
-    with refuses("model-not-finite", match=r"Round 6: .*round 5.*last\.safetensors"):
-        strategy.configure_evaluate(2, poisoned, ConfigRecord(), grid)
-    strategy.base.m_t = {"w": np.array([np.nan])}  # type: ignore[attr-defined]
-    with refuses("model-not-finite", match=r"Round 5: .base/m_t/dict/w"):
-        strategy.configure_evaluate(1, to_record(MODEL), ConfigRecord(), grid)
-
-
 # Pieces of it
 
 

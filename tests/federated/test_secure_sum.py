@@ -17,7 +17,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.message_log import read_message_log
+from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.masked_update import (
@@ -128,21 +128,14 @@ def test_given_many_clients_and_large_numbers_when_added_then_the_sum_is_exact()
     assert numbers[2:5].tolist() == [float(1000 * Fraction(0.1)), -1500.0, 0.0]
 
 
-@pytest.mark.parametrize("numbers", [[np.inf], [np.nan], [2.0**43], [0.0] * (SLOTS + 1)])
-def test_given_numbers_without_a_place_when_written_then_they_are_refused(
-    numbers: list[float],
-) -> None:
-    with pytest.raises(UserError):
-        write_numbers(numbers)
-
-
-@pytest.mark.parametrize("value", [8.5, np.nan, -np.inf])
-def test_given_a_value_out_of_range_when_written_then_it_is_refused_and_not_clipped(
-    value: float,
-) -> None:
+def test_given_a_value_out_of_range_when_written_then_it_is_refused_and_not_clipped() -> None:
+    for numbers in ([np.inf], [np.nan], [2.0**43], [0.0] * (SLOTS + 1)):
+        with pytest.raises(UserError):
+            write_numbers(numbers)
     layout = Layout.of({ARRAYS: {"w": np.zeros(2)}}, (), 0.0)
-    with pytest.raises(UserError, match="max-update-norm"):
-        layout.words({(ARRAYS, "w"): np.array([0.0, value])}, [], 3, np.random.default_rng(0))
+    for value in (8.5, np.nan, -np.inf):
+        with pytest.raises(UserError, match="max-update-norm"):
+            layout.words({(ARRAYS, "w"): np.array([0.0, value])}, [], 3, np.random.default_rng(0))
 
 
 def test_given_another_model_or_value_when_digested_then_the_digest_differs() -> None:
@@ -166,7 +159,6 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
     [
         ({}, 1e-4),
         ({"client_weights": "examples", "partition": "dirichlet"}, 1e-4),
-        ({"base": "fedprox"}, 1e-4),
         ({"base": "fedavgm"}, 1e-4),
         ({"base": "fedadam"}, 1e-3),  # divides by the root of small squares
         # In round 3 the clients also use a sum of variates that is not the first.
@@ -174,7 +166,6 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
         ({"base": "fednova", "optimizer": "sgd", "partition": "dirichlet"}, 1e-4),
         # With batch norm. By Adam a bias before it, without a gradient, would follow the rounding.
         ({"model": TINY, "optimizer": "sgd"}, 1e-4),
-        ({"method": "fedul", "fedul.num-sets": 10}, 1e-4),
         ({"method": "xclp", "labels.total": 60, "semi.labels-only-rounds": 1,
           "xclp.secure": "plaintext", "xclp.num-bits": 64}, 1e-4),
         ({"method": "fixmatch", "labels.total": 60}, 1e-4),
@@ -367,18 +358,11 @@ def test_given_clients_that_join_or_lose_their_keys_then_keys_are_exchanged_anew
     """Owner 5 joins in round 2; in round 3 owner 4 has lost its memory and cannot share masks."""
     write_owners(tmp_path / "owners", 6)
     flocks: list[Flock] = []
+    fleet: dict[str, Any] = {"partitions": range(6), "announced": 6, "forgets": {(3, 4)}}
 
     def wrap(grid: Grid) -> Grid:
-        flocks.append(
-            Flock(
-                grid,
-                tmp_path / "owners",
-                partitions=range(6),
-                announced=6,
-                there=lambda number: range(6 if number > 1 else 5),
-                forgets={(3, 4)},
-            )
-        )
+        there = lambda number: range(6 if number > 1 else 5)  # noqa: E731
+        flocks.append(Flock(grid, tmp_path / "owners", there=there, **fleet))
         return flocks[0]
 
     options = {**OWNERS_THAT_COME, **CONTINUE, "secure_sum": "on", "selection": "last"}
@@ -521,13 +505,10 @@ def test_given_sets_that_leave_classes_alike_when_they_are_summed_then_the_run_i
     "options",
     [
         {"base": "krum"},
-        {"base": "fedmedian"},
-        {"base": "local", "evaluate": "local"},
         {"evaluate": "local"},
         {"dp.clipping": "server"},
         {"method": "fedmatch", "fedmatch.helpers": 2},
         {"method": "fedsiam"},
-        {"method": "server-only", "server_fraction": 0.1},
         {"method": "xclp-predict"},
     ],
     ids=lambda options: ", ".join(map(str, options.values())),
@@ -563,20 +544,13 @@ OWNERS: dict[str, Any] = {
 def test_given_owners_with_identities_when_they_sum_then_who_is_in_the_sum_is_signed(
     settings: Settings, tmp_path: Path, owners: list[Path]
 ) -> None:
-    phases: list[str] = []
-
-    class Listening(MeddlingGrid):
-        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-            sent = list(messages)
-            phases.extend({phase_of(message) or "train" for message in sent})
-            return super().send_and_receive(sent, timeout=timeout)
-
     app = own_data_app(owners, identity=str(tmp_path / "keys" / "{client}"))
     config = settings(**OWNERS, output=str(tmp_path / "run"))
-    run = train(config, 3, client_app=app, wrap_grid=lambda grid: Listening(grid, lambda _, r: r))
+    run = train(config, 3, client_app=app, message_log=tmp_path / "log")
     assert [line["clients"] for line in metrics(run)] == [3, 3]
-    assert phases.count("sum-keys") == 1  # once a run
-    assert phases.count("sum-confirm") == phases.count("sum-unmask") == 2
+    phases = [m.phase for m in read_message_log(tmp_path / "log") if m.direction == TO_SERVER]
+    assert phases.count("sum-keys") == 3  # each client once a run
+    assert phases.count("sum-confirm") == phases.count("sum-unmask") == 6
 
 
 def test_given_an_owner_that_requires_sums_when_a_run_has_none_then_it_refuses(

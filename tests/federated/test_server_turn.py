@@ -12,8 +12,6 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.baselines.server_only import ServerOnly
-from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.base_strategies import build_base
@@ -30,7 +28,6 @@ from tests.support.runs import (
     metrics,
     resume,
     same,
-    summary,
     train,
 )
 
@@ -147,35 +144,6 @@ def test_given_no_turn_then_it_is_that_of_the_methods_paper(
     assert not same(plain, train(settings(**options(method, **{"server.when": other})), 2))
 
 
-# What is measured, saved and told
-
-
-@pytest.mark.parametrize("method", ["fedmatch", "fedul-finetune"])
-def test_given_training_after_the_clients_then_the_saved_model_is_the_servers(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    """In every round, the last too, and the best model is one of these."""
-    losses: list[float] = []
-    trained: list[ArrayRecord] = []
-    found = settings(**options(method, **{"server.when": "after"}))
-    strategy = load_reference(find_method(method).strategy, "method")
-    learn = strategy.learn_labels
-
-    def watch(self: Any, arrays: ArrayRecord, number: int) -> Any:
-        model, loss = learn(self, arrays, number)
-        trained.append(model)
-        losses.append(loss)
-        return model, loss
-
-    monkeypatch.setattr(strategy, "learn_labels", watch)
-    directory = train(found, 3)
-    assert len(trained) == 2
-    for name, array in last_model(directory).items():
-        np.testing.assert_array_equal(array, trained[-1][name].numpy())
-    assert [line["server_loss"] for line in metrics(directory)] == losses
-    assert summary(directory)["rounds"] == 2
-
-
 RESUMED: dict[str, dict[str, Any]] = {
     "fedmatch": {"fraction_train": 0.75},
     "fedul-finetune": {"base": "fedavgm"},
@@ -197,15 +165,14 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
 # What is refused
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("strategy", "method", "place"),
+    ("strategy", "method", "where"),
     [(ServerOnly, "server-only", {}), (GivenLabels, "given-labels", AT_SERVER)],
 )
 def test_given_a_run_without_clients_then_there_is_no_turn(
-    settings: Settings, strategy: Any, method: str, place: dict[str, Any], when: str
+    settings: Settings, strategy: Any, method: str, where: dict[str, Any]
 ) -> None:
-    config = settings(**{**QUICK, **place}, method=method, **{"server.when": when})
+    config = settings(**{**QUICK, **where}, method=method, **{"server.when": "after"})
     with refuses("setting-without-effect", setting="server.when"):
         strategy.validate(config)
 

@@ -45,13 +45,8 @@ QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client"
 def one_step(settings: Settings, **more: Any) -> RunConfig:
     """Full-batch SGD in float64: one step a round, nothing random left."""
     plain = {
-        "model": "mlp",
-        "num_rounds": 2,
-        "local_epochs": 1,
-        "batch_size": 0,
-        "optimizer": "sgd",
-        "learning_rate": 0.5,
-        "precision": "float64",
+        **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "batch_size": 0},
+        **{"optimizer": "sgd", "learning_rate": 0.5, "precision": "float64"},
     }
     return settings(**{**plain, **more})
 
