@@ -32,19 +32,12 @@ def split(
         return partition_points(labels, {"writer": WRITERS}, 10, num_clients, parse_flat(values))
 
 
+PLAIN = ("iid", "dirichlet", "pathological", "shard", "majority", "majority-mild", "imbalanced")
 KINDS: dict[str, dict[str, Any]] = {
-    "iid": {},
-    "dirichlet": {},
-    "pathological": {},
-    "shard": {},
+    **{name: {} for name in PLAIN},
     "natural": {"natural.column": "writer"},
-    "majority": {},
-    "majority-mild": {},
-    "imbalanced": {},
 }
-each_kind = pytest.mark.parametrize(
-    ("partition", "options"), [(name.split()[0], KINDS[name]) for name in KINDS], ids=KINDS
-)
+each_kind = pytest.mark.parametrize(("partition", "options"), KINDS.items())
 
 
 def mix(labels: Ints, part: Ints) -> Ints:
@@ -124,19 +117,13 @@ def test_natural_groups_are_clients_in_order() -> None:
         np.testing.assert_array_equal(part, np.flatnonzero(client == WRITERS))
 
 
-@pytest.mark.parametrize("num_clients", [5, 7])
-def test_natural_needs_a_client_per_group(num_clients: int) -> None:
-    with refuses("number-of-clients", setting="partition"):
-        split("natural", num_clients, **KINDS["natural"])
-
-
-@pytest.mark.parametrize("column", ["", "hospital"])
-def test_natural_needs_a_column_that_exists(column: str) -> None:
-    with refuses("column-missing", setting="natural.column"):
-        split("natural", **{"natural.column": column})
-    config = parse_flat({**default_flat(), "partition": "natural", "natural.column": "x"})
-    with refuses("column-missing", setting="natural.column"):
-        partition_points(LABELS, {}, 10, 6, config)
+def test_natural_needs_a_column_that_exists_and_a_client_per_group() -> None:
+    for num_clients in (5, 7):
+        with refuses("number-of-clients", setting="partition"):
+            split("natural", num_clients, **KINDS["natural"])
+    for column in ("", "hospital"):
+        with refuses("column-missing", setting="natural.column"):
+            split("natural", **{"natural.column": column})
 
 
 @each_kind

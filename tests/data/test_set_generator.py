@@ -57,12 +57,8 @@ def test_priors_are_the_realized_proportions(overlap: str, priors: str) -> None:
     np.testing.assert_array_equal(made.priors, made.true_priors)
     assert made.priors.shape == (8, NUM_CLASSES)
     assert made.points.dtype == made.sets.dtype == np.int64
-
-
-@pytest.mark.parametrize("options", [{}, {"priors": "uniform"}, {"shared_prior_draws": 1}])
-def test_disjoint_sets_use_every_point_exactly_once(options: dict[str, Any]) -> None:
-    made = deal(**options)
-    np.testing.assert_array_equal(np.sort(made.points), EVERY_POINT)
+    if overlap == "disjoint":
+        np.testing.assert_array_equal(np.sort(made.points), EVERY_POINT)
 
 
 def test_shared_sets_repeat_no_point_within_a_set() -> None:
@@ -174,18 +170,6 @@ def deal_ten(seed: int = 0, **options: Any) -> GeneratedSets:
     )
 
 
-@pytest.mark.parametrize(("num_sets", "share"), [(10, 1.0), (20, 0.5), (40, 0.25)])
-def test_sets_by_the_same_priors_hold_all_half_or_a_quarter_of_the_points(
-    num_sets: int, share: float
-) -> None:
-    # n/M · column sums of 1, less half a point for each of M·K entries that is rounded down.
-    made = deal_ten(num_sets=num_sets, shared_prior_draws=5)
-    expected = share * len(TEN) - num_sets * 10 / 2
-    assert len(made.points) == pytest.approx(expected, abs=3 * (num_sets * 10 / 12) ** 0.5)
-    per_class = counts(made, TEN, 10).sum(axis=0)
-    assert per_class.max() - per_class.min() <= num_sets
-
-
 def test_a_sum_of_draws_is_the_authors_matrix() -> None:
     # Three draws with rows of sum 1, added up, columns divided by their sums; its rows again.
     rng = stream(4, "same-priors")
@@ -254,10 +238,6 @@ def test_symmetric_noise_by_hand() -> None:
     # 1 + .4 (2 gamma - 1): [1.4, .6], [1, .8]. Row 0: .7, .3. Row 1: .2, .64 over .84.
     expected = [[0.7, 0.3], [0.2 / 0.84, 0.64 / 0.84]]
     np.testing.assert_allclose(noisy(0.4), expected)
-
-
-def test_noise_zero_is_the_identity() -> None:
-    np.testing.assert_allclose(noisy(0.0), PRIORS, rtol=1e-15)
 
 
 def test_large_noise_is_clipped() -> None:

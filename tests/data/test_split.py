@@ -103,28 +103,15 @@ def test_every_setting_of_unlabeled_sets_is_part_of_the_key() -> None:
     assert named == {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
 
 
-def test_clients_and_validation_share_no_point(place: Place) -> None:
-    split = place.build()
-    assert len(split.clients) == 3
-    held = [np.unique(client.points) for client in split.clients]
-    everything = np.concatenate([split.validation, *held])
-    assert len(np.unique(everything)) == len(everything)
-    assert len(split.validation) == 100
-    assert (np.diff(split.validation) > 0).all()
-
-
-def test_validation_is_stratified(place: Place) -> None:
-    # A quarter of 160, 120, 80 and 40.
-    counts = np.bincount(LABELS[place.build().validation])
-    np.testing.assert_array_equal(counts, [40, 30, 20, 10])
-
-
 def test_the_servers_labeled_points_are_nobody_elses(place: Place) -> None:
     without = place.build()
     split = place.build(**{"server-fraction": 0.25})
-    # A quarter of all 400, in the proportions of the classes, beside the same validation points.
-    np.testing.assert_array_equal(np.bincount(LABELS[split.server]), [40, 30, 20, 10])
+    # A quarter of 160, 120, 80 and 40 each.
+    for points in (split.server, split.validation):
+        np.testing.assert_array_equal(np.bincount(LABELS[points]), [40, 30, 20, 10])
     np.testing.assert_array_equal(split.validation, without.validation)
+    assert (np.diff(split.validation) > 0).all()
+    assert len(split.clients) == 3
     held = [np.unique(client.points) for client in split.clients]
     everything = np.concatenate([split.validation, split.server, *held])
     assert len(np.unique(everything)) == len(everything)
