@@ -13,7 +13,6 @@ import torch
 from flwr.app import MetricRecord, RecordDict
 from safetensors.numpy import load_file
 from torch import nn
-from torch.nn import functional
 
 from fedul_flwr.baselines.semifl import SemiFL, StatusCodec, check_variances
 from fedul_flwr.config.run_config import RunConfig
@@ -25,13 +24,21 @@ from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.batch_statistics import batch_statistics
-from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
-from tests.strategies.test_matching import fresh, same, split_of
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.plain_loops import assert_ends_as, fresh, loss_of, split_of
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, summary, train
+from tests.support.runs import (
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    same,
+    summary,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
@@ -59,19 +66,15 @@ def test_given_no_sure_point_then_the_server_trains_alone_and_its_momentum_lives
     config = settings(**{**QUICK, **wide, "semifl.threshold": 0.999999})
     directory = train(config, 3)
     model, rows = fresh(config), split_of(config, 3).server
-    source = load_source("digits")
-    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
-    labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
     optimizer = torch.optim.SGD(
         model.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4, nesterov=True
     )
     for _ in range(6):
         optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), labels).backward()
+        loss_of(model, rows).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    for name, array in last_model(directory).items():
-        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+    assert_ends_as(directory, model)
     lines = metrics(directory)
     assert [(line["confident_share"], line["clients"]) for line in lines] == [(0.0, 3)] * 3
     assert [line["failures"] for line in lines] == [0] * 3

@@ -19,12 +19,11 @@ from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
-from tests.strategies.test_matching import fresh, split_of, step
+from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import (
     assert_same_run,
     cut_off,
-    last_model,
     metrics,
     resume,
     same,
@@ -129,9 +128,8 @@ def test_given_one_client_and_one_step_at_each_side_then_they_come_in_that_order
     model, sides = fresh(config), [split.server, split.clients[0].points]
     for _ in range(2):
         for rows in sides if when == "before" else sides[::-1]:
-            step(model, rows, config.learning_rate)
-    for name, array in last_model(directory).items():
-        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+            step(model, rows, config.learning_rate, 10)
+    assert_ends_as(directory, model)
 
 
 @pytest.mark.parametrize("method", ["fixmatch", "fedmatch", *BI_OBJECTIVE])

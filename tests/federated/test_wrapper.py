@@ -14,14 +14,13 @@ from flwr.app import ArrayRecord, Message
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import build_split
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.base_strategies import BASES
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.models import build_model
 from fedul_flwr.surrogate import SurrogateLoss
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.plain_loops import fresh, split_of
 from tests.support.refusals import refuses
 from tests.support.runs import (
     MeddlingGrid,
@@ -56,9 +55,7 @@ def test_a_plain_loop_gives_the_same_weights(settings: Settings, weights: str) -
     config = one_step(settings, client_weights=weights, partition="dirichlet")
     directory = train(config, 3)
 
-    source = load_source("digits")
-    split = build_split(source_directory("digits"), 3, config)
-    model = build_model("mlp", source.input_shape, 10, config.seed).double()
+    source, split, model = load_source("digits"), split_of(config, 3), fresh(config)
     for _ in range(2):
         start, trained, sizes = model.state_dict(), [], []
         for client in split.clients:

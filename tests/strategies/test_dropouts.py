@@ -206,11 +206,3 @@ def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Set
     left = set(stream(0, "groups").permutation(4)[2:].tolist())
     found = written(train(settings(**grouped), 4, **losing(AT_COMPARE, 0, 1, 2, 3)))
     assert found == {client: whole[client] for client in left}
-
-
-def test_all_groups_are_lost(settings: Settings) -> None:
-    def lose(call: int, replies: list[Message]) -> list[Message]:
-        return [as_error(reply, "gone") if call > SETUP else reply for reply in replies]
-
-    with refuses("labels-missing", match="group"):
-        train(settings(**PREDICT), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -111,19 +112,11 @@ def test_who_is_lost_in_the_sum_leaves_its_points(secure: str, lost: int) -> Non
     assert played.asked[-2:] == [SUM, SUM]
 
 
-TOO_FEW = {
-    COMPARE: "2 client(s) answered step 'keys' of the secure propagation; it needs 3 or more.",
-    SUM: "2 client(s) were left for the sum of labels; it needs 3 or more, "
-    "1 or more of them with labels.",
-}
-
-
-@pytest.mark.parametrize("phase", TOO_FEW)
+@pytest.mark.parametrize("phase", [COMPARE, SUM])
 def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     played = parties(secure, lost=lambda *asked: asked[0] == phase and asked[2] in (0, 3))
-    with pytest.raises(TooFewClientsError) as error:
+    with pytest.raises(TooFewClientsError, match=r"^2 client"):
         played.propagate()
-    assert str(error.value) == TOO_FEW[phase]
 
 
 def test_another_attempt_at_the_sum_has_other_masks(
@@ -197,22 +190,15 @@ def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
 
 # Limits
 
-LIMITS = [(LONGEST, LARGEST, True), (LONGEST + 1, LARGEST, False), (LONGEST, LARGEST + 1, False)]
 
-
-@pytest.mark.parametrize(("seconds", "traffic", "allowed"), LIMITS)
 def test_a_propagation_may_be_as_large_as_the_limits(
-    settings: Callable[..., RunConfig],
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    traffic: float,
-    allowed: bool,
+    settings: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = settings(method="xclp", **{"xclp.secure": "rlwe"})[XCLPSettings]
-    of_this_size = replace(BACKENDS["rlwe"], cost=lambda *_: Cost(seconds, traffic))
-    monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
-    if allowed:
-        refuse_beyond_reach(options, [10, 10, 10], 3)
-    else:
-        with refuses("too-expensive", setting="xclp.secure"):
+    for seconds, traffic in ((0, 0), (1, 0), (0, 1)):
+        cost = Cost(LONGEST + seconds, LARGEST + traffic)
+        of_this_size = replace(BACKENDS["rlwe"], cost=lambda *_, cost=cost: cost)
+        monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
+        refused = refuses("too-expensive", setting="xclp.secure")
+        with refused if seconds or traffic else nullcontext():
             refuse_beyond_reach(options, [10, 10, 10], 3)

@@ -22,7 +22,15 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
 from tests.strategies.test_fedul import answers_to_prepare
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, summary, train
+from tests.support.runs import (
+    assert_same_run,
+    cut_off,
+    last_model,
+    metrics,
+    resume,
+    summary,
+    train,
+)
 
 Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
@@ -79,9 +87,7 @@ def test_class_masses_leave_a_client_for_sets_only(settings: Settings) -> None:
 
 def test_a_refused_client_has_no_part_in_the_mean(settings: Settings) -> None:
     options = {
-        "points_per_client": 0,
-        "fedul.num-sets": 8,
-        "fedul.num-sets-max": 12,
+        **{"points_per_client": 0, "fedul.num-sets": 8, "fedul.num-sets-max": 12},
         "on_client_failure": "continue",
     }
     config = settings(**QUICK | options, partition="dirichlet", test_prior="sets")
@@ -157,13 +163,6 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
 
 
-def test_a_prior_is_the_one_that_is_given_or_uniform(settings: Settings) -> None:
-    for text, expected in (("0.3,0.7", [0.3, 0.7]), ("uniform", [0.5, 0.5]), ("em", [0.5, 0.5])):
-        strategy = hearing(settings, test_prior=text)
-        np.testing.assert_allclose(strategy.test_prior, expected)
-        assert strategy.client_config() == {}
-
-
 def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) -> None:
     """Two sets with the same priors have rank 1; a third one with others makes it 2."""
     strategy = hearing(settings, **{"fedul.share-priors": True})
@@ -184,17 +183,6 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
     hearing(settings, test_prior="uniform").accept_client(
         ClientReport(0), answer
     )  # nobody asked for them
-
-
-def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
-    strategy, report = hearing(settings, **{"on_client_failure": "continue"}), ClientReport(0)
-    strategy.accept_client(report, checked(reason="too few sets"))
-    assert '"too few sets"' in report.reason
-
-
-def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> None:
-    with refuses("message-form", BadMessageError, match="class-masses"):
-        hearing(settings).accept_client(ClientReport(0), checked())
 
 
 def overlapping_classes(folder: Path) -> str:
@@ -234,13 +222,6 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
 def test_methods_without_a_transition_refuse_a_prior(settings: Settings, prior: str) -> None:
     with refuses("method-mismatch", setting="test-prior"):
         train(settings(**QUICK, method="supervised", test_prior=prior), 2)
-
-
-def test_methods_without_a_transition_say_no_prior(settings: Settings) -> None:
-    directory = train(settings(**{**QUICK, "num_rounds": 1}, method="supervised"), 2)
-    found = summary(directory)
-    assert (found["test_prior"], found["test_prior_source"]) == (None, None)
-    assert load_model(directory).priors is None
 
 
 def test_the_release_loss_leaves_the_prior_out(settings: Settings) -> None:
