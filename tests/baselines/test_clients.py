@@ -143,27 +143,16 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "options", "write"),
     [
-        (
-            FedPLClient,
-            {"method": "fedpl", "fedpl.recipe": "release"},
-        ),
-        (
-            SupervisedClient,
-            {"method": "supervised", "supervised.steps": "sets"},
-        ),
+        (FedPLClient, {"method": "fedpl", "fedpl.recipe": "release"}, write_sets),
+        (SupervisedClient, {"method": "supervised", "supervised.steps": "sets"}, write_points),
     ],
 )
 def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
-    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any]
+    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any], write: Any
 ) -> None:
-    built = client(kind, **options)
-    folder = tmp_path / "ward"
-    if kind is FedPLClient:
-        write_sets(folder)
-    else:
-        write_points(folder)
+    built, folder = client(kind, **options), write(tmp_path / "ward")
     built.node = NodeConfig(partition_id=0, num_partitions=3, data=str(folder))
     built.__dict__.pop("data", None)  # of the simulation that it was prepared for
     shape = DataShape((8, 8, 1), CLASSES)
@@ -251,11 +240,3 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
     numbers = [first_number(c, r, s) for c in (0, 1) for r in (1, 2) for s in (0, 1)]
     assert len(set(numbers)) == 8
     assert first_number(1, 2) == first_number(1, 2)
-
-
-def test_batches_of_fedllp_are_the_clients_sets(client: Build) -> None:
-    built = client(FedLLPClient, method="fedllp", batch_size=4)
-    batches = list(task_of(built).batches(np.random.default_rng(0)))
-    assert sorted(int(targets[0]) for _, targets in batches) == list(range(10))
-    sizes = {int(targets[0]): len(targets) for _, targets in batches}
-    assert [sizes[m] for m in range(10)] == built.data.sets.set_sizes.tolist()

@@ -55,16 +55,6 @@ def test_at_the_server_and_of_weight_1_it_is_what_is_beside_unlabeled_sets(
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
-def test_it_is_fixmatch_whose_unlabeled_points_have_no_weight(
-    settings: Settings, scenario: dict[str, Any]
-) -> None:
-    options = {**QUICK, **WIDE, **scenario}
-    weightless = {"ssl.unsupervised-weight": 0.0}
-    ours = train(settings(**options, method="given-labels"), 2)
-    assert_same(ours, train(settings(**options, method="fixmatch", **weightless), 2))
-
-
-@pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
 def test_it_is_fedmatch_without_psi_consistency_and_penalties(
     settings: Settings, scenario: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,6 @@ import pytest
 import torch
 from flwr.app import MetricRecord, RecordDict
 from safetensors.numpy import load_file
-from torch import nn
 
 from fedul_flwr.baselines.semifl import SemiFL, StatusCodec, check_variances
 from fedul_flwr.config.run_config import RunConfig
@@ -27,7 +26,7 @@ from fedul_flwr.learning.batch_statistics import batch_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
-from tests.support.plain_loops import assert_ends_as, fresh, loss_of, split_of
+from tests.support.plain_loops import split_of
 from tests.support.refusals import refuses
 from tests.support.runs import (
     assert_same_run,
@@ -36,7 +35,6 @@ from tests.support.runs import (
     metrics,
     resume,
     same,
-    summary,
     train,
 )
 
@@ -56,39 +54,6 @@ FL2: dict[str, Any] = {
 
 
 # What it computes
-
-
-def test_given_no_sure_point_then_the_server_trains_alone_and_its_momentum_lives_on(
-    settings: Settings,
-) -> None:
-    """Three rounds of two epochs of all points are six steps of one optimizer of torch's."""
-    wide = {"precision": "float64", "batch_size": 0, "server.epochs": 2, "weight_decay": 5e-4}
-    config = settings(**{**QUICK, **wide, "semifl.threshold": 0.999999})
-    directory = train(config, 3)
-    model, rows = fresh(config), split_of(config, 3).server
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4, nesterov=True
-    )
-    for _ in range(6):
-        optimizer.zero_grad()
-        loss_of(model, rows).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    assert_ends_as(directory, model)
-    lines = metrics(directory)
-    assert [(line["confident_share"], line["clients"]) for line in lines] == [(0.0, 3)] * 3
-    assert [line["failures"] for line in lines] == [0] * 3
-
-
-def test_given_points_that_the_model_learns_then_more_of_them_become_sure(
-    settings: Settings,
-) -> None:
-    config = settings(**{**QUICK, "num_rounds": 10, "server.epochs": 4, "semifl.threshold": 0.8})
-    directory = train(config, 3)
-    shares = [line["confident_share"] for line in metrics(directory)]
-    assert shares[0] == 0.0
-    assert shares[-1] > 0.3
-    assert summary(directory)["test_error"] < 25  # chance is 90
 
 
 def test_every_setting_counts(settings: Settings) -> None:

@@ -89,42 +89,6 @@ def device(settings: Settings) -> Callable[..., Device]:
 Build = Callable[..., Device]
 
 
-def test_it_holds_what_the_server_sent_and_what_it_sent_back(device: Build) -> None:
-    one = device()
-    returned, examples, figures = one.fit(1, 0, parts())
-    assert examples == 60
-    assert figures["steps"] == 2 * 30 / 5
-    held = one.held
-    assert int(held.pop(BASE_ROUND)) == 1
-    expected = {part: decode(returned[part], arrays) for part, arrays in parts().items()}
-    for name, array in flatten(expected).items():
-        assert held[name].tobytes() == array.tobytes()
-    # In the next round nothing new came: it goes on from there.
-    later, _, _ = one.fit(4, 1, NOTHING)
-    assert int(one.held[BASE_ROUND]) == 4
-    for part, arrays in expected.items():
-        for name, array in decode(later[part], arrays).items():
-            assert (array != arrays[name]).any()
-
-
-def test_differences_build_on_what_it_holds(device: Build) -> None:
-    """The same round from everything, and from differences on top of something else."""
-    found = []
-    for known in (None, parts(8, 0.5)):
-        one = device()
-        received, since = parts(), 0
-        if known is not None:
-            ClientState(one.state).save(EXCHANGED, 1, flatten(known) | {BASE_ROUND: np.array(1)})
-            received = {part: encode(parts()[part], known[part], 0.0).record for part in known}
-            since = 1
-        returned, _, _ = one.fit(2, since, received)
-        found.append((returned, one.held))
-    (returned, held), (again, holds) = found
-    assert flatten(dict(returned)).keys() == flatten(dict(again)).keys()
-    for name, array in held.items():
-        np.testing.assert_array_equal(array, holds[name])
-
-
 @pytest.mark.parametrize(
     ("held_since", "said"),
     [(None, 1), (2, 1), (1, 2)],
@@ -161,9 +125,6 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
         np.testing.assert_array_equal(far.held[name], array)
 
 
-# Views
-
-
 # Helpers
 
 
@@ -194,16 +155,6 @@ def assert_models(models: list[nn.Module], sigma: Arrays, found: list[Arrays]) -
     for model, psi in zip(models, found, strict=True):
         for name, array in dump_arrays(model).items():
             np.testing.assert_array_equal(array, sigma[name] + psi[name])
-
-
-def test_a_helper_is_the_clients_sigma_with_a_psi_of_its_own(
-    device: Build, seen: list[list[nn.Module]]
-) -> None:
-    found, record = helping(5, 6, 3)  # the last has the very psi that was sent: no difference
-    assert not any(name.startswith("2/") for name in record)
-    _, _, figures = device().fit(1, 0, parts() | {HELPERS: record}, 3)
-    assert_models(seen[0], parts()[SIGMA], found)
-    assert figures["num-helpers"] == 3
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -175,9 +175,6 @@ def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
         train(settings(**LC), 3, **watched([], meddle=replacing(record)))
 
 
-# Helpers
-
-
 # Traffic
 
 

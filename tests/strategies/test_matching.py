@@ -154,6 +154,3 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     directory = cut_off(settings(**plan), 4, call=4)  # hello, prepare, two rounds are over
     assert len(metrics(directory)) == 2
     assert_same_run(resume(directory, 4), whole)
-
-
-# What is learned
