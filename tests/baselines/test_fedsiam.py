@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from safetensors.numpy import load_file
 from torch.nn import functional
 
 from fedul_flwr.baselines.fedsiam import TEACHER, FedSiam, FedSiamClient, TeacherCodec
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.federated.messages import to_record
@@ -26,9 +24,9 @@ from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 Weights = dict[str, torch.Tensor]
 QUICK: dict[str, Any] = {
     **{"method": "fedsiam", "model": "mlp", "local_epochs": 3, "points_per_client": 40},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.strategies import fedmatch
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
 }

@@ -15,7 +15,6 @@ from torch.nn import functional
 from fedul_flwr.baselines.all_labels import AllLabelsClient
 from fedul_flwr.baselines.fixmatch import FixMatchClient
 from fedul_flwr.baselines.uda import UDAClient
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_training import arrived
@@ -25,9 +24,9 @@ from fedul_flwr.learning.local import dump_arrays, load_arrays
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 KINDS: dict[str, type[MethodClient]] = {
     "uda": UDAClient,
     "fixmatch": FixMatchClient,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fedul_flwr.baselines.server_only import ServerOnly
-from fedul_flwr.config.run_config import RunConfig
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 SHORT: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 200},
 }

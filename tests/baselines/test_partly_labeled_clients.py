@@ -18,7 +18,6 @@ from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.method_settings import PropagationSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
@@ -36,9 +35,9 @@ from fedul_flwr.propagation.client import GraphPoints
 from tests.support.local_tasks import weighted_points
 from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, train
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MethodClient)
 FIRST, SECOND = 10, 11
 """Rounds on both sides of the border between the stages, by default."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -28,17 +27,9 @@ from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.plain_loops import split_of
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    same,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
 SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9}
 QUICK: dict[str, Any] = {

@@ -29,8 +29,8 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import LC, LS, SCENARIOS
 from tests.support.local_tasks import points_of
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 NOTHING: dict[str, Arrays] = {SIGMA: {}, PSI: {}}
 FIGURES = {
     *("loss", "supervised-loss", "consistency-loss", "confident-share"),

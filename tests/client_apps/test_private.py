@@ -11,7 +11,7 @@ import pytest
 from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
@@ -25,9 +25,9 @@ from tests.strategies.test_label_propagation import LABELS as GIVEN
 from tests.strategies.test_label_propagation import assert_agree, central, together
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, metrics, resume, train
+from tests.support.settings import Settings
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 
-Settings = Callable[..., RunConfig]
 SIZES = [90, 110, 200]
 CODES_OF_200 = {"xclp.codes-epsilon": 200.0}
 LABELS_OF_2 = {"xclp.labels-epsilon": 2.0}

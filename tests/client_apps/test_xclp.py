@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,16 +13,15 @@ from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
 from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.client import RUN_SEED, STORED, GraphPoints
 from fedul_flwr.propagation.phases import END
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"labels.total": 60, "points_per_client": 80, "xclp.num-bits": 64}
 KINDS: dict[str, Any] = {"xclp": XCLPClient, "xclp-predict": XCLPPredictClient}
 

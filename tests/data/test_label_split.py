@@ -25,8 +25,6 @@ from fedul_flwr.data.label_split import (
 from fedul_flwr.data.split import Split, build_split, client_files, read_split
 from fedul_flwr.data.types import Ints
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.nodes import ClientReport
-from fedul_flwr.run.server_data import open_server_data
 from tests.data.conftest import write_source
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
@@ -139,21 +137,6 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
         build_split(nothing, 3, config())
     with refuses("labels-missing", setting="partition"):
         build_split(place, 3, config(partition="majority"))
-
-
-def test_the_report_counts_classes_and_labels(tmp_path: Path, place: Path) -> None:
-    options = {"dataset": str(tmp_path / "data"), "labels.without-client": 2}
-    settings = config(**options)
-    data = open_server_data(settings).split_over(3, settings)
-    for client in range(3):
-        data.complete(report := ClientReport(client))
-        assert data.split is not None
-        points = data.split.clients[client].points
-        assert report.class_counts == np.bincount(LABELS[points], minlength=4).tolist()
-        # 20 labels over four classes.
-        assert report.labeled_counts == ([0] * 4 if client == 2 else [5] * 4)
-        assert report.set_sizes is None
-        assert report.priors is None
 
 
 # Nothing that a client is told of holds the label of an unlabeled point

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -210,21 +208,6 @@ def test_second_open_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_source(str(tmp_path), image_size=2)  # another key
 
 
-def test_warm_cache_is_opened_without_heavy_libraries(tmp_path: Path, cache: Path) -> None:
-    write_parquet_pair(tmp_path, pixels(4, 3, 3))
-    load_source(str(tmp_path))
-    program = (
-        "import sys; from fedul_flwr.data.sources import load_source;"
-        f"assert len(load_source({str(tmp_path)!r}).train) == 4;"
-        "heavy = {'PIL', 'pyarrow', 'pandas', 'datasets', 'torch', 'sklearn', 'flwr', 'filelock'};"
-        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (result.returncode, result.stderr.strip()) == (0, "")
-
-
 @pytest.mark.parametrize("kind", ["parquet", "npz", "folder"])
 def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "data"
@@ -325,12 +308,6 @@ def test_folder_layout_refusals(tmp_path: Path) -> None:
     refused(tmp_path, "points-missing")
     write_png(test / "1.png", pixels(1, 3, 3)[0])
     refused(tmp_path, "folder-layout")
-    (test / "1.png").unlink()
-    (test / "a").mkdir()
-    (test / "a" / "notes.txt").write_text("x")
-    refused(tmp_path, "folder-layout")
-    (test / "a" / "notes.txt").rename(test / "a" / "1.jpg")
-    refused(tmp_path, "image-not-readable")
     write_npz_pair(tmp_path)
     refused(tmp_path, "data-set-layout")
 
@@ -364,19 +341,6 @@ def test_parquet_refusals(tmp_path: Path) -> None:
     check([deep] * 3, labels, "image-not-readable")
 
 
-def test_parquet_without_one_image_column(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    write_parquet_pair(tmp_path, pixels(2, 3, 3))
-    pq.write_table(pa.table({"label": [0, 1], "id": [1, 2]}), tmp_path / "train.parquet")
-    refused(tmp_path, "splits-differ")
-    cells = pa.array([b"1", b"2"], type=pa.binary())
-    table = pa.table({"left": cells, "right": cells, "label": [0, 1]})
-    pq.write_table(table, tmp_path / "train.parquet")
-    refused(tmp_path, "column-missing")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -401,11 +365,9 @@ def test_npz_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> 
 def test_damaged_npz(tmp_path: Path) -> None:
     write_npz_pair(tmp_path)
     whole = (tmp_path / "train.npz").read_bytes()
-    for content in (b"", b"no zip", whole[: len(whole) // 2], np.arange(3).tobytes()):
+    for content in (b"", whole[: len(whole) // 2], whole[:60] + b"\xff" * 60 + whole[120:]):
         (tmp_path / "train.npz").write_bytes(content)
         refused(tmp_path, "file-not-readable")
-    (tmp_path / "train.npz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
-    refused(tmp_path, "file-not-readable")
     with (tmp_path / "train.npz").open("wb") as stream:
         np.save(stream, np.arange(3))
     refused(tmp_path, "file-not-readable")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from PIL import Image
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from tests.support.runs import own_data_app, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 CLASSES = (
     "healthy",
     "epidural",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from flwr.app import RecordDict
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.deploy.check import largest_update
 from fedul_flwr.engine.message_log import TO_SERVER, Recorded, read_message_log
@@ -21,8 +20,8 @@ from fedul_flwr.federated.disclosure import Sent, disclosures
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.runs import train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
     **{"precision": "float32", "selection": "last"},

@@ -9,13 +9,12 @@ import pytest
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,13 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
 from fedul_flwr.client_app import app
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated import grid as grids
 from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.wire import PACKED, unpack
 from tests.support.runs import is_train, last_model, metrics, same, train
+from tests.support.settings import Settings
 from tests.support.wire_grid import WireGrid
-
-Settings = Callable[..., RunConfig]
-
 
 pytestmark = pytest.mark.usefixtures("identity")
 QUICK: dict[str, Any] = {

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "local_epochs": 1, "points_per_client": 60, "labels.total": 60},
 }

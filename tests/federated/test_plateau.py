@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from fedul_flwr.learning.schedules import plateau
 from tests.support.plain_loops import assert_ends_as, fresh, loss_of, mean_state, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 PLATEAU = {"learning_rate_schedule": "plateau", "learning_rate_patience": 1}
 # Steps so long that the loss rises again and again.
 WILD: dict[str, Any] = {

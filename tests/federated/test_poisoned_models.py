@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +9,14 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.federated.messages import ARRAYS, to_record
 from fedul_flwr.federated.replies import update_norm
 from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, metrics, same, train
-
-Settings = Callable[..., RunConfig]
-
+from tests.support.settings import Settings
 
 # Bounds
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -12,7 +11,7 @@ from flwr.app import ArrayRecord, Context, RecordDict
 
 from fedul_flwr.client_app import clip
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
+from fedul_flwr.config.run_config import default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from fedul_flwr.learning.task import LocalTask, Round
@@ -28,8 +27,7 @@ from tests.federated.test_private_mean import (
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, summary, train
-
-Settings = Callable[..., RunConfig]
+from tests.support.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("identity")
 

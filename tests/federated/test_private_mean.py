@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from scipy.stats import norm
 
 from fedul_flwr.client_app import clip
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
+from fedul_flwr.config.run_config import default_flat, resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import InProcessGrid
 from fedul_flwr.federated.dp import PrivateMean, privacy_spent
@@ -26,8 +25,8 @@ from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from tests.support.fedmatch_exchanges import TINY, Exchange, watched
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 3, "local_epochs": 1, "points_per_client": 120}
 }

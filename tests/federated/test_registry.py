@@ -13,7 +13,6 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.records import incidents_in_words
 from fedul_flwr.errors import UserError
@@ -21,8 +20,8 @@ from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 Run = Callable[..., tuple[Path, Flock]]
 ALL = range(4)
 LENIENT = {"on_client_failure": "continue"}

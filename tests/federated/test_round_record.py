@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
 from fedul_flwr.federated.round_record import RoundRecord
 from tests.support.runs import metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
 HEADER = 128
 """Bytes with which NumPy's format begins an array: type, shape, padding."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +12,6 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
 from numpy.typing import ArrayLike
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.aggregation import (
@@ -35,8 +34,8 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.strategies.fednova import FedNova
 from tests.support.refusals import refuses
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 MODEL: Arrays = {
     "w": np.array([1.0, 2.0], np.float32),
     "mean": np.array([4.0], np.float32),

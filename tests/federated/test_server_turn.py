@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -12,7 +11,6 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.baselines.server_only import ServerOnly
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.label_source import LabelSourceStrategy
@@ -21,16 +19,9 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    metrics,
-    resume,
-    same,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
     **{"server_fraction": 0.1},

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -36,8 +35,8 @@ from tests.support.runs import (
     summary,
     train,
 )
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning import batches
@@ -18,8 +16,8 @@ from fedul_flwr.strategies.fedul_mix import mix
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "server_fraction": 0.2},
     "points_per_client": 120,

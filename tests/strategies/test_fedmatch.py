@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +9,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.learning.disjoint import (
-    PSI,
-    SIGMA,
-    Parts,
-    flatten,
-    unflatten,
-)
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.learning.disjoint import PSI, SIGMA, Parts, flatten, unflatten
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.strategies.fedmatch import PARTS, FedMatchStrategy
-from tests.support.fedmatch_exchanges import (
-    LC,
-    LS,
-    TINY,
-    Exchange,
-    assert_in_step,
-    watched,
-)
+from tests.support.fedmatch_exchanges import LC, LS, TINY, Exchange, assert_in_step, watched
 from tests.support.refusals import refuses
 from tests.support.runs import Cut, last_model, metrics, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 CLIENTS = 4
 
 

@@ -13,7 +13,7 @@ from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
 from fedul_flwr.client_app import build_client
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
@@ -32,8 +32,8 @@ from tests.support.fedmatch_exchanges import (
 )
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 THRESHOLD = 5e-5
 """Of differences, by default."""
 

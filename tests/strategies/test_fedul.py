@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,8 @@ from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
 from fedul_flwr.federated.messages import from_records
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, metrics, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from fedul_flwr.learning.batches import to_input
 from tests.support.plain_loops import fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 WIDE: dict[str, Any] = {
     **{"method": "supervised", "optimizer": "sgd", "learning_rate": 0.05, "batch_size": 0},
     **{"local_epochs": 1, "num_rounds": 3, "precision": "float64", "points_per_client": 40},

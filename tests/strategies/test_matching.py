@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +13,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from tests.support.plain_loops import assert_ends_as, fresh, mean_state, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    metrics,
-    resume,
-    same,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
 }

@@ -14,15 +14,15 @@ from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.fedmatch_exchanges import Exchange, Fate, watched
 from tests.support.runs import metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 PLAN: dict[str, Any] = {
     **{"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1, "base": "scaffold"},
     **{"num_rounds": 6, "local_epochs": 1, "on_client_failure": "continue"},

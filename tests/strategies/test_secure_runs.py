@@ -18,18 +18,11 @@ from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.secure import session as key_pairs
 from fedul_flwr.secure.session import KEY_BYTES, Session
-from tests.strategies.test_dropouts import (
-    AT_SUM,
-    LOST,
-    PREDICT,
-    TRAIN,
-    Settings,
-    losing,
-    written,
-)
+from tests.strategies.test_dropouts import AT_SUM, LOST, PREDICT, TRAIN, losing, written
 from tests.support.leaks import messages_with
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
+from tests.support.settings import Settings
 
 SECRET = {"xclp.secure": "rlwe", "xclp.codes-seed": "run"}
 STEPS = {"keys": 2, "shares": 3, "offer": 4, "answer": 5, "reveal": 6}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +21,9 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
 from tests.strategies.test_fedul import answers_to_prepare
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    summary,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
 UNEQUAL = {"partition": "dirichlet", "fedul.num-sets-max": 14}
 """Clients that differ in their classes, points and sets."""
