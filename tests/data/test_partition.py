@@ -198,18 +198,6 @@ def test_majority_on_mnist_is_like_table_d5() -> None:
     assert np.mean(TABLE_D5_CLIENT_1[2:]) == pytest.approx(first[:, 2:].mean(), abs=1.5)
 
 
-def test_every_clients_majority_on_mnist() -> None:
-    table, parts = majority(MNIST_COUNTS, 5)
-    for client in range(5):
-        assert set(np.argsort(table[client])[-2:]) == {2 * client, 2 * client + 1}
-    # Later clients find classes exhausted (table D.5 has zeros too) and get fewer points.
-    assert (table.sum(axis=0) <= MNIST_COUNTS).all()
-    assert (table == 0).any()
-    assert table.sum(axis=1).min() > 8500
-    assert table.sum(axis=1).max() <= 9600
-    assert len(np.unique(np.concatenate(parts))) == table.sum()
-
-
 def test_mild_majorities_keep_to_the_papers_bounds() -> None:
     # Six minorities of 8 classes would share at least 1 - 2·.25 = .5, that is .083 each.
     with refuses("number-of-classes", setting="partition"):

@@ -6,9 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
@@ -251,19 +248,6 @@ def test_large_noise_is_clipped() -> None:
 def test_a_row_clipped_to_nothing_stays() -> None:
     gamma = [[0.0, 0.0], [0.5, 0.5]]  # factors -.6 and 1
     np.testing.assert_allclose(noisy(1.6, gamma), PRIORS)
-
-
-@given(
-    epsilon=st.floats(0, 5),
-    seed=st.integers(0, 1000),
-)
-@hypothesis_settings(max_examples=50, deadline=None)
-def test_noisy_rows_are_priors(epsilon: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    found = add_prior_noise(rng.dirichlet(np.ones(5), 6), epsilon, rng)
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    assert found.min() >= 0
-    assert found.max() <= 1
 
 
 def test_noise_changes_what_a_client_is_told_and_nothing_else() -> None:

@@ -167,9 +167,8 @@ def test_what_is_read_is_what_was_generated(place: Place) -> None:
         )
         opened = open_unlabeled_sets(client_files(place.directory, split.directory), client)
         for found in (truth, opened):
-            np.testing.assert_array_equal(found.points, expected.points)
-            np.testing.assert_array_equal(found.sets, expected.sets)
-            np.testing.assert_array_equal(found.priors, expected.priors)
+            for name in ("points", "sets", "priors"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
         np.testing.assert_array_equal(truth.true_priors, expected.true_priors)
         np.testing.assert_array_equal(opened.drawn_priors, expected.drawn_priors)
         assert not np.array_equal(truth.priors, truth.true_priors)
@@ -184,10 +183,8 @@ def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
         if file.name not in kept:
             file.unlink()
     found = open_unlabeled_sets(client_files(place.directory, split.directory), 1)
-    np.testing.assert_array_equal(found.points, expected.points)
-    np.testing.assert_array_equal(found.sets, expected.sets)
-    np.testing.assert_array_equal(found.priors, expected.priors)
-    np.testing.assert_array_equal(found.inputs, expected.inputs)
+    for name in ("points", "sets", "priors", "inputs"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert found.inputs.shape == (400, 4, 4, 1)
     with pytest.raises(FileNotFoundError):
         open_labeled_points(client_files(place.directory, split.directory, "labels"), 1)

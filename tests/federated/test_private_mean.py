@@ -24,7 +24,7 @@ from fedul_flwr.federated.dp import PrivateMean, privacy_spent
 from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
 from tests.support.fedmatch_exchanges import TINY, Exchange, watched
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, summary, train
+from tests.support.runs import assert_same_arrays, last_model, summary, train
 from tests.support.settings import Settings
 
 QUICK: dict[str, Any] = {
@@ -245,8 +245,7 @@ def test_a_run_ends_with_its_budget(settings: Settings) -> None:
     # To resume it changes nothing.
     train(resolve({"resume": str(directory)}, Path.cwd()), 2)
     assert summary(directory)["epsilon"] == found["epsilon"]
-    for name, array in model.items():
-        np.testing.assert_array_equal(last_model(directory)[name], array)
+    assert_same_arrays(last_model(directory), model)
 
 
 def test_statistics_of_batch_norm_would_travel_beside_the_noise(settings: Settings) -> None:

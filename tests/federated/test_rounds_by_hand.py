@@ -34,6 +34,7 @@ from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.strategies.fednova import FedNova
 from tests.support.refusals import refuses
+from tests.support.runs import assert_same_arrays
 from tests.support.settings import Settings
 
 MODEL: Arrays = {
@@ -132,10 +133,7 @@ def test_messages_have_the_whole_model_and_what_the_server_says(
     assert [message.metadata.dst_node_id for message in messages] == [1000, 1001, 1002]
     for message in messages:
         assert message.metadata.message_type == "train"
-        sent = to_arrays(cast(ArrayRecord, message.content[ARRAYS]))
-        assert list(sent) == list(MODEL)
-        for name, array in MODEL.items():
-            np.testing.assert_array_equal(sent[name], array)
+        assert_same_arrays(to_arrays(cast(ArrayRecord, message.content[ARRAYS])), MODEL)
         assert message.content[CONFIG] == ConfigRecord(
             {"own": 1, "rate-factor": 0.5, "server-round": 5}
         )

@@ -108,7 +108,7 @@ def test_fedprox_without_its_term_is_fedavg(settings: Settings) -> None:
     prox = train(settings(**QUICK, base="fedprox", **{"fedprox.proximal-mu": 0.0}), 3)
     strong = train(settings(**QUICK, base="fedprox", **{"fedprox.proximal-mu": 10.0}), 3)
     assert same(plain, prox)
-    assert any((last_model(strong)[n] != array).any() for n, array in last_model(plain).items())
+    assert not same(plain, strong)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "examples"])

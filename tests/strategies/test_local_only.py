@@ -15,7 +15,7 @@ from fedul_flwr.data.sources import load_source
 from fedul_flwr.learning.batches import to_input
 from tests.support.plain_loops import fresh, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import assert_same_arrays, last_model, metrics, train
 from tests.support.settings import Settings
 
 WIDE: dict[str, Any] = {
@@ -70,8 +70,7 @@ def test_clients_train_as_if_alone(settings: Settings, model: str) -> None:
 def test_one_client_alone_is_a_federation_of_one(settings: Settings) -> None:
     plan = {"model": "mlp", "num_rounds": 2}
     alone, federation = (train(settings(**{**options, **plan}), 1) for options in (ALONE, WIDE))
-    for name, array in last_model(federation).items():
-        np.testing.assert_array_equal(array, own_model(alone, 0)[name])
+    assert_same_arrays(last_model(federation), own_model(alone, 0))
     lines = metrics(federation)
     for line in lines:
         for key in ("bytes_down", "bytes_down_other"):

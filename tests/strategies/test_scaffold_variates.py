@@ -189,18 +189,6 @@ def test_a_restarted_device_makes_all_variates_begin_anew(
     assert_mean(directory, 4, kept)
 
 
-def test_who_was_away_and_remembers_goes_on(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING", logger="flwr")
-
-    def there(number: int) -> list[int]:
-        return [0, 1, 2, 3] if number in (1, 2, 6) else [0, 1, 3]
-
-    directory, _, kept = run(there=there)
-    assert "has lost its variate" not in caplog.text
-    assert used(directory, 6) == dict.fromkeys(range(4), 6)
-    assert_mean(directory, 6, kept)
-
-
 def test_the_mean_is_over_those_who_join_later_too(run: Run) -> None:
     """From two clients to four: the sum of c_i stays, and c becomes half of it."""
     directory, _, kept = run(there=lambda number: range(2) if number < 4 else range(4))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedul_flwr.propagation.client
@@ -19,10 +18,9 @@ from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
-from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, train
+from tests.support.runs import same, train
 from tests.support.secure_parties import BITS, assert_same, parties
 
 # Equal to the clear
@@ -119,27 +117,6 @@ def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
         played.propagate()
 
 
-def test_another_attempt_at_the_sum_has_other_masks(
-    secure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[tuple[int, Mapping[int, bytes]]] = []
-
-    def noted(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> Any:
-        made.append((own, keys))
-        return pair_masks(keys, own, shape)
-
-    monkeypatch.setattr(fedul_flwr.propagation.client, "pair_masks", noted)
-    parties(secure, lost=lambda *asked: asked == (SUM, 0, 3)).propagate()
-    # The first attempt's three answers, with a key for each of three others; then three among
-    # themselves. Both of a pair have one key, but for pairs with the one that did not answer.
-    first, second = made[:3], made[3:]
-    assert [own for own, _ in made] == [0, 1, 2, 0, 1, 2]
-    assert [len(keys) for _, keys in made] == [3, 3, 3, 2, 2, 2]
-    one, other = ({key for _, keys in part for key in keys.values()} for part in (first, second))
-    assert (len(one), len(other)) == (6, 3)
-    assert one.isdisjoint(other)
-
-
 # What is left
 
 
@@ -182,10 +159,7 @@ def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
         **{"num_rounds": 2, "local_epochs": 1, "points_per_client": 50},
     }
     secret = train(settings(**options, **PUBLIC, **{"xclp.secure": toy}), 4)
-    runs = (secret, train(settings(**options), 4))
-    one, other = (last_model(run) for run in runs)
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
+    assert same(secret, train(settings(**options), 4))
 
 
 # Limits

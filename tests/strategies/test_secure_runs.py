@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedul_flwr.propagation.client
@@ -21,7 +20,7 @@ from fedul_flwr.secure.session import KEY_BYTES, Session
 from tests.strategies.test_dropouts import AT_SUM, LOST, PREDICT, TRAIN, losing, written
 from tests.support.leaks import messages_with
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import metrics, same, train
 from tests.support.settings import Settings
 
 SECRET = {"xclp.secure": "rlwe", "xclp.codes-seed": "run"}
@@ -33,8 +32,7 @@ SECRET_SUM, SECRET_LAST = 7, 8
 def test_training_goes_on_with_the_others(settings: Settings) -> None:
     lost = train(settings(**TRAIN, **SECRET), 4, **losing(SECRET_SUM, LOST))
     expected = train(settings(**TRAIN), 4, **losing(AT_SUM, LOST))
-    for name, array in last_model(lost).items():
-        np.testing.assert_array_equal(array, last_model(expected)[name])
+    assert same(lost, expected)
     counts = [
         [(line["clients"], line["failures"]) for line in metrics(run)] for run in (lost, expected)
     ]
@@ -52,8 +50,7 @@ def test_two_that_are_left_train_on_labels_alone(settings: Settings) -> None:
     # Of a run on labels alone, hello and prepare come before training.
     labels_only = settings(**{**TRAIN, "semi.labels-only-rounds": 1})
     expected = train(labels_only, 4, **losing(2, 1, 2))
-    for name, array in last_model(expected).items():
-        np.testing.assert_array_equal(array, last_model(lost)[name])
+    assert same(lost, expected)
 
 
 def test_whose_labels_could_be_told_is_refused(settings: Settings) -> None:

@@ -19,9 +19,8 @@ from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
-from tests.strategies.test_fedul import answers_to_prepare
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, summary, train
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, summary, train
 from tests.support.settings import Settings
 
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
@@ -66,16 +65,6 @@ def test_sets_give_the_mean_weighted_by_their_sizes(settings: Settings) -> None:
     assert at_the_start is None
 
 
-def test_class_masses_leave_a_client_for_sets_only(settings: Settings) -> None:
-    for prior in ("uniform", "em", ",".join(["0.1"] * 10)):
-        for answer in answers_to_prepare(settings(**QUICK, test_prior=prior), 2):
-            assert "class-masses" not in answer
-    for answer in answers_to_prepare(settings(**QUICK, test_prior="sets"), 2):
-        assert len(answer["class-masses"]) == 10
-        assert sum(answer["class-masses"]) == pytest.approx(answer["num-points"])
-        assert "priors" not in answer
-
-
 def test_a_refused_client_has_no_part_in_the_mean(settings: Settings) -> None:
     options = {
         **{"points_per_client": 0, "fedul.num-sets": 8, "fedul.num-sets-max": 12},
@@ -99,8 +88,7 @@ def test_found_and_given_are_the_same_training(
     prior = summary(found)["test_prior"]
     assert max(prior) > 2 * min(prior)
     given = train(settings(**shared, test_prior=",".join(map(repr, prior))), 3)
-    for name, array in last_model(given).items():
-        np.testing.assert_array_equal(array, last_model(found)[name])
+    assert same(given, found)
     assert [line["heldout_loss"] for line in metrics(given)] == [
         line["heldout_loss"] for line in metrics(found)
     ]
@@ -110,9 +98,7 @@ def test_found_and_given_are_the_same_training(
     uniform = train(settings(**shared), 3)
     assert summary(uniform)["test_prior_source"] == "uniform"
     assert summary(uniform)["test_prior"] == [0.1] * 10
-    assert any(
-        (last_model(uniform)[name] != array).any() for name, array in last_model(given).items()
-    )
+    assert not same(uniform, given)
     more = metrics(found)[0]["bytes_down"] - metrics(given)[0]["bytes_down"]
     assert more == 3 * 10 * 8 * (2 if options else 1)
 
@@ -199,8 +185,7 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
     assert found["test_prior_estimate"][0] > 0.6  # of 0.8, from 0.33
     assert found["test_error_reweighed"] < found["test_error"] - 5
     # The estimate is in no part of training, and prediction finds it again.
-    for name, array in last_model(train(settings(**quick), 3)).items():
-        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert same(train(settings(**quick), 3), directory)
     predictor, test = load_model(directory), load_source(place).test
     images = np.asarray(test.inputs)
     priors = predictor.estimate_priors(predictor.predict_proba(images))
