@@ -18,11 +18,11 @@ from tests.support.runs import last_model, metrics, train
 from tests.support.settings import Settings
 
 QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60}
 }
 AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
 WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01}
 }
 AT_SERVER_FLAT: dict[str, Any] = {"scenario.labels-at": "server", "server-fraction": 0.1}
 

@@ -139,15 +139,6 @@ def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> None:
-    found = client("uda", **AT_SERVER, **{**STREAM, "scenario.streaming-steps": 81})
-    sizes = [len(training_points(found, 1 + 3 * step).points) for step in range(81)]
-    assert sizes == [1] * 80 + [0]
-    given = list(weights().values())
-    _, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 241})
-    assert (examples, numbers["steps"]) == (0, 0)
-
-
 # Batches and losses
 
 

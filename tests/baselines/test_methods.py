@@ -13,9 +13,8 @@ from tests.support.runs import metrics, same, summary, train
 from tests.support.settings import Settings
 
 SHORT: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 200},
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 200}
 }
-SLOW_STEPS: dict[str, Any] = {"learning_rate": 1e-3, "fedul.num-sets": 40}
 BAGS = {"fedul.num-sets": 40, "fedllp.bag-size": 24, "batch_size": 48, "learning_rate": 3e-3}
 
 
@@ -24,9 +23,6 @@ BAGS = {"fedul.num-sets": 40, "fedllp.bag-size": 24, "batch_size": 48, "learning
     [
         ("fedul-consistency", {"fedul-consistency.ramp-up-rounds": 3}),
         ("fedpl", {"fedpl.warm-up-rounds": 3}),
-        ("fedllp", SLOW_STEPS),
-        ("fedllp-vat", SLOW_STEPS),
-        ("fedul-assign", {"fedul-consistency.ramp-up-rounds": 3}),
         ("fedllp-dc", BAGS),
         ("fedllp-pvc", BAGS),
     ],

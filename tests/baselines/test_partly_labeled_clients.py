@@ -232,11 +232,7 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
 
 @pytest.mark.parametrize(
     ("kind", "method"),
-    [
-        (PseudoLabelClient, "pseudo-label"),
-        (FedSemClient, "fedsem"),
-        (LocalLPClient, "local-lp"),
-    ],
+    [(PseudoLabelClient, "pseudo-label"), (FedSemClient, "fedsem"), (LocalLPClient, "local-lp")],
 )
 def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
     full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}

@@ -57,11 +57,7 @@ class Device:
         return FedMatchClient(self.config, self.node, ClientState(self.state))
 
     def fit(
-        self,
-        server_round: int,
-        since: int,
-        received: Mapping[str, Arrays],
-        helpers: int = 0,
+        self, server_round: int, since: int, received: Mapping[str, Arrays], helpers: int = 0
     ) -> tuple[Mapping[str, Arrays], int, Mapping[str, Any]]:
         """Records that the client returns, its number of points and its metrics."""
         told = {"server-round": server_round, BASE_ROUND: since, HELPERS: helpers}

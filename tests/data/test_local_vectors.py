@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
@@ -90,19 +89,6 @@ def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
 def test_sets_that_are_refused(old: str, new: str, code: str, named: str, ward: Path) -> None:
     (ward / "january.csv").write_text(CSV.replace(old, new))
     refused(ward, code, named)
-
-
-def test_sets_of_the_other_kind_are_refused(ward: Path) -> None:
-    (ward / "january.csv").unlink()
-    (ward / "january").mkdir()
-    Image.fromarray(np.zeros((4, 4), np.uint8)).save(ward / "january" / "a.png")
-    refused(ward, "points-of-another-kind", "january .*images")
-    np.savez(ward / "march.npz", images=np.zeros((1, 4, 4), np.uint8))
-    priors = "set,well,ill\nmarch,1,0\nfebruary,1,0\n"
-    (ward / "priors.csv").write_text(priors)
-    (ward / "january" / "a.png").unlink()
-    (ward / "january").rmdir()
-    refused(ward, "array-wrong", "'vectors'; .* images")
 
 
 def test_partly_labeled_vectors_have_labels_by_row_and_an_order_of_their_own(

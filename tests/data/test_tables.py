@@ -169,20 +169,6 @@ def test_npz_files_that_are_refused(
     refused(str(tmp_path), code, named)
 
 
-def test_demo_tables_have_fixed_stratified_splits() -> None:
-    for name, sizes, width, classes in (
-        # 20 % of 212 and 357 points, and of 59, 71 and 48, rounded.
-        ("breast-cancer", (42 + 71, 569), 30, ("malignant", "benign")),
-        ("wine", (12 + 14 + 10, 178), 13, ("class_0", "class_1", "class_2")),
-    ):
-        source = load_source(name)
-        assert (len(source.test), len(source.train) + len(source.test)) == sizes
-        assert source.input_shape == (width,)
-        assert source.class_names == classes
-        assert source.columns is not None
-        assert len(source.columns.features) == width
-
-
 def test_other_rules_for_tables_get_another_folder(tmp_path: Path) -> None:
     name = write_csv(tmp_path / "d")
     folders = {

@@ -17,7 +17,7 @@ from tests.support.runs import MeddlingGrid, is_train, train
 from tests.support.settings import Settings
 
 QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
+    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60}
 }
 
 

@@ -21,7 +21,7 @@ from tests.support.wire_grid import WireGrid
 
 pytestmark = pytest.mark.usefixtures("identity")
 QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60}
 }
 RUNS: dict[str, dict[str, Any]] = {
     "fedul": QUICK,

@@ -18,7 +18,7 @@ from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, 
 from tests.support.settings import Settings
 
 QUICK: dict[str, Any] = {
-    **{"model": "mlp", "local_epochs": 1, "points_per_client": 60, "labels.total": 60},
+    **{"model": "mlp", "local_epochs": 1, "points_per_client": 60, "labels.total": 60}
 }
 SECOND = 11
 """First round of the second stage by default."""

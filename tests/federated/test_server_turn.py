@@ -28,7 +28,7 @@ QUICK: dict[str, Any] = {
 }
 AT_SERVER: dict[str, Any] = {**QUICK, "scenario.labels-at": "server"}
 WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01}
 }
 BI_OBJECTIVE = ("fedul-finetune", "fedul-mix")
 

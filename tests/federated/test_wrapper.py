@@ -174,10 +174,7 @@ RESUMED: dict[str, dict[str, Any]] = {
     # Clients have variates of their own, and those of a round that was cut off must not count.
     "scaffold": {"base": "scaffold", "scaffold.option": "I", "fraction_train": 0.7},
     # Their models are theirs, buffers too.
-    "local": {
-        **{"base": "local", "evaluate": "local", "model": TINY},
-        "fraction_train": 0.7,
-    },
+    "local": {**{"base": "local", "evaluate": "local", "model": TINY}, "fraction_train": 0.7},
 }
 
 

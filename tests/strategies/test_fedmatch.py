@@ -11,8 +11,6 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.learning.disjoint import PSI, SIGMA, Parts, flatten, unflatten
-from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.models import build_model
 from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.strategies.fedmatch import PARTS, FedMatchStrategy
 from tests.support.fedmatch_exchanges import LC, LS, TINY, Exchange, assert_in_step, watched
@@ -60,7 +58,7 @@ def test_the_model_is_the_sum_without_small_values_of_psi(settings: Settings, us
 
 
 def test_it_starts_from_the_model_that_is_asked_for(settings: Settings) -> None:
-    """Its first parts add up to it; those of a fresh model to 1.2 times what was drawn."""
+    """Its first parts add up to it."""
     first = train(settings(**LC), 3)
     start = last_model(first)
     exchanges: list[Exchange] = []
@@ -70,12 +68,6 @@ def test_it_starts_from_the_model_that_is_asked_for(settings: Settings) -> None:
         sigma, psi = (exchanges[0].down[part][name] for part in (SIGMA, PSI))
         np.testing.assert_allclose(sigma + psi, array, rtol=1e-5, atol=1e-7)
         np.testing.assert_allclose(psi, 0.2 * sigma, rtol=1e-6)
-    exchanges.clear()
-    train(settings(**plan), 3, **watched(exchanges))
-    for name, array in dump_arrays(build_model("mlp", (8, 8, 1), 10)).items():
-        np.testing.assert_array_equal(exchanges[0].down[SIGMA][name], array)
-        psi = exchanges[0].down[PSI][name]
-        np.testing.assert_array_equal(psi, np.float32(0.2) * array)
 
 
 # Bases

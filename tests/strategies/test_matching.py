@@ -17,11 +17,11 @@ from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, 
 from tests.support.settings import Settings
 
 QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
+    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60}
 }
 AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
 WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01}
 }
 
 
@@ -41,11 +41,7 @@ def federated(config: RunConfig, rows: list[Any], rounds: int) -> nn.Module:
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [
-        ("fixmatch", {"ssl.unsupervised-weight": 0.0}),
-        ("all-labels", {}),
-        ("given-labels", {}),
-    ],
+    [("fixmatch", {"ssl.unsupervised-weight": 0.0}), ("all-labels", {}), ("given-labels", {})],
 )
 def test_without_unlabeled_points_it_is_supervised_learning(
     settings: Settings, method: str, options: dict[str, Any]
@@ -132,7 +128,7 @@ RESUMED: dict[str, dict[str, Any]] = {
         **{"base": "scaffold", "optimizer": "sgd", "learning_rate": 0.01},
     },
     "a stream at clients": {
-        **{"method": "uda", "scenario.streaming-steps": 4, "scenario.rounds-per-step": 1},
+        **{"method": "uda", "scenario.streaming-steps": 4, "scenario.rounds-per-step": 1}
     },
 }
 

@@ -20,8 +20,7 @@ from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from tests.support.refusals import refuses
-from tests.support.runs import same, train
-from tests.support.secure_parties import BITS, assert_same, parties
+from tests.support.secure_parties import assert_same, parties
 
 # Equal to the clear
 
@@ -146,20 +145,6 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
 
 
 # In whole runs
-
-SHARED: dict[str, Any] = {"xclp.num-bits": BITS, "labels.total": 60}
-PUBLIC = {"xclp.codes-seed": "run"}
-
-
-def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
-    toy: str, settings: Callable[..., RunConfig]
-) -> None:
-    options = {
-        **{**SHARED, "method": "xclp", "model": "mlp", "semi.labels-only-rounds": 0},
-        **{"num_rounds": 2, "local_epochs": 1, "points_per_client": 50},
-    }
-    secret = train(settings(**options, **PUBLIC, **{"xclp.secure": toy}), 4)
-    assert same(secret, train(settings(**options), 4))
 
 
 # Limits

@@ -156,7 +156,7 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
         settings(method="labels-only", model="mlp", num_rounds=3, points_per_client=80), 3
     )
     options: dict[str, Any] = {
-        **{"xclp-predict.features": "model", "start_from": str(trained), "model": "mlp"},
+        **{"xclp-predict.features": "model", "start_from": str(trained), "model": "mlp"}
     }
     directory = train(settings(**QUICK, **options), 3)
     held = Held(directory)
