@@ -15,15 +15,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.strategies import fedmatch
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
-from tests.support.settings import Settings
+from tests.support.settings import AT_SERVER, QUICK, WIDE, Settings
 
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60}
-}
-AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
-WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01}
-}
 AT_SERVER_FLAT: dict[str, Any] = {"scenario.labels-at": "server", "server-fraction": 0.1}
 
 

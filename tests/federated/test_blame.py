@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flwr.app import Error, Message, RecordDict
@@ -14,11 +13,7 @@ from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import METRICS
 from tests.support.runs import MeddlingGrid, is_train, train
-from tests.support.settings import Settings
-
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60}
-}
+from tests.support.settings import QUICK, Settings
 
 
 def test_given_control_characters_then_they_are_shown_as_codes() -> None:
@@ -72,7 +67,7 @@ def test_given_names_of_values_with_terminal_codes_then_neither_log_nor_file_has
                 reply.content[METRICS]["\x1b[31m\n" + "x" * 10**5] = 1.0
         return replies
 
-    config = settings(**QUICK, on_client_failure="continue")
+    config = settings(**{**QUICK, "num_rounds": 1}, on_client_failure="continue")
     train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, change))
     (said,) = [record.getMessage() for record in caplog.records if "failed" in record.message]
     assert said.isprintable()

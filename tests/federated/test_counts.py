@@ -15,10 +15,10 @@ from fedul_flwr.federated.messages import ARRAYS, CONFIG
 from fedul_flwr.federated.replies import check_normalizer, normalizer_of
 from fedul_flwr.learning.local import local_normalizer
 from fedul_flwr.learning.plan import LocalPlan
-from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, QUICK, changing, telling
+from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, changing, telling
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, last_model, metrics, train
-from tests.support.settings import Settings
+from tests.support.settings import QUICK, Settings
 
 # FedNova's normalizers
 

@@ -16,13 +16,10 @@ from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.wire import PACKED, unpack
 from tests.support.runs import is_train, last_model, metrics, same, train
-from tests.support.settings import Settings
+from tests.support.settings import QUICK, Settings
 from tests.support.wire_grid import WireGrid
 
 pytestmark = pytest.mark.usefixtures("identity")
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60}
-}
 RUNS: dict[str, dict[str, Any]] = {
     "fedul": QUICK,
     "scaffold": {**QUICK, "base": "scaffold", "optimizer": "sgd"},

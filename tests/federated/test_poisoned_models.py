@@ -12,11 +12,11 @@ from flwr.app import Message
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.federated.messages import ARRAYS, to_record
 from fedul_flwr.federated.replies import update_norm
-from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing
+from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, replacing
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, metrics, same, train
-from tests.support.settings import Settings
+from tests.support.settings import QUICK, Settings
 
 # Bounds
 

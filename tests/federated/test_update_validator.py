@@ -14,13 +14,9 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.messages import ARRAYS, METRICS
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, metrics, same, train
-from tests.support.settings import Settings
+from tests.support.settings import QUICK, Settings
 
 Change = Callable[[Message], None]
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
-    **{"evaluate_every": 2},
-}
 LENIENT = {**QUICK, "on_client_failure": "continue"}
 BAD_CLIENT, IN_ROUND_1 = 1, 2
 

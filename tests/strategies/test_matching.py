@@ -14,16 +14,7 @@ from fedul_flwr.data.label_split import LabelTruth
 from tests.support.plain_loops import assert_ends_as, fresh, mean_state, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
-from tests.support.settings import Settings
-
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60}
-}
-AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
-WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01}
-}
-
+from tests.support.settings import AT_SERVER, QUICK, WIDE, Settings
 
 # Plain twins
 
