@@ -23,9 +23,8 @@ from tests.support.runs import metrics, same, train
 from tests.support.settings import Settings
 
 SECRET = {"xclp.secure": "rlwe", "xclp.codes-seed": "run"}
-STEPS = {"keys": 2, "shares": 3, "offer": 4, "answer": 5, "reveal": 6}
-"""Calls of a run whose first round propagates: hello, prepare, these, and then"""
-SECRET_SUM, SECRET_LAST = 7, 8
+ANSWER, SECRET_SUM = 5, 7
+"""Calls of a run whose first round propagates, after hello, prepare, keys, shares and offers."""
 
 
 def test_training_goes_on_with_the_others(settings: Settings) -> None:
@@ -39,13 +38,12 @@ def test_training_goes_on_with_the_others(settings: Settings) -> None:
 
 
 def test_two_that_are_left_get_no_labels_across_clients(settings: Settings) -> None:
-    at = STEPS["answer"]
     with refuses("labels-missing", match="group"):
-        train(settings(**PREDICT, **SECRET), 4, **losing(at, 1, 2))
+        train(settings(**PREDICT, **SECRET), 4, **losing(ANSWER, 1, 2))
 
 
 def test_two_that_are_left_train_on_labels_alone(settings: Settings) -> None:
-    lost = train(settings(**TRAIN, **SECRET), 4, **losing(STEPS["answer"], 1, 2))
+    lost = train(settings(**TRAIN, **SECRET), 4, **losing(ANSWER, 1, 2))
     # Of a run on labels alone, hello and prepare come before training.
     labels_only = settings(**{**TRAIN, "semi.labels-only-rounds": 1})
     expected = train(labels_only, 4, **losing(2, 1, 2))
@@ -73,7 +71,7 @@ def clients_of(directory: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("options", "at"),
-    [(PREDICT, STEPS["answer"]), (PREDICT, SECRET_SUM), (TRAIN, SECRET_SUM)],
+    [(PREDICT, ANSWER), (PREDICT, SECRET_SUM), (TRAIN, SECRET_SUM)],
     ids=["answer", "sum", "sum of training"],
 )
 def test_who_is_lost_or_left_alone_forgets(
