@@ -85,15 +85,6 @@ def test_pseudo_labels_by_the_drawn_priors_are_m_modulo_k(client: Build) -> None
     assert np.count_nonzero(sets.priors.argmax(axis=1) != np.arange(13) % 10) > 13 / 2
 
 
-@pytest.mark.parametrize(("server_round", "relabel"), [(1, False), (2, True)])
-def test_points_are_relabeled_after_the_warm_up(
-    client: Build, server_round: int, relabel: bool
-) -> None:
-    options = {"fedpl.relabel": True, "fedpl.warm-up-rounds": 1}
-    built = client(FedPLClient, method="fedpl", **options)
-    assert getattr(task_of(built, server_round).objective, "relabel", False) is relabel
-
-
 @pytest.mark.parametrize(("scale", "mixes"), [(1.0, False), (1000.0, True)])
 def test_given_adaptive_then_warm_up_ends_when_half_of_the_points_are_confident(
     client: Build, scale: float, mixes: bool
@@ -143,27 +134,16 @@ def test_a_tenth_of_the_labels_makes_as_many_steps_as_fedul_where_so_asked(
 
 
 @pytest.mark.parametrize(
-    ("kind", "options"),
+    ("kind", "options", "write"),
     [
-        (
-            FedPLClient,
-            {"method": "fedpl", "fedpl.recipe": "release"},
-        ),
-        (
-            SupervisedClient,
-            {"method": "supervised", "supervised.steps": "sets"},
-        ),
+        (FedPLClient, {"method": "fedpl", "fedpl.recipe": "release"}, write_sets),
+        (SupervisedClient, {"method": "supervised", "supervised.steps": "sets"}, write_points),
     ],
 )
 def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
-    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any]
+    client: Build, tmp_path: Path, kind: type[Any], options: dict[str, Any], write: Any
 ) -> None:
-    built = client(kind, **options)
-    folder = tmp_path / "ward"
-    if kind is FedPLClient:
-        write_sets(folder)
-    else:
-        write_points(folder)
+    built, folder = client(kind, **options), write(tmp_path / "ward")
     built.node = NodeConfig(partition_id=0, num_partitions=3, data=str(folder))
     built.__dict__.pop("data", None)  # of the simulation that it was prepared for
     shape = DataShape((8, 8, 1), CLASSES)
@@ -172,24 +152,14 @@ def test_what_only_a_simulation_knows_is_refused_on_an_owners_device(
 
 
 @pytest.mark.parametrize(
-    ("alpha", "number", "ramp", "weight"),
-    [
-        (0.5, 2, 4, 0.5 * math.exp(-1.25)),  # halfway: exp(-5·(1/2)²)
-        (0.5, 4, 4, 0.5),
-        (1.0, 1, 0, 1.0),
-        (0.0, 1, 0, 0.0),
-    ],
+    ("number", "weight"),
+    [(2, 0.5 * math.exp(-1.25)), (4, 0.5)],  # halfway: exp(-5·(1/2)²)
 )
 def test_the_adversarial_loss_has_its_weight_of_the_round(
-    client: Build,
-    monkeypatch: pytest.MonkeyPatch,
-    alpha: float,
-    number: int,
-    ramp: int,
-    weight: float,
+    client: Build, monkeypatch: pytest.MonkeyPatch, number: int, weight: float
 ) -> None:
-    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": alpha}
-    monkeypatch.setattr(fedllp, "RAMP_UP_ROUNDS", ramp)
+    options = {"fedul.num-sets": 4, "fedllp-vat.alpha": 0.5}
+    monkeypatch.setattr(fedllp, "RAMP_UP_ROUNDS", 4)
     built = client(FedLLPVATClient, method="fedllp-vat", **options)
     monkeypatch.setattr(fedllp, "virtual_adversarial_loss", lambda *_, **__: torch.tensor(3.0))
     network = Network(built.model.eval(), torch.device("cpu"), "float32")
@@ -251,11 +221,3 @@ def test_every_client_and_every_round_has_random_numbers_of_its_own(
     numbers = [first_number(c, r, s) for c in (0, 1) for r in (1, 2) for s in (0, 1)]
     assert len(set(numbers)) == 8
     assert first_number(1, 2) == first_number(1, 2)
-
-
-def test_batches_of_fedllp_are_the_clients_sets(client: Build) -> None:
-    built = client(FedLLPClient, method="fedllp", batch_size=4)
-    batches = list(task_of(built).batches(np.random.default_rng(0)))
-    assert sorted(int(targets[0]) for _, targets in batches) == list(range(10))
-    sizes = {int(targets[0]): len(targets) for _, targets in batches}
-    assert [sizes[m] for m in range(10)] == built.data.sets.set_sizes.tolist()

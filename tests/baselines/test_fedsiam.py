@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,13 +11,10 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, Message, MetricRecord, RecordDict
-from flwr.serverapp.strategy import FedAvg
 from safetensors.numpy import load_file
 from torch.nn import functional
 
 from fedul_flwr.baselines.fedsiam import TEACHER, FedSiam, FedSiamClient, TeacherCodec
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.federated.messages import to_record
@@ -28,9 +24,9 @@ from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, train
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 Weights = dict[str, torch.Tensor]
 QUICK: dict[str, Any] = {
     **{"method": "fedsiam", "model": "mlp", "local_epochs": 3, "points_per_client": 40},
@@ -164,25 +160,6 @@ def test_teachers_are_combined_by_the_median_where_the_base_is_robust(
     assert codec.teacher["w"].numpy() == pytest.approx([teacher])
     assert state._steps == 4 + 3 * 2
     assert all(list(reply.content) == ["arrays", "metrics"] for reply in replies)
-
-
-def test_a_resumed_server_goes_on_with_the_teacher_and_its_steps(settings: Settings) -> None:
-    def strategy() -> FedSiam:
-        setup = Content(values={"class-names": ["a", "b"]})
-        return FedSiam(settings(**QUICK), FedAvg(), {}, setup)
-
-    before, after = strategy(), strategy()
-    before.codec.teacher = to_record({"w": np.array([1.0, 2.0], np.float32)})
-    before._steps = 7
-    after.load_state_dict({**before.state_dict(), "other/w": np.zeros(2)})
-    assert after.client_config() == {"teacher-steps": 7}
-    (name,) = after.codec.teacher
-    assert name == "w"
-    np.testing.assert_array_equal(after.codec.teacher["w"].numpy(), [1.0, 2.0])
-    # A state of a run that had no teacher yet.
-    fresh = strategy()
-    fresh.load_state_dict(strategy().state_dict())
-    assert fresh.client_config() == {"teacher-steps": 0}
 
 
 def test_the_loss_of_a_client_is_that_of_the_authors_code(settings: Settings) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,12 @@ from flwr.serverapp.strategy import FedAvg
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.content import Content
-from fedul_flwr.experiments.trial_plan import make_plan
-from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.strategies import fedmatch
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
+from tests.support.settings import AT_SERVER, QUICK, WIDE, Settings
 
-Settings = Callable[..., RunConfig]
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
-}
-AT_SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
-WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
-}
 AT_SERVER_FLAT: dict[str, Any] = {"scenario.labels-at": "server", "server-fraction": 0.1}
-ALIKE = ("given-labels", "uda", "fixmatch", "fedmatch")
 
 
 def assert_same(one: Path, other: Path) -> None:
@@ -52,16 +41,6 @@ def test_at_the_server_and_of_weight_1_it_is_what_is_beside_unlabeled_sets(
     place = {"scenario.labels-at": "server", "ssl.supervised-weight": 1.0}
     ours = train(settings(**options, **place, method="given-labels"), 3)
     assert_same(ours, train(settings(**options, method="server-only"), 3))
-
-
-@pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
-def test_it_is_fixmatch_whose_unlabeled_points_have_no_weight(
-    settings: Settings, scenario: dict[str, Any]
-) -> None:
-    options = {**QUICK, **WIDE, **scenario}
-    weightless = {"ssl.unsupervised-weight": 0.0}
-    ours = train(settings(**options, method="given-labels"), 2)
-    assert_same(ours, train(settings(**options, method="fixmatch", **weightless), 2))
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER], ids=["clients", "server"])
@@ -97,28 +76,6 @@ def test_only_clients_with_labels_are_sampled(settings: Settings) -> None:
 
 
 # Rows of one comparison
-
-
-@pytest.mark.parametrize("place", ["clients", "server"])
-def test_all_rows_of_a_comparison_have_the_same_labeled_points(place: str, tmp_path: Path) -> None:
-    shared: dict[str, Any] = {"validation-fraction": 0.1, "scenario.streaming-steps": 2}
-    if place == "server":
-        shared |= {"scenario.labels-at": "server", "server-fraction": 0.2, "server.points": 50}
-    else:
-        shared |= {"labels.total": 40}
-    plan = make_plan({name: {"method": name} for name in ALIKE}, shared, (3,), 4, tmp_path)
-    assert plan.split_warnings == ()
-    splits = []
-    for trial in plan.trials:
-        data = open_server_data(trial.config).split_over(4, trial.config)
-        found = data.labeled(trial.config) if place == "server" else data.labeled_by_owners()
-        assert found is not None
-        assert data.split is not None
-        labeled = found.points.tolist(), found.labels.tolist()
-        clients = [client.points.tolist() for client in data.split.clients]
-        splits.append((labeled, clients, data.validation.tolist()))
-        assert len(found.points) == (50 if place == "server" else 40)
-    assert splits == splits[:1] * len(ALIKE)
 
 
 # What it refuses

@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from flwr.app import RecordDict
 from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.baselines.all_labels import AllLabelsClient
 from fedul_flwr.baselines.fixmatch import FixMatchClient
 from fedul_flwr.baselines.uda import UDAClient
-from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.client_training import arrived
-from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.matching import MatchingObjective
 from fedul_flwr.learning.network import Network
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
-C = TypeVar("C", bound=MethodClient)
 KINDS: dict[str, type[MethodClient]] = {
     "uda": UDAClient,
     "fixmatch": FixMatchClient,
@@ -87,38 +79,6 @@ def test_all_labels_are_all_labels_wherever_others_are(
     labels = np.asarray(load_source("digits").train.labels)
     assert sorted(data.points) == sorted(found.data.examples.points)
     np.testing.assert_array_equal(data.targets, labels[data.points])
-
-
-def owner(settings: Settings, root: Path, method: str, **options: Any) -> Any:
-    """A client with twelve images of its own, and labels for three of them."""
-    folder = root / "owner"
-    folder.mkdir(exist_ok=True)
-    pixels = np.random.default_rng(0).integers(0, 256, (12, 8, 8), dtype=np.uint8)
-    np.savez(folder / "images.npz", images=pixels)
-    (folder / "labels.csv").write_text("name,label\n3,b\n0,a\n11,b\n")
-    shown = {"dataset": "none", "class_names": "a,b", "input_shape": "8x8x1"}
-    config = settings(**shown, model="mlp", method=method, **options)
-    node = NodeConfig(data=str(folder), num_partitions=1)
-    built = KINDS[method](config, node, ClientState(RecordDict()))
-    built.on_phase("setup", setup_content(config, DataShape((8, 8, 1), ("a", "b"))))
-    return built
-
-
-def test_an_owners_labels_stay_unused_where_the_server_has_them(
-    settings: Settings, tmp_path: Path
-) -> None:
-    given = [0, -1, -1, 1, -1, -1, -1, -1, -1, -1, -1, 1]
-    data = owner(settings, tmp_path, "uda").data.examples
-    assert data.labels[np.argsort(data.points)].tolist() == given
-    found = owner(settings, tmp_path, "uda", **AT_SERVER)
-    assert found.data.examples.labels.tolist() == [-1] * 12
-    assert (training_points(found).targets == -1).all()
-    every = training_points(owner(settings, tmp_path, "all-labels", **AT_SERVER))
-    assert sorted(zip(every.points.tolist(), every.targets.tolist(), strict=True)) == [
-        (0, 0),
-        (3, 1),
-        (11, 1),
-    ]
 
 
 # Streams
@@ -179,15 +139,6 @@ def test_streams_are_drawn_from_the_seed_for_each_client(client: Build) -> None:
     assert len({tuple(order) for order in orders}) == 3
 
 
-def test_a_stream_of_more_steps_than_points_has_empty_ones(client: Build) -> None:
-    found = client("uda", **AT_SERVER, **{**STREAM, "scenario.streaming-steps": 81})
-    sizes = [len(training_points(found, 1 + 3 * step).points) for step in range(81)]
-    assert sizes == [1] * 80 + [0]
-    given = list(weights().values())
-    _, examples, numbers = found.fit([a.copy() for a in given], {"server-round": 241})
-    assert (examples, numbers["steps"]) == (0, 0)
-
-
 # Batches and losses
 
 
@@ -245,28 +196,6 @@ def test_the_loss_of_fixmatch(client: Build, monkeypatch: pytest.MonkeyPatch) ->
     supervised = functional.cross_entropy(logits[:20], labels[:20])
     expected = 3 * supervised + 0.7 * each[top >= 0.2].sum() / 20
     assert value == pytest.approx(float(expected), rel=1e-6)
-
-
-def test_the_loss_of_all_labels(client: Build) -> None:
-    found = client("all-labels", **{"ssl.supervised-weight": 3.0})
-    (inputs, labels), model = batch(found), network(found)
-    value = task_of(found, 1).objective(model, inputs, labels)
-    expected = 3 * functional.cross_entropy(model(inputs), labels)
-    assert float(value.detach()) == pytest.approx(float(expected.detach()))
-
-
-def test_annealing_goes_by_the_round_of_the_run(client: Build) -> None:
-    found = client("uda", num_rounds=10)
-    logits = torch.tensor([[0.6, *[0.4 / 9] * 9], [0.3, *[0.7 / 9] * 9]]).log()
-    labels = torch.zeros(2, dtype=torch.int64)
-    seen = []
-    for number in (1, 8, 10):
-        objective = task_of(found, number).objective
-        assert isinstance(objective, MatchingObjective)
-        seen.append(float(objective.supervised(logits, labels)))
-    # 1/10 + 9/10·exp(−4.5) = .11 leaves out both, .1 + .9·exp(−1) = .43 the first, 1 none.
-    expected = [0, -np.log(0.3), -(np.log(0.6) + np.log(0.3)) / 2]
-    assert seen == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["uda", "fixmatch"])

@@ -9,9 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-import torch
 from safetensors.numpy import load_file
-from torch import Tensor
 
 from fedul_flwr.baselines import local_lp, pseudo_label
 from fedul_flwr.baselines.fedsem import LABEL, FedSemClient
@@ -20,7 +18,6 @@ from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.method_settings import PropagationSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
@@ -29,21 +26,18 @@ from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import staged_points
-from fedul_flwr.learning import pseudo_label_task
-from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.features import extract_features
 from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
-from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from fedul_flwr.propagation.client import GraphPoints
-from tests.support.local_tasks import task_of, weighted_points
+from tests.support.local_tasks import weighted_points
 from tests.support.recorded_calls import recorded
 from tests.support.runs import last_model, train
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 C = TypeVar("C", bound=MethodClient)
 FIRST, SECOND = 10, 11
 """Rounds on both sides of the border between the stages, by default."""
@@ -132,37 +126,6 @@ def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
     return staged_points(client.data, client.state, now, lambda: labels)
 
 
-def seen(client: MethodClient, inputs: Tensor, positions: list[int]) -> Tensor:
-    """The inputs of the client's network for a batch of inputs."""
-    found: list[Tensor] = []
-
-    def network(given: Tensor) -> Tensor:
-        found.append(given)
-        return torch.zeros(len(given), 10)
-
-    objective = task_of(client, SECOND).objective
-    objective(network, inputs, torch.tensor(positions))  # type: ignore[arg-type]
-    return found[0]
-
-
-def test_pseudo_labeled_points_alone_are_seen_in_strong_views(
-    client: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def darkened(images: Tensor, num_operations: int) -> Tensor:
-        return images - num_operations
-
-    monkeypatch.setattr(pseudo_label_task, "randaugment", darkened)
-    found = client(PseudoLabelClient, "pseudo-label", **{"semi.operations": 3})
-    inputs = torch.rand(4, 1, 8, 8)
-    before = inputs.clone()
-    changed = seen(found, inputs, [19, 20, 3, 89])  # 20 points are labeled
-    torch.testing.assert_close(changed, before - torch.tensor([0, 3, 0, 3]).view(4, 1, 1, 1))
-    assert inputs.equal(before)
-    assert seen(found, inputs, [0, 1, 2, 3]).equal(before)
-    plain = client(PseudoLabelClient, "pseudo-label")
-    assert seen(plain, inputs, [19, 20, 3, 89]).equal(before)
-
-
 LABELING: list[tuple[Any, str, Any, str]] = [
     (PseudoLabelClient, "pseudo-label", pseudo_label, "predict_logits"),
     (LocalLPClient, "local-lp", local_lp, "extract_features"),
@@ -201,18 +164,6 @@ def test_given_the_released_recipe_then_features_in_the_graph_of_xclp_are_of_vie
     assert np.abs(found - as_they_are).max() > 0.01
     np.testing.assert_array_equal(found, features(SECOND, **views))
     assert np.abs(found - features(SECOND + 1, **views)).max() > 0.01
-
-
-def test_the_loss_of_a_step_weighs_points(client: Build) -> None:
-    built = client(PseudoLabelClient, "pseudo-label")
-    found, task = weighted_points(built, SECOND), task_of(built, SECOND)
-    chosen = np.array([3, 85, 40])
-    inputs = to_input(torch.from_numpy(found.inputs[found.points[chosen]]))
-    network = Network(built.model, torch.device("cpu"), "float32")
-    loss = task.objective(network, inputs, torch.from_numpy(chosen))
-    shares = network(inputs).detach().softmax(dim=1).numpy()[np.arange(3), found.classes[chosen]]
-    expected = -(found.weights[chosen] * np.log(shares)).sum() / 3
-    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -281,11 +232,7 @@ def test_confidences_of_perclient_lp_are_over_the_largest_of_all_its_points(
 
 @pytest.mark.parametrize(
     ("kind", "method"),
-    [
-        (PseudoLabelClient, "pseudo-label"),
-        (FedSemClient, "fedsem"),
-        (LocalLPClient, "local-lp"),
-    ],
+    [(PseudoLabelClient, "pseudo-label"), (FedSemClient, "fedsem"), (LocalLPClient, "local-lp")],
 )
 def test_all_points_labeled_train_as_labels_do(client: Build, kind: Any, method: str) -> None:
     full: dict[str, Any] = {"labels.total": 300, "labels.new-fraction": 0.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,8 +11,6 @@ import pytest
 import torch
 from flwr.app import MetricRecord, RecordDict
 from safetensors.numpy import load_file
-from torch import nn
-from torch.nn import functional
 
 from fedul_flwr.baselines.semifl import SemiFL, StatusCodec, check_variances
 from fedul_flwr.config.run_config import RunConfig
@@ -25,23 +22,14 @@ from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.batch_statistics import batch_statistics
-from fedul_flwr.learning.batches import to_input
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model
-from tests.strategies.test_matching import fresh, same, split_of
 from tests.support.fedmatch_exchanges import TINY
+from tests.support.plain_loops import split_of
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    summary,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, last_model, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 SERVER: dict[str, Any] = {"scenario.labels-at": "server", "server_fraction": 0.1}
 SGD: dict[str, Any] = {"optimizer": "sgd", "learning_rate": 0.03, "momentum": 0.9}
 QUICK: dict[str, Any] = {
@@ -59,55 +47,14 @@ FL2: dict[str, Any] = {
 # What it computes
 
 
-def test_given_no_sure_point_then_the_server_trains_alone_and_its_momentum_lives_on(
-    settings: Settings,
-) -> None:
-    """Three rounds of two epochs of all points are six steps of one optimizer of torch's."""
-    wide = {"precision": "float64", "batch_size": 0, "server.epochs": 2, "weight_decay": 5e-4}
-    config = settings(**{**QUICK, **wide, "semifl.threshold": 0.999999})
-    directory = train(config, 3)
-    model, rows = fresh(config), split_of(config, 3).server
-    source = load_source("digits")
-    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
-    labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=0.03, momentum=0.9, weight_decay=5e-4, nesterov=True
-    )
-    for _ in range(6):
-        optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), labels).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    for name, array in last_model(directory).items():
-        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
-    lines = metrics(directory)
-    assert [(line["confident_share"], line["clients"]) for line in lines] == [(0.0, 3)] * 3
-    assert [line["failures"] for line in lines] == [0] * 3
-
-
-def test_given_points_that_the_model_learns_then_more_of_them_become_sure(
-    settings: Settings,
-) -> None:
-    config = settings(**{**QUICK, "num_rounds": 10, "server.epochs": 4, "semifl.threshold": 0.8})
-    directory = train(config, 3)
-    shares = [line["confident_share"] for line in metrics(directory)]
-    assert shares[0] == 0.0
-    assert shares[-1] > 0.3
-    assert summary(directory)["test_error"] < 25  # chance is 90
-
-
 def test_every_setting_counts(settings: Settings) -> None:
+    """Those that the example has are compared with its page."""
     plain: dict[str, Any] = {**QUICK, "server.epochs": 3}
     adaptive = {"semifl.threshold": "adaptive"}
     others: list[dict[str, Any]] = [
-        {"semifl.threshold": 0.5},
         {"semifl.mix-weight": 0.0},
         {"semifl.sharpness": 0.5},
         {"server.when": "before"},
-        {"server.epochs": 2},
-        {"momentum": 0.0},
-        {"base": "fedavgm", "fedavgm.server-momentum": 0.5},
-        {"augment": "rotate"},
         {"ssl.operations": 1},
         {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1},
         adaptive,
@@ -205,8 +152,7 @@ def strategy_of(config: RunConfig) -> SemiFL:
 
 
 @pytest.mark.parametrize(
-    ("tops", "weights"),
-    [([0.9, 0.6, 0.5], [0.1, 0.4, 0.5]), ([1.0, 1.0], [1.0, 1.0])],
+    ("tops", "weights"), [([0.9, 0.6, 0.5], [0.1, 0.4, 0.5]), ([1.0, 1.0], [1.0, 1.0])]
 )
 def test_given_learning_status_then_the_least_learned_client_counts_most(
     settings: Settings, tops: list[float], weights: list[float]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +10,22 @@ import pytest
 from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.content import Content
-from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import SETUP_BEFORE
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM
-from fedul_flwr.propagation.privacy import (
-    FEATURES,
-    LABELS,
-    NOISY_FEATURES,
-    RANDOMIZED_LABELS,
-)
+from fedul_flwr.propagation.privacy import FEATURES, LABELS, NOISY_FEATURES, RANDOMIZED_LABELS
 from fedul_flwr.secure.hamming.plaintext import CODES
-from tests.strategies.test_label_propagation import (
-    FEATURES as POINTS,
-)
-from tests.strategies.test_label_propagation import (
-    LABELS as GIVEN,
-)
-from tests.strategies.test_label_propagation import (
-    assert_agree,
-    central,
-    together,
-)
+from tests.strategies.test_label_propagation import FEATURES as POINTS
+from tests.strategies.test_label_propagation import LABELS as GIVEN
+from tests.strategies.test_label_propagation import assert_agree, central, together
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, metrics, resume, train
+from tests.support.settings import Settings
 from tests.support.xclp_parties import BITS, SEED, Parties, split
 
-Settings = Callable[..., RunConfig]
 SIZES = [90, 110, 200]
 CODES_OF_200 = {"xclp.codes-epsilon": 200.0}
 LABELS_OF_2 = {"xclp.labels-epsilon": 2.0}
@@ -172,13 +157,16 @@ def test_another_run_draws_others() -> None:
     assert (drawn[0] != drawn[1]).any()
 
 
+def small(name: str) -> Parties:
+    """Three parties with noise on codes or labels."""
+    points = np.random.default_rng(0).normal(size=(10, 4))
+    labels = np.array([0] * 5 + [-1] * 5)
+    return Parties([points] * 3, [labels] * 3, {f"xclp.{name}-epsilon": 1.0})
+
+
 @pytest.mark.parametrize("name", ["codes", "labels"])
 def test_a_device_draws_no_second_time(name: str) -> None:
-    played = Parties(
-        [np.random.default_rng(0).normal(size=(10, 4))] * 3,
-        [np.array([0] * 5 + [-1] * 5)] * 3,
-        {f"xclp.{name}-epsilon": 1.0},
-    )
+    played = small(name)
     played.settings = played.settings.model_copy(update={"resume": "earlier"})
     with refuses("privacy-noise-lost", match="before"):
         played.propagate()
@@ -213,11 +201,7 @@ def test_given_another_noise_than_was_planned_then_a_client_refuses_it() -> None
 @pytest.mark.parametrize("name", ["codes", "labels"])
 def test_a_device_that_has_forgotten_its_noise_draws_none(name: str) -> None:
     """It is told that it was prepared before, and knows nothing of it: it may have drawn noise."""
-    played = Parties(
-        [np.random.default_rng(0).normal(size=(10, 4))] * 3,
-        [np.array([0] * 5 + [-1] * 5)] * 3,
-        {f"xclp.{name}-epsilon": 1.0},
-    )
+    played = small(name)
     told = {"class-names": ["a", "b"]}
     again = {**told, SETUP_BEFORE: True}
     played.client(1).on_phase("setup", Content(values=dict(told)))
@@ -268,26 +252,19 @@ def test_labels_stay_in_a_resumed_run_and_codes_in_a_round(settings: Settings) -
 # Refusals
 
 
-def refused(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(UserError) as error:
-        call()
-    assert str(error.value) == message
-
-
-CHANGED = "Client 1: its points have changed during the run, and noise was drawn for those before."
-
-
 def test_other_points_than_noise_was_drawn_for() -> None:
     built = parties(**CODES_OF_200, **LABELS_OF_2)
     built.client(1).noise.features(POINTS[:110], 1)
     built.client(1).randomized(1)
-    refused(lambda: built.client(1).noise.features(POINTS[:109], 1), CHANGED)
+    with refuses("privacy-noise-spent", match="points have changed"):
+        built.client(1).noise.features(POINTS[:109], 1)
     assert len(built.client(1).noise.features(POINTS[:109], 2)) == 109
     own = GIVEN[90:200]
     at = np.flatnonzero(own >= 0)[0]
     for other in (np.delete(own, 0), np.delete(own, -1), np.where(np.arange(110) == at, -1, own)):
         built.labels = [GIVEN[:90], other, GIVEN[200:]]
-        refused(lambda: built.client(1).randomized(2), CHANGED)
+        with refuses("privacy-noise-spent", match="points have changed"):
+            built.client(1).randomized(2)
     # A label that was corrected has no part in what was drawn.
     built.labels = [GIVEN[:90], np.where(np.arange(110) == at, own[at] ^ 1, own), GIVEN[200:]]
     built.client(1).randomized(2)
@@ -298,8 +275,5 @@ def test_other_rounds_than_noise_was_made_for() -> None:
     built.client(1).noise.features(POINTS, 11)
     for rounds, releases in ((31, 21), (29, 19)):
         built.settings = built.settings.model_copy(update={"num_rounds": rounds})
-        refused(
-            lambda: built.client(1).noise.features(POINTS, 12),
-            "Client 1: num-rounds has changed, and the noise of xclp.codes-epsilon is for 20 "
-            f"propagations, not {releases}.",
-        )
+        with refuses("privacy-noise-spent", match=f"for 20 propagations, not {releases}"):
+            built.client(1).noise.features(POINTS, 12)

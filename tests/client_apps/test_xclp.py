@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,18 +11,15 @@ import pytest
 from fedul_flwr.client_apps import xclp, xclp_predict
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
-from fedul_flwr.config.method_settings import PropagationSettings
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
-from fedul_flwr.data.types import UNLABELED, PartlyLabeledPoints
-from fedul_flwr.propagation.central import propagated_scores
-from fedul_flwr.propagation.client import RUN_SEED, STORED, GraphPoints
+from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.propagation.client import RUN_SEED, STORED
 from fedul_flwr.propagation.phases import END
+from tests.support.settings import Settings
 from tests.support.simulated_clients import simulated_client
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"labels.total": 60, "points_per_client": 80, "xclp.num-bits": 64}
 KINDS: dict[str, Any] = {"xclp": XCLPClient, "xclp-predict": XCLPPredictClient}
 
@@ -79,25 +75,3 @@ def test_given_a_file_for_labels_then_others_lie_beside_it(
     others = [f"found-{source}.csv" for source in (NETWORK, LOCAL_LP, LEFT_OUT)]
     assert names == ["found.csv", *others]
     assert own._file(XCLP).parent == tmp_path / "out"
-
-
-@pytest.mark.parametrize("recipe", ["release", "paper"])
-def test_given_a_recipe_then_a_clients_own_scores_follow_it(
-    recipe: Literal["paper", "release"],
-) -> None:
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(12, 4)).astype(np.float32)
-    labels = np.array([0, 0, 0, 1, *[UNLABELED] * 8])
-    examples = PartlyLabeledPoints(vectors, np.arange(12), labels, np.zeros(12, dtype=np.bool_))
-    options = PropagationSettings(k=3, num_bits=64, alpha=0.5, recipe=recipe)
-    forms: list[dict[str, Any]] = [
-        {"power": 3.0, "class_scaling": True},
-        {"power": 1.0, "class_scaling": False},
-    ]
-    form, another = forms if recipe == "release" else reversed(forms)
-    found = GraphPoints.of_training(examples, 2).own_scores(vectors, options)
-    common: dict[str, Any] = {"num_classes": 2, "k": 3, "num_bits": 64, "alpha": 0.5}
-    expected = propagated_scores(vectors, labels, **common, **form)
-    np.testing.assert_array_equal(found, expected)
-    other = propagated_scores(vectors, labels, **common, **another)
-    assert np.abs(found - other).max() > 1e-3

@@ -132,16 +132,11 @@ def test_given_class_numbers_with_holes_in_one_split_each_then_both_count_the_sa
     assert source.class_names == ("10", "300", "2021")
     assert source.train.labels.tolist() == [0, 2, -1, 0]
     assert source.test.labels.tolist() == [2, 1]
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_given_texts_with_missing_ones_then_every_file_has_the_same_classes(
-    tmp_path: Path, kind: str
-) -> None:
-    source = load_source(write(tmp_path / "d", kind, ["01", None, "1", "1"], ["1", "02"]))
-    assert source.class_names == ("01", "02", "1")
-    assert source.train.labels.tolist() == [0, -1, 2, 2]
-    assert source.test.labels.tolist() == [2, 1]
+    if kind != "npz":  # texts, of which one is missing
+        source = load_source(write(tmp_path / "t", kind, ["01", None, "1", "1"], ["1", "02"]))
+        assert source.class_names == ("01", "02", "1")
+        assert source.train.labels.tolist() == [0, -1, 2, 2]
+        assert source.test.labels.tolist() == [2, 1]
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,11 @@ def test_images_are_brought_to_the_models_shape(owned: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "priors-header"),
-        ("set,cat\nyoung,1\n", "priors-header"),
         ("set,cat,dog,cat\nyoung,1,0,0\n", "priors-header"),
         ("set,cat,cow\nyoung,1,0\n", "priors-header"),
         ("set,cat,dog\n", "set-missing"),
         ("set,cat,dog\nyoung,1\n", "csv-ragged-row"),
         ("set,cat,dog\nyoung,1,much\n", "priors-cell"),
-        ("set,cat,dog\nyoung,1,nan\n", "priors-cell"),
         ("set,cat,dog\nold,1,0\nold,0,1\n", "name-twice"),
         ("set,cat,dog\n../x,1,0\n", "folder-layout"),
         (PRIORS + "last,1,0\n", "set-missing"),
@@ -126,14 +123,6 @@ def test_sets_that_are_refused(owned: Path) -> None:
     refused(owned, "points-missing")
     (owned / "other" / "x.csv").write_text("x")
     refused(owned, "folder-layout")
-    (owned / "other" / "x.csv").rename(owned / "other" / "x.png")
-    refused(owned, "image-not-readable")
-    (owned / "other" / "x.png").unlink()
-    write_png(owned / "other" / "x.png", pixels(1, 4, 4)[0])
-    (owned / "old.parquet").write_text("x")
-    refused(owned, "file-not-readable")
-    (owned / "priors.csv").write_bytes(b"set,\x81\xfe,dog\n")
-    refused(owned, "csv-encoding")
     (owned / "priors.csv").unlink()
     refused(owned, "file-missing")
 
@@ -164,20 +153,17 @@ def test_tables_by_row_number(tmp_path: Path) -> None:
 
 
 def test_images_that_are_refused(tmp_path: Path) -> None:
-    def check(name: str, code: str) -> None:
+    (tmp_path / "empty").mkdir()
+    for name in ("x.txt", "x.png"):
+        (tmp_path / name).write_text("x")
+    for name, code in (
+        ("none", "file-missing"),
+        ("empty", "points-missing"),
+        ("x.txt", "folder-layout"),
+        ("x.png", "image-not-readable"),
+    ):
         with refuses(code):
             load_points(tmp_path / name, (3, 3, 1))
-
-    check("none", "file-missing")
-    (tmp_path / "empty").mkdir()
-    check("empty", "points-missing")
-    for name in ("x.txt", "x.png", "x.npz"):
-        (tmp_path / name).write_text("x")
-    check("x.txt", "folder-layout")
-    check("x.png", "image-not-readable")
-    check("x.npz", "file-not-readable")
-    write_parquet(tmp_path / "x.parquet", [])
-    check("x.parquet", "points-missing")
 
 
 def test_a_set_may_be_named_as_its_file(owned: Path) -> None:

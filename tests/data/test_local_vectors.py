@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
-from fedul_flwr.data import formats
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
 from fedul_flwr.data.tables import TableOptions
@@ -84,7 +82,6 @@ def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
         ("sex,age", "sex,years", "column-missing", "'age'"),
         ("m,40", "m,old", "cell-not-a-number", "'age' .*january.csv .*'old'"),
         ("m,40", "x,40", "category-unknown", r"'x', .*\(f, m\)"),
-        ("m,40", "m,inf", "cell-not-a-number", "'age' .*january.csv .* 1 .*infinite"),
         ("m,40", "m,", "cell-not-a-number", "'age' .*january.csv .* 1 .*missing"),
         (CSV, "sex,age,label\n", "points-missing", "january.csv"),
     ],
@@ -92,19 +89,6 @@ def test_vectors_without_names_need_only_the_length(ward: Path) -> None:
 def test_sets_that_are_refused(old: str, new: str, code: str, named: str, ward: Path) -> None:
     (ward / "january.csv").write_text(CSV.replace(old, new))
     refused(ward, code, named)
-
-
-def test_sets_of_the_other_kind_are_refused(ward: Path) -> None:
-    (ward / "january.csv").unlink()
-    (ward / "january").mkdir()
-    Image.fromarray(np.zeros((4, 4), np.uint8)).save(ward / "january" / "a.png")
-    refused(ward, "points-of-another-kind", "january .*images")
-    np.savez(ward / "march.npz", images=np.zeros((1, 4, 4), np.uint8))
-    priors = "set,well,ill\nmarch,1,0\nfebruary,1,0\n"
-    (ward / "priors.csv").write_text(priors)
-    (ward / "january" / "a.png").unlink()
-    (ward / "january").rmdir()
-    refused(ward, "array-wrong", "'vectors'; .* images")
 
 
 def test_partly_labeled_vectors_have_labels_by_row_and_an_order_of_their_own(
@@ -124,27 +108,3 @@ def test_partly_labeled_vectors_have_labels_by_row_and_an_order_of_their_own(
     (folder / "more.csv").write_text(CSV)
     with refuses("files-contradict", OwnDataError):
         load_partly_labeled(folder, NAMES, (3,), table=KNOWN)
-    for file in folder.glob("*s.csv"):
-        file.unlink()
-    (folder / "more.csv").unlink()
-    with refuses("file-missing", OwnDataError):
-        load_partly_labeled(folder, NAMES, (3,), table=KNOWN)
-
-
-def test_labels_in_files_of_vectors_are_never_read(
-    ward: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = ward / "only"
-    folder.mkdir()
-    np.savez(folder / "x.npz", vectors=np.ones((3, 2)), labels=np.array([0, 1, 0]))
-    read = []
-    original = formats.npz_array
-
-    def recorded(path: Path, name: str) -> object:
-        read.append(name)
-        return original(path, name)
-
-    monkeypatch.setattr("fedul_flwr.data.table_files.npz_array", recorded)
-    found = load_partly_labeled(folder, NAMES, (2,))
-    assert (found.labels == -1).all()
-    assert read == ["vectors"]

@@ -14,7 +14,7 @@ from flwr.app import Context, RecordDict
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.run_files.run_lock import (
     SUPERLINK_HOME,
     DirectoryLockedError,
@@ -30,8 +30,8 @@ from fedul_flwr.run.evaluation import Recorder
 from fedul_flwr.server_app import main
 from tests.support.refusals import refuses
 from tests.support.runs import train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fedul.num-sets": 10}
 
 
@@ -64,8 +64,7 @@ def contents(directory: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("theirs", ["command", "server"])
-@pytest.mark.parametrize("ours", ["command", "server"])
+@pytest.mark.parametrize(("theirs", "ours"), [("command", "server"), ("server", "command")])
 def test_given_a_run_when_another_starts_there_then_it_is_told_who_holds_it(
     tmp_path: Path, other: Callable[..., int], theirs: Role, ours: Role
 ) -> None:
@@ -91,16 +90,13 @@ def test_given_a_command_and_its_own_superlink_then_the_server_app_may_write(
         pass
 
 
-@pytest.mark.parametrize("role", ["command", "server"])
-def test_given_a_process_that_was_killed_then_its_directory_is_free(
-    tmp_path: Path, role: Role
-) -> None:
+def test_given_a_process_that_was_killed_then_its_directory_is_free(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
-        with claim(tmp_path, role):
+        with claim(tmp_path, "server"):
             os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(child, 0)
-    assert (tmp_path / ".lock" / f"{role}.json").exists()  # it could not clean up
+    assert (tmp_path / ".lock" / "server.json").exists()  # it could not clean up
     for ours in ("command", "server"):
         with claim(tmp_path, ours):  # type: ignore[arg-type]
             pass
@@ -216,17 +212,8 @@ def test_given_half_written_files_of_a_killed_process_when_a_run_resumes_then_th
     assert left == set(others)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "xclp", "xclp.num-bits": 256, "labels.labeled-clients": 0.5},
-        {"method": "fedsem"},
-        {"method": "pseudo-label", "base": "local", "evaluate": "local"},
-    ],
-    ids=lambda options: options["method"],
-)
 def test_after_a_round_one_version_is_left(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
     record = Recorder.record
@@ -236,10 +223,9 @@ def test_after_a_round_one_version_is_left(
         seen.append(files(recorder.directory.path))
 
     monkeypatch.setattr(Recorder, "record", watch)
-    base = {} if options.get("base") else {"base": "scaffold"}
     plan = {"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1, "local_epochs": 1}
     plan |= {"num_rounds": 5, "fraction_train": 0.75, "semi.labels-only-rounds": 1}
-    train(settings(**{**plan, **base, **options}), 4)
+    train(settings(**plan, method="fedsem", base="scaffold"), 4)
     assert len(seen) == 5
     for names in seen:
         kept = [name.rpartition("-")[0] for name in names]

@@ -6,20 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.data import set_split as set_generator
 from fedul_flwr.data.seeds import derived_seed, stream
-from fedul_flwr.data.set_split import (
-    GeneratedSets,
-    add_prior_noise,
-    draw_priors,
-    generate_sets,
-)
+from fedul_flwr.data.set_split import GeneratedSets, add_prior_noise, draw_priors, generate_sets
 
 Ints = NDArray[np.int64]
 NUM_CLASSES = 4
@@ -62,12 +54,8 @@ def test_priors_are_the_realized_proportions(overlap: str, priors: str) -> None:
     np.testing.assert_array_equal(made.priors, made.true_priors)
     assert made.priors.shape == (8, NUM_CLASSES)
     assert made.points.dtype == made.sets.dtype == np.int64
-
-
-@pytest.mark.parametrize("options", [{}, {"priors": "uniform"}, {"shared_prior_draws": 1}])
-def test_disjoint_sets_use_every_point_exactly_once(options: dict[str, Any]) -> None:
-    made = deal(**options)
-    np.testing.assert_array_equal(np.sort(made.points), EVERY_POINT)
+    if overlap == "disjoint":
+        np.testing.assert_array_equal(np.sort(made.points), EVERY_POINT)
 
 
 def test_shared_sets_repeat_no_point_within_a_set() -> None:
@@ -179,18 +167,6 @@ def deal_ten(seed: int = 0, **options: Any) -> GeneratedSets:
     )
 
 
-@pytest.mark.parametrize(("num_sets", "share"), [(10, 1.0), (20, 0.5), (40, 0.25)])
-def test_sets_by_the_same_priors_hold_all_half_or_a_quarter_of_the_points(
-    num_sets: int, share: float
-) -> None:
-    # n/M · column sums of 1, less half a point for each of M·K entries that is rounded down.
-    made = deal_ten(num_sets=num_sets, shared_prior_draws=5)
-    expected = share * len(TEN) - num_sets * 10 / 2
-    assert len(made.points) == pytest.approx(expected, abs=3 * (num_sets * 10 / 12) ** 0.5)
-    per_class = counts(made, TEN, 10).sum(axis=0)
-    assert per_class.max() - per_class.min() <= num_sets
-
-
 def test_a_sum_of_draws_is_the_authors_matrix() -> None:
     # Three draws with rows of sum 1, added up, columns divided by their sums; its rows again.
     rng = stream(4, "same-priors")
@@ -261,10 +237,6 @@ def test_symmetric_noise_by_hand() -> None:
     np.testing.assert_allclose(noisy(0.4), expected)
 
 
-def test_noise_zero_is_the_identity() -> None:
-    np.testing.assert_allclose(noisy(0.0), PRIORS, rtol=1e-15)
-
-
 def test_large_noise_is_clipped() -> None:
     # 1 + 1.6 (2 gamma - 1) = -.6 and 2.6. Row 0: -.3 and 1.3 become 0 and 1; row 1: -.12 and 2.08.
     gamma = [[0.0, 1.0], [0.0, 1.0]]
@@ -276,19 +248,6 @@ def test_large_noise_is_clipped() -> None:
 def test_a_row_clipped_to_nothing_stays() -> None:
     gamma = [[0.0, 0.0], [0.5, 0.5]]  # factors -.6 and 1
     np.testing.assert_allclose(noisy(1.6, gamma), PRIORS)
-
-
-@given(
-    epsilon=st.floats(0, 5),
-    seed=st.integers(0, 1000),
-)
-@hypothesis_settings(max_examples=50, deadline=None)
-def test_noisy_rows_are_priors(epsilon: float, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    found = add_prior_noise(rng.dirichlet(np.ones(5), 6), epsilon, rng)
-    np.testing.assert_allclose(found.sum(axis=1), 1)
-    assert found.min() >= 0
-    assert found.max() <= 1
 
 
 def test_noise_changes_what_a_client_is_told_and_nothing_else() -> None:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from fedul_flwr.data import decode, sources
-from fedul_flwr.data.sources import (
-    load_source,
-    read_source,
-    source_directory,
-)
+from fedul_flwr.data.sources import load_source, read_source, source_directory
 from tests.data.conftest import pixels, png, write_npz_pair, write_parquet, write_png
 from tests.support.refusals import refuses
 
@@ -63,8 +57,7 @@ def test_digits_are_scaled_stratified_and_always_the_same(tmp_path: Path) -> Non
     np.testing.assert_array_equal(source.train.labels, again.train.labels)
 
 
-@pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=["gray", "rgb"])
-@pytest.mark.parametrize("column", ["image", "img", "picture"])
+@pytest.mark.parametrize(("shape", "column"), [((7, 5), "img"), ((7, 5, 3), "picture")])
 def test_parquet_gives_the_exact_pixels(
     tmp_path: Path, shape: tuple[int, ...], column: str
 ) -> None:
@@ -76,12 +69,6 @@ def test_parquet_gives_the_exact_pixels(
     assert source.train.labels.tolist() == [0, 1, 0, 1, 0, 1, 0, 1, 0]
     assert source.train.labels.dtype == np.int64
     assert source.class_names == ("cat", "dog")
-
-
-def test_parquet_of_many_blocks_keeps_the_order(tmp_path: Path) -> None:
-    images = pixels(2 * decode.BLOCK + 3, 2, 2)
-    write_parquet_pair(tmp_path, images)
-    np.testing.assert_array_equal(load_source(str(tmp_path)).train.inputs[..., 0], images)
 
 
 def test_large_images_decoded_by_threads_keep_the_order(
@@ -221,21 +208,6 @@ def test_second_open_decodes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         load_source(str(tmp_path), image_size=2)  # another key
 
 
-def test_warm_cache_is_opened_without_heavy_libraries(tmp_path: Path, cache: Path) -> None:
-    write_parquet_pair(tmp_path, pixels(4, 3, 3))
-    load_source(str(tmp_path))
-    program = (
-        "import sys; from fedul_flwr.data.sources import load_source;"
-        f"assert len(load_source({str(tmp_path)!r}).train) == 4;"
-        "heavy = {'PIL', 'pyarrow', 'pandas', 'datasets', 'torch', 'sklearn', 'flwr', 'filelock'};"
-        "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
-    assert (result.returncode, result.stderr.strip()) == (0, "")
-
-
 @pytest.mark.parametrize("kind", ["parquet", "npz", "folder"])
 def test_a_changed_source_gets_a_new_key(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "data"
@@ -322,7 +294,6 @@ def test_paths_that_hold_no_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyP
     refused("", "data-set-missing")
     (tmp_path / "x.parquet").write_text("x")
     refused("x.parquet", "data-set-missing")
-    refused("digits", "argument-not-allowed", image_size=-1)
 
 
 def test_folder_layout_refusals(tmp_path: Path) -> None:
@@ -337,12 +308,6 @@ def test_folder_layout_refusals(tmp_path: Path) -> None:
     refused(tmp_path, "points-missing")
     write_png(test / "1.png", pixels(1, 3, 3)[0])
     refused(tmp_path, "folder-layout")
-    (test / "1.png").unlink()
-    (test / "a").mkdir()
-    (test / "a" / "notes.txt").write_text("x")
-    refused(tmp_path, "folder-layout")
-    (test / "a" / "notes.txt").rename(test / "a" / "1.jpg")
-    refused(tmp_path, "image-not-readable")
     write_npz_pair(tmp_path)
     refused(tmp_path, "data-set-layout")
 
@@ -367,29 +332,13 @@ def test_parquet_refusals(tmp_path: Path) -> None:
         refused(tmp_path, message)
 
     check([good[0], good[1][:40], good[2]], labels, "image-not-readable")
-    check([good[0], good[1][:60], good[2]], labels, "image-not-readable")
-    check([good[0], b"no image", good[2]], labels, "image-not-readable")
     check([good[0], good[1], None], labels, "points-missing")
     check(good, {"id": [0, 1, 0]}, "column-missing")
     check(good, {"label": ["a", "b", "c"]}, "splits-differ")
-    check(good, {"label": [0.5, 1, 2]}, "labels-wrong")
     check(good, {"label": [0, -2, 2]}, "labels-wrong")
     check([], {"label": []}, "points-missing")
     deep = png(pixels(1, 4, 4)[0].astype(np.float32), "TIFF")
     check([deep] * 3, labels, "image-not-readable")
-
-
-def test_parquet_without_one_image_column(tmp_path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    write_parquet_pair(tmp_path, pixels(2, 3, 3))
-    pq.write_table(pa.table({"label": [0, 1], "id": [1, 2]}), tmp_path / "train.parquet")
-    refused(tmp_path, "splits-differ")
-    cells = pa.array([b"1", b"2"], type=pa.binary())
-    table = pa.table({"left": cells, "right": cells, "label": [0, 1]})
-    pq.write_table(table, tmp_path / "train.parquet")
-    refused(tmp_path, "column-missing")
 
 
 @pytest.mark.parametrize(
@@ -404,9 +353,6 @@ def test_parquet_without_one_image_column(tmp_path: Path) -> None:
         ({"images": np.array([None] * 6)}, "file-not-readable"),
         ({"images": pixels(0, 5, 4), "labels": np.zeros(0, int)}, "points-missing"),
         ({"labels": np.arange(5)}, "points-and-labels-differ"),
-        ({"labels": np.zeros((6, 3), int)}, "labels-type"),
-        ({"labels": np.array([0, 1, 2, 3, 4, -2])}, "labels-wrong"),
-        ({"labels": np.array(list("abcdef"))}, "splits-differ"),
         ({"group": np.arange(4)}, "array-wrong"),
         ({"images": pixels(6, 5, 5)}, "image-size"),
     ],
@@ -419,11 +365,9 @@ def test_npz_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> 
 def test_damaged_npz(tmp_path: Path) -> None:
     write_npz_pair(tmp_path)
     whole = (tmp_path / "train.npz").read_bytes()
-    for content in (b"", b"no zip", whole[: len(whole) // 2], np.arange(3).tobytes()):
+    for content in (b"", whole[: len(whole) // 2], whole[:60] + b"\xff" * 60 + whole[120:]):
         (tmp_path / "train.npz").write_bytes(content)
         refused(tmp_path, "file-not-readable")
-    (tmp_path / "train.npz").write_bytes(whole[:60] + b"\xff" * 60 + whole[120:])
-    refused(tmp_path, "file-not-readable")
     with (tmp_path / "train.npz").open("wb") as stream:
         np.save(stream, np.arange(3))
     refused(tmp_path, "file-not-readable")
@@ -439,33 +383,3 @@ def test_splits_that_do_not_fit(tmp_path: Path) -> None:
     for split in ("train", "test"):
         write_parquet(tmp_path / f"{split}.parquet", content, {"label": [-1, -1]})
     refused(tmp_path, "labels-missing")
-
-
-# Real data
-
-
-@pytest.mark.slow
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("name", "count", "shape"),
-    [("mnist", 60_000, (28, 28, 1)), ("cifar10", 50_000, (32, 32, 3))],
-)
-def test_real_data_equals_datasets(
-    real_data: Callable[[str], str], name: str, count: int, shape: tuple[int, int, int]
-) -> None:
-    import datasets
-
-    folder = real_data(name)
-    source = load_source(folder)
-    assert source.train.inputs.shape == (count, *shape)
-    assert np.bincount(source.test.labels).sum() == 10_000
-    started = time.perf_counter()
-    load_source(folder)
-    assert time.perf_counter() - started < 0.05
-    theirs = datasets.Dataset.from_parquet(f"{folder}/test.parquet", keep_in_memory=True)
-    for row in range(0, 10_000, 500):
-        image = theirs[row]["img" if name == "cifar10" else "image"]
-        np.testing.assert_array_equal(
-            source.test.inputs[row].squeeze(), np.asarray(image), err_msg=f"row {row}"
-        )
-        assert source.test.labels[row] == theirs[row]["label"]

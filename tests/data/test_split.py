@@ -103,28 +103,15 @@ def test_every_setting_of_unlabeled_sets_is_part_of_the_key() -> None:
     assert named == {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
 
 
-def test_clients_and_validation_share_no_point(place: Place) -> None:
-    split = place.build()
-    assert len(split.clients) == 3
-    held = [np.unique(client.points) for client in split.clients]
-    everything = np.concatenate([split.validation, *held])
-    assert len(np.unique(everything)) == len(everything)
-    assert len(split.validation) == 100
-    assert (np.diff(split.validation) > 0).all()
-
-
-def test_validation_is_stratified(place: Place) -> None:
-    # A quarter of 160, 120, 80 and 40.
-    counts = np.bincount(LABELS[place.build().validation])
-    np.testing.assert_array_equal(counts, [40, 30, 20, 10])
-
-
 def test_the_servers_labeled_points_are_nobody_elses(place: Place) -> None:
     without = place.build()
     split = place.build(**{"server-fraction": 0.25})
-    # A quarter of all 400, in the proportions of the classes, beside the same validation points.
-    np.testing.assert_array_equal(np.bincount(LABELS[split.server]), [40, 30, 20, 10])
+    # A quarter of 160, 120, 80 and 40 each.
+    for points in (split.server, split.validation):
+        np.testing.assert_array_equal(np.bincount(LABELS[points]), [40, 30, 20, 10])
     np.testing.assert_array_equal(split.validation, without.validation)
+    assert (np.diff(split.validation) > 0).all()
+    assert len(split.clients) == 3
     held = [np.unique(client.points) for client in split.clients]
     everything = np.concatenate([split.validation, split.server, *held])
     assert len(np.unique(everything)) == len(everything)
@@ -180,9 +167,8 @@ def test_what_is_read_is_what_was_generated(place: Place) -> None:
         )
         opened = open_unlabeled_sets(client_files(place.directory, split.directory), client)
         for found in (truth, opened):
-            np.testing.assert_array_equal(found.points, expected.points)
-            np.testing.assert_array_equal(found.sets, expected.sets)
-            np.testing.assert_array_equal(found.priors, expected.priors)
+            for name in ("points", "sets", "priors"):
+                np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
         np.testing.assert_array_equal(truth.true_priors, expected.true_priors)
         np.testing.assert_array_equal(opened.drawn_priors, expected.drawn_priors)
         assert not np.array_equal(truth.priors, truth.true_priors)
@@ -197,10 +183,8 @@ def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
         if file.name not in kept:
             file.unlink()
     found = open_unlabeled_sets(client_files(place.directory, split.directory), 1)
-    np.testing.assert_array_equal(found.points, expected.points)
-    np.testing.assert_array_equal(found.sets, expected.sets)
-    np.testing.assert_array_equal(found.priors, expected.priors)
-    np.testing.assert_array_equal(found.inputs, expected.inputs)
+    for name in ("points", "sets", "priors", "inputs"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert found.inputs.shape == (400, 4, 4, 1)
     with pytest.raises(FileNotFoundError):
         open_labeled_points(client_files(place.directory, split.directory, "labels"), 1)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from fedul_flwr.data.columns import Column, Columns, parse_columns, read_columns
+from fedul_flwr.data.columns import Column, Columns, parse_columns
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.tables import Missing, TableOptions
 from tests.support.refusals import refuses
@@ -103,7 +103,6 @@ def test_missing_values_are_filled_by_the_training_split(
     ("train", "code", "named"),
     [
         ("x,label\n1,0\n,1\nNA,1\n", "cell-not-a-number", "'x' of .*train.csv has 2 .*missing"),
-        ("x,label\n1,0\ninf,1\n", "cell-not-a-number", "'x' of .*train.csv has 1 .*infinite"),
         ("x,label\n1,0\n1e39,1\n", "cell-not-a-number", "'x' of .*train.csv has 1 .*infinite"),
         ("y,label\n1,0\n2,1\n", "columns-differ", "train.csv .*test.csv .*'x'"),
         ("x\n1\n2\n", "column-missing", "train.csv .*'label'.* x.$"),
@@ -155,7 +154,6 @@ def test_another_label_column_can_be_chosen(tmp_path: Path) -> None:
     [
         ({"vectors": np.zeros((2, 3, 4))}, "array-wrong", "float64 .*2, 3, 4"),
         ({"vectors": np.array([["a"], ["b"]])}, "array-wrong", "<U1 .*2, 1"),
-        ({"vectors": np.zeros((2, 3), complex)}, "array-wrong", "complex128 .*2, 3"),
         ({"vectors": np.zeros((2, 0))}, "too-many-columns", " 0 .*100,000"),
         ({"vectors": np.zeros((2, 100_001), np.uint8)}, "too-many-columns", "100001"),
         ({"vectors": np.array([[1.0] * 3, [np.nan] * 3])}, "cell-not-a-number", "'x0'"),
@@ -169,20 +167,6 @@ def test_npz_files_that_are_refused(
     np.savez(tmp_path / "test.npz", **good)
     np.savez(tmp_path / "train.npz", **{**good, **arrays})
     refused(str(tmp_path), code, named)
-
-
-def test_demo_tables_have_fixed_stratified_splits() -> None:
-    for name, sizes, width, classes in (
-        # 20 % of 212 and 357 points, and of 59, 71 and 48, rounded.
-        ("breast-cancer", (42 + 71, 569), 30, ("malignant", "benign")),
-        ("wine", (12 + 14 + 10, 178), 13, ("class_0", "class_1", "class_2")),
-    ):
-        source = load_source(name)
-        assert (len(source.test), len(source.train) + len(source.test)) == sizes
-        assert source.input_shape == (width,)
-        assert source.class_names == classes
-        assert source.columns is not None
-        assert len(source.columns.features) == width
 
 
 def test_other_rules_for_tables_get_another_folder(tmp_path: Path) -> None:
@@ -199,36 +183,23 @@ def test_other_rules_for_tables_get_another_folder(tmp_path: Path) -> None:
     assert len(folders) == 4
 
 
-def test_a_columns_file_is_read_as_it_was_written(tmp_path: Path) -> None:
-    columns = Columns((Column("age", mean=60.5, scale=2.0), Column("sex", ("f", "m"))))
-    (tmp_path / "columns.json").write_text(columns.to_json())
-    assert read_columns(tmp_path) == columns
-    assert read_columns(tmp_path / "columns.json") == columns
-    assert columns.constants() == ([60.5, 0.0, 0.0], [2.0, 1.0, 1.0])
-
-
 @pytest.mark.parametrize(
-    ("content", "code", "named"),
+    ("content", "code"),
     [
-        ({}, "columns-file-wrong", '"columns"'),
-        ({"columns": []}, "columns-file-wrong", '"columns"'),
-        ({"columns": [{"name": ""}]}, "columns-file-wrong", '"name"'),
-        ({"columns": [{"name": "a", "unit": "m"}]}, "columns-file-wrong", "'a' .*'unit'"),
-        ({"columns": [{"name": "a"}, {"name": "a"}]}, "name-twice", "'a'"),
-        ({"columns": [{"name": "a", "categories": ["x", "x"]}]}, "name-twice", "'a' .*'x'"),
-        ({"columns": [{"name": "a", "categories": [1]}]}, "columns-file-wrong", "'a' .*texts"),
-        (
-            {"columns": [{"name": "a", "categories": ["x"], "mean": 1}]},
-            "columns-file-wrong",
-            "'a' .*categories",
-        ),
-        ({"columns": [{"name": "a", "scale": 0}]}, "columns-file-wrong", "scale .*'a' .* 0"),
-        ({"columns": [{"name": "a", "mean": "1"}]}, "columns-file-wrong", "mean .*'a' "),
+        ([], "columns-file-wrong"),
+        ([{"name": ""}], "columns-file-wrong"),
+        ([{"name": "a", "unit": "m"}], "columns-file-wrong"),
+        ([{"name": "a"}, {"name": "a"}], "name-twice"),
+        ([{"name": "a", "categories": ["x", "x"]}], "name-twice"),
+        ([{"name": "a", "categories": [1]}], "columns-file-wrong"),
+        ([{"name": "a", "categories": ["x"], "mean": 1}], "columns-file-wrong"),
+        ([{"name": "a", "scale": 0}], "columns-file-wrong"),
+        ([{"name": "a", "mean": "1"}], "columns-file-wrong"),
     ],
 )
-def test_columns_files_that_are_refused(content: Any, code: str, named: str) -> None:
-    with refuses(code, match=named):
-        parse_columns(json.dumps(content))
+def test_columns_files_that_are_refused(content: Any, code: str) -> None:
+    with refuses(code):
+        parse_columns(json.dumps({"columns": content}))
 
 
 def test_given_columns_in_another_order_in_the_test_file_then_they_are_found_by_name(

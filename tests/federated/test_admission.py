@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flwr.app import Context, RecordDict
@@ -13,9 +12,7 @@ from flwr.app import Context, RecordDict
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.standardize import MEANS, SCALES
-from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import COLUMNS, DESCRIBE, SETTINGS, SETUP
+from fedul_flwr.federated.messages import DESCRIBE, SETTINGS, SETUP
 from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.run.server_data import named_shape
 from tests.support.refusals import refuses
@@ -48,35 +45,6 @@ def owner(tmp_path: Path) -> Context:
 def set_up(owner: Context, tmp_path: Path) -> None:
     settings = resolve({**VECTORS, "output": str(tmp_path / "run")}, tmp_path)
     build_client(owner).on_phase(SETUP, setup_content(settings, named_shape(settings)))
-
-
-def test_given_more_than_means_and_scales_when_columns_come_then_settings_stay(
-    owner: Context, tmp_path: Path
-) -> None:
-    set_up(owner, tmp_path)
-    before = build_client(owner).setup
-    lifted = json.dumps({**json.loads(str(before[SETTINGS])), "standardize-sum": "plaintext"})
-    values: dict[str, Any] = {MEANS: [1.0, 2.0], SCALES: [1.0, 0.5]}
-    build_client(owner).on_phase(COLUMNS, Content(values={**values, SETTINGS: lifted}))
-    assert build_client(owner).setup == {**before, **values}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {},
-        {MEANS: [1.0, 2.0]},
-        {MEANS: [1.0, 2.0], SCALES: [1.0]},
-        {MEANS: [1.0, 2.0], SCALES: [1.0, 0.0]},
-        {MEANS: [1.0, float("nan")], SCALES: [1.0, 1.0]},
-    ],
-)
-def test_given_no_scaling_of_all_columns_when_columns_come_then_they_are_refused(
-    owner: Context, tmp_path: Path, values: dict[str, Any]
-) -> None:
-    set_up(owner, tmp_path)
-    with pytest.raises(UserError):
-        build_client(owner).on_phase(COLUMNS, Content(values=values))
 
 
 def test_given_an_owner_that_tightens_its_limits_when_the_next_message_comes_then_it_is_refused(

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flwr.app import Error, Message, RecordDict
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
-from fedul_flwr.federated.client_text import (
-    MAX_CHARS,
-    failure_reason,
-    printable,
-    quote_client_text,
-)
+from fedul_flwr.federated.client_text import MAX_CHARS, failure_reason, printable, quote_client_text
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import METRICS
-from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, as_error, is_train, metrics, train
-
-Settings = Callable[..., RunConfig]
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
-}
+from tests.support.runs import MeddlingGrid, is_train, train
+from tests.support.settings import QUICK, Settings
 
 
 def test_given_control_characters_then_they_are_shown_as_codes() -> None:
@@ -69,40 +56,6 @@ def test_given_a_reply_in_another_nodes_name_then_it_answers_for_nobody() -> Non
     assert failure_reason(gone, 99) == 'it says "Node Unavailable"'
 
 
-FORGED = "Client 2: its data are stolen\x1b[2J\nClient 2: its update is not finite"
-
-
-def raising(at: Callable[[list[Message]], bool], text: str) -> dict[str, Any]:
-    """Options of a run in which client 1 answers with an error where ``at`` says so."""
-
-    def meddle(call: int, replies: list[Message]) -> list[Message]:
-        del call
-        return [
-            as_error(reply, text)
-            if at(replies) and reply.metadata.src_node_id == FIRST_NODE_ID + 1
-            else reply
-            for reply in replies
-        ]
-
-    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
-
-
-def test_given_an_error_that_names_another_client_then_its_sender_is_named(
-    settings: Settings, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("WARNING", logger="flwr")
-    hostile = raising(is_train, FORGED)
-    directory = train(settings(**QUICK, on_client_failure="continue"), 3, **hostile)
-    (line,) = metrics(directory)
-    assert (line["clients"], line["failures"], line["failed"]) == (2, 1, ["Client 1"])
-    said = '1 client(s) failed in round 1: Client 1: it says "its update is not finite"'
-    assert [record.getMessage() for record in caplog.records if "failed" in record.message] == [
-        said
-    ]
-    with refuses("client-failed", match=r"Client 1: .*finite"):
-        train(settings(**QUICK), 3, **hostile)
-
-
 def test_given_names_of_values_with_terminal_codes_then_neither_log_nor_file_has_them(
     settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,7 +67,7 @@ def test_given_names_of_values_with_terminal_codes_then_neither_log_nor_file_has
                 reply.content[METRICS]["\x1b[31m\n" + "x" * 10**5] = 1.0
         return replies
 
-    config = settings(**QUICK, on_client_failure="continue")
+    config = settings(**{**QUICK, "num_rounds": 1}, on_client_failure="continue")
     train(config, 3, wrap_grid=lambda grid: MeddlingGrid(grid, change))
     (said,) = [record.getMessage() for record in caplog.records if "failed" in record.message]
     assert said.isprintable()

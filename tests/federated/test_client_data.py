@@ -1,160 +1,57 @@
-"""The hospital case: simulated clients that bring their own folders, one per healthcare system."""
+"""The hospital case: simulated clients that bring their own folders, one for each owner."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
-from PIL import Image
 
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.errors import UserError
-from tests.support.runs import own_data_app, summary, train
+from tests.support.learnable_owners import NO_DATA, write_sets
+from tests.support.refusals import refuses
+from tests.support.runs import metrics, own_data_app, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
-CLASSES = (
-    "healthy",
-    "epidural",
-    "intraparenchymal",
-    "intraventricular",
-    "subarachnoid",
-    "subdural",
-)
-QUICK = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
-NO_DATA = {"dataset": "none", "class_names": ",".join(CLASSES), "input_shape": "8x8x1"}
-
-
-def scans(classes: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.uint8]:
-    """Noise of 8 x 8 pixels with a brighter row that shows the class."""
-    images = rng.integers(0, 120, (len(classes), 8, 8))
-    images[np.arange(len(classes)), 1 + classes] += 80
-    return images.astype(np.uint8)
-
-
-def write_systems(root: Path, hospitals: int, patients: int, *, systems: int = 5) -> Path:
-    """Healthcare systems, one with folders of PNG files and the others with a file per hospital."""
-    for system in range(systems):
-        rng = np.random.default_rng(system)
-        folder = root / f"system{system}"
-        folder.mkdir(parents=True)
-        lines = ["set," + ",".join(CLASSES)]
-        for hospital in range(hospitals):
-            weights = rng.uniform(0.1, 1.0, len(CLASSES))
-            weights[hospital % len(CLASSES)] *= 10
-            classes = rng.choice(len(CLASSES), patients, p=weights / weights.sum())
-            shares = np.bincount(classes, minlength=len(CLASSES)) / patients
-            lines.append(f"hospital{hospital}," + ",".join(map(str, shares)))
-            images = scans(classes, rng)
-            if system == 0:
-                (folder / f"hospital{hospital}").mkdir()
-                for number, image in enumerate(images):
-                    Image.fromarray(image).save(folder / f"hospital{hospital}" / f"{number}.png")
-            else:
-                np.savez(folder / f"hospital{hospital}.npz", images=images)
-        (folder / "priors.csv").write_text("\n".join(lines) + "\n")
-    return root
-
-
-def write_server_data(root: Path) -> Path:
-    rng = np.random.default_rng(99)
-    for name in ("train", "test"):
-        for k, label in enumerate(CLASSES):
-            folder = root / name / label
-            folder.mkdir(parents=True)
-            for number, image in enumerate(scans(np.full(40, k), rng)):
-                Image.fromarray(image).save(folder / f"{number}.png")
-    return root
-
-
-def told(directory: Path) -> list[dict[str, Any]]:
-    clients: list[dict[str, Any]] = json.loads((directory / "federation.json").read_text())[
-        "clients"
-    ]
-    return clients
-
-
-def test_five_systems_of_twelve_hospitals_learn_six_classes(
-    settings: Settings, tmp_path: Path
-) -> None:
-    config = settings(
-        dataset=str(write_server_data(tmp_path / "test data")),
-        client_data=str(write_systems(tmp_path / "systems", 12, 40)),
-        model="mlp",
-        num_rounds=8,
-        evaluate_every=4,
-    )
-    directory = train(config, 5)
-    assert summary(directory)["selection"] == "validation"
-    # Each owner's sets say which shares its points have, and so does `test-prior` by default.
-    assert summary(directory)["test_prior_source"] == "sets"
-    # Chance is 83 %; one class never recognized would be 17 %. Measured with seeds 0 and 1: 0.0 %.
-    assert summary(directory)["test_error"] < 15
-    clients = told(directory)
-    assert [client["num_points"] for client in clients] == [12 * 40] * 5
-    assert all(client["condition_number"] > 1 for client in clients)
-    assert all(client["priors"] is None and client["class_counts"] is None for client in clients)
-    assert (
-        config.client_data
-        in json.loads((directory / "config.json").read_text())["settings"].values()
-    )
-
-
-# Refusals
+QUICK: dict[str, Any] = {**NO_DATA, "model": "mlp", "num_rounds": 3, "local_epochs": 1}
 
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    return write_systems(tmp_path / "systems", 6, 12, systems=2)
+    """Folders of two owners."""
+    for client in range(2):
+        write_sets(tmp_path / "owners" / f"owner{client}", seed=client)
+    return tmp_path / "owners"
 
 
-def refused(settings: RunConfig, message: str, clients: int = 2, **options: Any) -> None:
-    with pytest.raises(UserError, match=message) as error:
-        train(settings, clients, **options)
-    assert "\n" not in str(error.value)
+def test_given_folders_then_clients_learn_from_them(settings: Settings, place: Path) -> None:
+    (place / ".DS_Store").touch()
+    directory = train(settings(**QUICK, client_data=str(place)), 2)
+    losses = [line["surrogate_loss"] for line in metrics(directory)]
+    assert losses[-1] < losses[0]
+    clients = json.loads((directory / "federation.json").read_text())["clients"]
+    assert [client["num_points"] for client in clients] == [80, 80]
+    assert all(client["priors"] is None for client in clients)
 
 
 def test_a_folder_per_client_is_needed(settings: Settings, place: Path) -> None:
-    config = settings(**QUICK, **NO_DATA, client_data=str(place))
-    message = "holds 2 folders, one per client, so the run needs that many clients, not 3"
-    refused(config, message, clients=3)
-
-
-def test_only_folders_may_lie_there(settings: Settings, place: Path) -> None:
-    (place / ".DS_Store").touch()
-    assert train(settings(**QUICK, **NO_DATA, client_data=str(place)), 2)
+    with refuses("number-of-clients", match="2 .* 3"):
+        train(settings(**QUICK, client_data=str(place)), 3)
     (place / "notes.txt").touch()
-    config = settings(**QUICK, **NO_DATA, client_data=str(place))
-    refused(config, r"notes\.txt is no folder; client-data holds one folder per client")
-    config = settings(**QUICK, **NO_DATA, client_data=str(place / "missing"))
-    refused(config, "Setting client-data = .*missing': there is no such folder")
+    with refuses("folder-layout", match=r"notes\.txt"):
+        train(settings(**QUICK, client_data=str(place)), 2)
+    with refuses("folder-missing", setting="client-data"):
+        train(settings(**QUICK, client_data=str(place / "missing")), 2)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("priors.csv", None, r"system1/priors\.csv is missing"),
-        ("hospital3.npz", None, "holds no set 'hospital3'"),
-        ("hospital3.npz", b"no archive", "hospital3"),
-        ("priors.csv", b"set,a,b\nhospital0,1,0\n", "they must be exactly healthy, epidural"),
-    ],
-)
-def test_a_bad_system_is_one_sentence(
-    settings: Settings, place: Path, name: str, content: bytes | None, message: str
-) -> None:
-    if content is None:
-        (place / "system1" / name).unlink()
-    else:
-        (place / "system1" / name).write_bytes(content)
-    refused(settings(**QUICK, **NO_DATA, client_data=str(place)), message)
+@pytest.mark.parametrize("name", ["priors.csv", "month-3.npz"])
+def test_a_bad_folder_ends_the_run(settings: Settings, place: Path, name: str) -> None:
+    (place / "owner1" / name).unlink()
+    with refuses("client-failed", match=name.partition(".")[0]):
+        train(settings(**QUICK, client_data=str(place)), 2)
 
 
 def test_devices_with_their_own_data_take_no_client_data(settings: Settings, place: Path) -> None:
-    app = own_data_app([place / f"system{client}" for client in range(2)])
-    assert train(settings(**QUICK, **NO_DATA), 2, client_app=app)
-    config = settings(**QUICK, **NO_DATA, client_data=str(place))
-    refused(config, "client-data is for simulations", client_app=app)
+    app = own_data_app([place / f"owner{client}" for client in range(2)])
+    with refuses("setting-for-simulations", match="client-data"):
+        train(settings(**QUICK, client_data=str(place)), 2, client_app=app)

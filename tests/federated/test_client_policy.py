@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from fedul_flwr.config.run_config import RunConfig
@@ -10,8 +9,8 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.federated.client_policy import SetAdmission
 from tests.support.fake_registry import registry_of
 from tests.support.refusals import refuses
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 SHARED: dict[str, Any] = {"fedul.share-priors": True}
 FEW: dict[str, Any] = {"fedul.fewer-sets": True}
 A, B, C = [1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]

@@ -1,10 +1,7 @@
-"""The labels of "unlabeled" data never reach a client's code: by type, by import, by file."""
+"""The labels of "unlabeled" data never reach a client: it opens no file that has them."""
 
 from __future__ import annotations
 
-import ast
-import importlib
-import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,37 +36,6 @@ def federation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Build:
     return partial(build_federation, tmp_path / "federation")
 
 
-FORBIDDEN = {
-    *("open_labeled_points", "LabeledPoints", "build_split", "read_split", "Split"),
-    *("ClientTruth", "SetTruth", "LabelTruth", "read_sets", "read_assigned_labels", "load_split"),
-    *("read_source", "load_source", "Source", "PointArrays", "GeneratedSets", "generate_sets"),
-    *("server_data", "evaluation", "truth", "true_priors"),
-}
-
-
-MODULES = {
-    *(method.client.partition(":")[0] for method in METHODS.values() if method.data != "labels"),
-    *("fedul_flwr.federated.client_data", "fedul_flwr.federated.client_training"),
-    *("fedul_flwr.learning.pseudo_label_task",),
-    *("fedul_flwr.propagation.client", "fedul_flwr.propagation.privacy"),
-}
-
-
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_clients_import_nothing_that_carries_labels(module: str) -> None:
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(inspect.getsource(importlib.import_module(module)))):
-        if isinstance(node, (ast.Import, ast.ImportFrom)):
-            names |= {part for alias in node.names for part in alias.name.split(".")}
-            names |= set((getattr(node, "module", "") or "").split("."))
-        elif isinstance(node, ast.Attribute):
-            names.add(node.attr)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            names |= {Path(node.value).stem}
-    assert "set_generator" not in names
-    assert names & FORBIDDEN == set()
-
-
 @pytest.mark.parametrize("method", UNLABELED)
 def test_no_method_on_unlabeled_sets_opens_a_file_with_labels(
     federation: Build, method: str
@@ -102,7 +68,7 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
     at_server = {"scenario.labels-at": "server", "server-fraction": 0.1}
     run, kind = federation(method=method, **at_server), PARTLY_LABELED[method]
     with files_opened() as paths:
-        before = run.rounds(kind)
+        run.rounds(kind)
         client = run.client(kind=kind)
         assert isinstance(client.data, PartlyLabeledData)
         assert client.register()["num-labeled"] == 0
@@ -117,8 +83,6 @@ def test_with_labels_at_the_server_clients_have_none(federation: Build, method: 
         # Nor has a client one of the server's points.
         assert len(truth["server"]) == 30
         assert not np.isin(given["points"], truth["server"]).any()
-    run.permute_truth()
-    assert equal(before, run.rounds(kind))
 
 
 def test_the_clients_of_all_methods_but_supervised_are_audited() -> None:
@@ -143,23 +107,6 @@ def test_the_audit_notices_labels_that_are_read(federation: Build) -> None:
 
 def equal(one: list[Any], other: list[Any]) -> bool:
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-@pytest.mark.parametrize("method", AUDITED)
-def test_other_labels_on_disk_change_nothing_that_a_client_sends(
-    federation: Build, method: str
-) -> None:
-    run, kind = federation(method=method), AUDITED[method]
-    before = run.rounds(kind)
-    run.permute_truth()
-    assert equal(before, run.rounds(kind))
-
-
-def test_other_labels_do_change_a_supervised_client(federation: Build) -> None:
-    run = federation(method="supervised")
-    before = run.rounds(SupervisedClient)
-    run.permute_truth()
-    assert not equal(before, run.rounds(SupervisedClient))
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])

@@ -19,16 +19,32 @@ def ones(value: float) -> dict[str, np.ndarray]:
     return {"a.weight": np.full((2, 3), value, dtype=np.float32), "b": np.array(value)}
 
 
+KINDS = {
+    "matrix": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # not contiguous
+    "wide": np.array([1e-300, np.nan]),
+    "labels": np.array([-1, 2**62]),
+    "codes": np.array([2**64 - 1], dtype=np.uint64),
+    "bytes": np.array([[255], [0]], dtype=np.uint8),
+    "mask": np.array([True, False, True]),
+    "count": np.array(7),
+    "nothing": np.zeros((0, 3), dtype=np.float32),
+}
+
+
+def assert_same(arrays: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert arrays.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(arrays[name], array)
+        assert (arrays[name].dtype, arrays[name].shape) == (array.dtype, array.shape)
+
+
 @pytest.mark.parametrize("simulated", [False, True])
 def test_arrays_come_back_in_the_next_message(tmp_path: Path, simulated: bool) -> None:
     records, directory = RecordDict(), tmp_path / "3" if simulated else None
     assert ClientState(records, directory).load("control", 1) == {}
-    ClientState(records, directory).save("control", 1, ones(1.0))
+    ClientState(records, directory).save("control", 1, KINDS)
     ClientState(records, directory).save("other", 1, ones(5.0))
-    found = ClientState(records, directory).load("control", 4)
-    for name, array in ones(1.0).items():
-        np.testing.assert_array_equal(found[name], array)
-        assert found[name].dtype == array.dtype
+    assert_same(ClientState(records, directory).load("control", 4), KINDS)
     assert (len(records) == 0) == simulated
 
 
@@ -43,51 +59,17 @@ def test_a_round_begins_from_what_was_kept_before_it(tmp_path: Path) -> None:
     assert state.load("control", 7)["b"] == 60
 
 
-def test_arrays_in_files_come_back_as_they_were(tmp_path: Path) -> None:
-    state = ClientState(RecordDict(), tmp_path)
-    kept = {
-        "matrix": np.arange(6, dtype=np.float32).reshape(2, 3).T,  # not contiguous
-        "wide": np.array([1e-300, np.nan]),
-        "labels": np.array([-1, 2**62]),
-        "codes": np.array([2**64 - 1], dtype=np.uint64),
-        "bytes": np.array([[255], [0]], dtype=np.uint8),
-        "mask": np.array([True, False, True]),
-        "count": np.array(7),
-        "nothing": np.zeros((0, 3), dtype=np.float32),
-    }
-    state.save("memory", 1, kept)
-    found = state.load("memory", 2)
-    assert found.keys() == kept.keys()
-    for name, array in kept.items():
-        np.testing.assert_array_equal(found[name], array)
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
-
-
 # Secrets
-
-
-def hidden() -> dict[str, np.ndarray]:
-    return {
-        "key": np.arange(32, dtype=np.uint8),
-        "codes": np.zeros((0, 8), dtype=np.uint8),
-        "words": np.array([[2**64 - 1]], dtype=np.uint64),
-        "step": np.array(3),
-        "turned": np.arange(6, dtype=np.uint16).reshape(2, 3).T,
-    }
 
 
 @pytest.mark.parametrize("simulated", [False, True])
 def test_secrets_lie_in_the_records_and_on_no_disk(tmp_path: Path, simulated: bool) -> None:
     records, directory = RecordDict(), tmp_path / "3" if simulated else None
     assert ClientState(records, directory).ephemeral("xclp") == {}
-    ClientState(records, directory).set_ephemeral("xclp", hidden())
+    ClientState(records, directory).set_ephemeral("xclp", KINDS)
     assert list(records) == ["xclp"]
     assert not [*tmp_path.rglob("*")]
-    found = ClientState(records, directory).ephemeral("xclp")
-    assert found.keys() == hidden().keys()
-    for name, array in hidden().items():
-        np.testing.assert_array_equal(found[name], array)
-        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
+    assert_same(ClientState(records, directory).ephemeral("xclp"), KINDS)
     assert ClientState(RecordDict(), directory).ephemeral("xclp") == {}
 
 
@@ -96,7 +78,7 @@ def test_secrets_are_replaced_as_a_whole_and_forgotten(tmp_path: Path, simulated
     records = RecordDict()
     state = ClientState(records, tmp_path if simulated else None)
     state.set_values("xclp-values", {"a": 1})
-    state.set_ephemeral("xclp", hidden())
+    state.set_ephemeral("xclp", KINDS)
     state.set_ephemeral("xclp", {"other": np.array(1)})
     assert list(state.ephemeral("xclp")) == ["other"]
     state.set_ephemeral("xclp", {})

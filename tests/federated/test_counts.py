@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, MetricRecord
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import ARRAYS, CONFIG
-from fedul_flwr.federated.replies import (
-    check_normalizer,
-    normalizer_of,
-)
+from fedul_flwr.federated.replies import check_normalizer, normalizer_of
 from fedul_flwr.learning.local import local_normalizer
 from fedul_flwr.learning.plan import LocalPlan
-from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, QUICK, changing, telling
+from tests.federated.test_update_validator import BAD_CLIENT, LENIENT, changing, telling
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, last_model, metrics, train
-
-Settings = Callable[..., RunConfig]
-
+from tests.support.settings import QUICK, Settings
 
 # FedNova's normalizers
 
@@ -44,19 +37,18 @@ def figures(**told: Any) -> MetricRecord:
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    "told",
     [
-        ({"normalizer": 1e-300}, "its normalizer does not follow from its steps"),
-        ({"normalizer": [2.5]}, "its reply has no steps or no normalizer"),
-        ({"steps": 1e9, "normalizer": 2e9}, "its steps is more than its points allow"),
-        ({"steps": 0}, "its steps is no whole number above 0, and it has trained"),
+        {"normalizer": 1e-300},
+        {"normalizer": [2.5]},
+        {"steps": 1e9, "normalizer": 2e9},
+        {"steps": 0},
     ],
 )
-def test_given_another_normalizer_then_it_is_refused(told: dict[str, Any], message: str) -> None:
+def test_given_another_normalizer_then_it_is_refused(told: dict[str, Any]) -> None:
     check_normalizer(figures(), 0.5, most_steps=10)
-    with pytest.raises(BadMessageError) as error:
+    with pytest.raises(BadMessageError, match="steps"):
         check_normalizer(figures(**told), 0.5, most_steps=10)
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("lie", [{"normalizer": 1e-300}, {"normalizer": 1e9, "steps": 10**9}])
@@ -71,24 +63,6 @@ def test_given_a_false_normalizer_then_fednova_goes_on_without_its_client(
 
 
 # Points
-
-
-@pytest.mark.parametrize(
-    ("claim", "message"),
-    [
-        (10**6, "its num-examples is above the num-points that it announced"),
-        (3.0, "its num-examples is no whole number"),
-    ],
-)
-def test_given_more_points_than_announced_then_the_client_is_refused_and_no_model_is_zeroed(
-    settings: Settings, caplog: pytest.LogCaptureFixture, claim: float, message: str
-) -> None:
-    caplog.set_level("WARNING", logger="flwr")
-    plan = {**LENIENT, "client_weights": "examples"}
-    directory = train(settings(**plan), 3, **changing(telling(num_examples=claim)))
-    assert f"1 client(s) failed in round 1: Client 1: {message}" in caplog.text
-    assert all(np.isfinite(array).all() for array in last_model(directory).values())
-    assert any(np.abs(array).max() > 0 for array in last_model(directory).values())
 
 
 @pytest.mark.parametrize("phase", ["xclp", "xclp-predict"])

@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, metrics, train
-
-Settings = Callable[..., RunConfig]
-QUICK: dict[str, Any] = {
-    **{"model": "mlp", "num_rounds": 1, "local_epochs": 1, "points_per_client": 60},
-}
+from tests.support.settings import QUICK, Settings
 
 
 def failing(change: Callable[[Message], Message]) -> Callable[[Grid], Grid]:
@@ -51,7 +45,7 @@ def test_the_first_node_fails(
     # Another one knows as well how many there are.
     config = settings(**QUICK, on_client_failure="continue")
     directory = train(config, 3, wrap_grid=failing(change))
-    assert [line["clients"] for line in metrics(directory)] == [3]
+    assert [line["clients"] for line in metrics(directory)] == [3, 3]
 
 
 def test_no_node_says_who_it_is(settings: Settings) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from flwr.app import Context, Message
@@ -13,7 +12,7 @@ from fedul_flwr.client_app import app as own_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid, task_identity
+from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_text import failure_reason
@@ -21,17 +20,13 @@ from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import phase_messages
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from tests.support.owner_files import CLASSES, NO_DATA, PRIORS, write_points, write_sets
-from tests.support.runs import metrics, train
 
 SECRETS = ("january", "0.7", "0.3", "1.25", "cyst", "scan-7", "clinic", "/")
 """Parts of the data and their places; "/" is in every path."""
 UNUSABLE = "The client cannot use its data or node config; its own log says why."
 
 
-@pytest.fixture(autouse=True)
-def identity() -> Iterator[None]:
-    with task_identity():
-        yield
+pytestmark = pytest.mark.usefixtures("identity")
 
 
 def plan(method: str, base: Path) -> RunConfig:
@@ -118,23 +113,3 @@ def test_errors_that_nobody_thought_of_stay_at_home(
     told = failing(UserError("The server sent no step of encrypted distances."))
     reply = ask(plan("xclp", tmp_path), own, told)
     assert "server" in str(reply.error.reason)
-
-
-def test_given_an_owner_who_does_not_allow_it_when_run_then_the_others_go_on(
-    settings: Callable[..., RunConfig], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    folders = [write_sets(tmp_path / f"clinic-{client}") for client in range(3)]
-
-    def build(context: Context) -> MethodClient:
-        client = int(cast(int, context.node_config["partition-id"]))
-        context.node_config |= {"data": str(folders[client]), "allow-priors": client != 1}
-        return build_client(context)
-
-    shared = {"fedul.share-priors": True, "on-client-failure": "continue"}
-    config = settings(**{**NO_DATA, **shared})
-    train(config, 3, client_app=make_client_app(build))
-    assert (
-        "Client 1: it says \"The node's owner does not allow fedul.share-priors = true: its node "
-        'config has allow-priors = False"'
-    ) in caplog.text
-    assert [line["clients"] for line in metrics(Path(config.output))] == [2] * config.num_rounds

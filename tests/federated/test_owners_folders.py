@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from flwr.clientapp import ClientApp
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import read_labels
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from tests.support.identities import identities, write_identity
 from tests.support.owner_files import CLASSES, NO_DATA, write_folders
 from tests.support.runs import last_model, own_data_app, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 OWNERS = 3
 PREDICT = {"method": "xclp-predict", "xclp.num-bits": 64}
 

@@ -9,25 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    same,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
-    **{"model": "mlp", "local_epochs": 1, "points_per_client": 60, "labels.total": 60},
+    **{"model": "mlp", "local_epochs": 1, "points_per_client": 60, "labels.total": 60}
 }
 SECOND = 11
 """First round of the second stage by default."""
@@ -109,28 +100,6 @@ def test_the_first_stage_is_training_on_labels_alone(settings: Settings, method:
     assert not same(only, both)
 
 
-def test_the_step_size_begins_anew_with_the_second_stage(settings: Settings) -> None:
-    """A model that starts where stage one ends goes on as stage two does: no round remembers."""
-    schedule = {"learning_rate_schedule": "cosine", "learning_rate_rounds": 4}
-    plan = {**QUICK, **schedule, "optimizer": "sgd", "learning_rate": 0.1, "precision": "float64"}
-    plan |= {"method": "pseudo-label", "batch_size": 0}
-    plan |= {"labels.fraction": 1.0}  # one batch of all points: nothing is drawn
-    del plan["labels.total"]
-    first = train(settings(**plan, num_rounds=2, **{"semi.labels-only-rounds": 2}), 2)
-    whole = train(settings(**plan, num_rounds=4, **{"semi.labels-only-rounds": 2}), 2)
-    start = {"start_from": str(first), "semi.labels-only-rounds": 0}
-    second = train(settings(**plan, num_rounds=2, **start), 2)
-    for name, array in last_model(whole).items():
-        np.testing.assert_allclose(array, last_model(second)[name], rtol=1e-9, atol=1e-12)
-    # With a schedule that went on, or none, the second stage would be another.
-    other = {**start, "learning_rate_schedule": "constant", "learning_rate_rounds": 0}
-    steady = train(settings(**{**plan, **other}, num_rounds=2), 2)
-    assert any(
-        np.abs(array - last_model(steady)[name]).max() > 1e-4
-        for name, array in last_model(whole).items()
-    )
-
-
 XCLP: dict[str, Any] = {
     **QUICK,
     **{"method": "xclp", "xclp.num-bits": 256, "semi.labels-only-rounds": 1, "num_rounds": 4},
@@ -162,13 +131,7 @@ def test_a_resumed_run_ends_as_an_uninterrupted_one(
     assert_same_run(resume(directory, 4), whole)
 
 
-@pytest.mark.parametrize(
-    ("method", "base"),
-    [
-        ("pseudo-label", "scaffold"),
-        ("xclp", "fedavg"),
-    ],
-)
+@pytest.mark.parametrize(("method", "base"), [("pseudo-label", "scaffold"), ("xclp", "fedavg")])
 def test_a_client_with_nothing_to_learn_from_is_left_out(
     settings: Settings, tmp_path: Path, method: str, base: str
 ) -> None:

@@ -2,50 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, Message
+from flwr.app import Message
 
-from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.federated.messages import ARRAYS, PHASE
+from fedul_flwr.config.run_config import resolve
+from fedul_flwr.federated.messages import ARRAYS, to_record
 from fedul_flwr.federated.replies import update_norm
-from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, QUICK, replacing
+from tests.federated.test_update_validator import IN_ROUND_1, LENIENT, replacing
+from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, is_train, metrics, same, train
-
-Settings = Callable[..., RunConfig]
-
+from tests.support.runs import MeddlingGrid, metrics, same, train
+from tests.support.settings import QUICK, Settings
 
 # Bounds
 
 
 def norms_of(settings: Settings) -> list[float]:
     """Norms of the clients' updates in round 1."""
-    sent: list[ArrayRecord] = []
-
-    class Watching(MeddlingGrid):
-        def send_and_receive(
-            self, messages: Iterable[Message], *, timeout: float | None = None
-        ) -> Iterable[Message]:
-            messages = list(messages)
-            if messages and messages[0].metadata.message_type != PHASE:
-                sent.append(messages[0].content[ARRAYS])
-            return super().send_and_receive(messages, timeout=timeout)
-
-    found: list[float] = []
-
-    def watch(_: int, replies: list[Message]) -> list[Message]:
-        if is_train(replies):
-            replies.sort(key=lambda reply: reply.metadata.src_node_id)
-            found.extend(update_norm(reply.content[ARRAYS], sent[-1]) for reply in replies)
-        return replies
-
-    train(settings(**{**QUICK, "num_rounds": 1}), 3, wrap_grid=lambda g: Watching(g, watch))
-    return found
+    exchanges: list[Exchange] = []
+    train(settings(**{**QUICK, "num_rounds": 1}), 3, **watched(exchanges))
+    pairs = [(to_record(e.up[ARRAYS]), to_record(e.down[ARRAYS])) for e in exchanges]
+    return [update_norm(*pair) for pair in pairs]
 
 
 def test_updates_beyond_the_bound_are_refused(settings: Settings) -> None:
@@ -64,18 +45,8 @@ def test_updates_beyond_the_bound_are_refused(settings: Settings) -> None:
         train(settings(**plan, max_update_norm=least / 2), 3)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "server-only", "server_fraction": 0.2},
-        {"base": "local", "evaluate": "local"},
-    ],
-    ids=["server-only", "local"],
-)
-def test_a_bound_without_models_to_measure_is_refused(
-    settings: Settings, options: dict[str, Any]
-) -> None:
-    config = settings(**{**options, "max_update_norm": 5.0})
+def test_a_bound_without_models_to_measure_is_refused(settings: Settings) -> None:
+    config = settings(base="local", evaluate="local", max_update_norm=5.0)
     with refuses("setting-without-effect", setting="max-update-norm"):
         train(config, 2)
 

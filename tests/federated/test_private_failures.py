@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 import pytest
 from flwr.app import ArrayRecord, Context, RecordDict
 
 from fedul_flwr.client_app import clip
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.config.run_config import RunConfig, default_flat, resolve
+from fedul_flwr.config.run_config import default_flat, resolve
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import ARRAYS, to_arrays
 from fedul_flwr.learning.task import LocalTask, Round
 from tests.federated.test_private_mean import (
-    ALMOST_NONE,
-    FAR,
     QUICK,
     SERVER,
     START,
-    a_round,
     answer,
     ask,
     length,
@@ -32,17 +27,9 @@ from tests.federated.test_private_mean import (
 from tests.support.fedmatch_exchanges import Exchange, watched
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, summary, train
-
-Settings = Callable[..., RunConfig]
+from tests.support.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("identity")
-
-
-def test_an_update_of_zero_is_one_of_the_mean() -> None:
-    """The other one is clipped to (0.8, 0; 0.6), and half of it is added."""
-    found = a_round(private_mean(2, noise_multiplier=ALMOST_NONE), START, [FAR, START])
-    np.testing.assert_allclose(found["a"], [1.4, 1.0], atol=1e-5)
-    np.testing.assert_allclose(found["b"], [[2.3]], atol=1e-5)
 
 
 def test_a_client_whose_update_is_zero_clips_it_itself() -> None:
@@ -96,11 +83,7 @@ def test_a_client_with_nothing_to_learn_from_has_failed(
     directory = train(settings(**private, on_client_failure="continue"), 3)
     assert [line["failures"] for line in metrics(directory)] == [0, 1, 0]
     assert summary(directory)["releases"] == 2
-    message = (
-        "1 client(s) failed in round 2: Client 1: it had nothing to learn from, and with "
-        f"dp.clipping = {clipping!r} every client of a round must return an update"
-    )
-    assert message in caplog.messages
+    assert "1 client(s) failed in round 2: Client 1: it had nothing to learn from" in caplog.text
     with refuses("client-failed", match=f"round 2: Client 1: .*{clipping}"):
         train(settings(**private), 3)
 
@@ -108,13 +91,9 @@ def test_a_client_with_nothing_to_learn_from_has_failed(
 def test_a_run_without_any_release_does_not_end_well(settings: Settings, idle: set[int]) -> None:
     idle.update((1, 2))
     config = settings(**{**QUICK, **SERVER, "num_rounds": 2, "on_client_failure": "continue"})
-    message = (
-        "Setting dp.clipping = 'server': an update was missing in every round, so nothing was "
-        "released and the model is the one that the run began with."
-    )
-    with pytest.raises(UserError, match=f"^{message}$"):
+    with pytest.raises(UserError, match="nothing was released"):
         train(config, 3)
-    with pytest.raises(UserError, match=f"^{message}$"):
+    with pytest.raises(UserError, match="nothing was released"):
         train(resolve({"resume": config.output}, Path.cwd()), 3)
     directory = Path(config.output)
     assert [line["failures"] for line in metrics(directory)] == [1, 1]

@@ -13,7 +13,6 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.records import incidents_in_words
 from fedul_flwr.errors import UserError
@@ -21,8 +20,8 @@ from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 Run = Callable[..., tuple[Path, Flock]]
 ALL = range(4)
 LENIENT = {"on_client_failure": "continue"}
@@ -116,28 +115,6 @@ def test_who_was_restarted_is_prepared_again(run: Run) -> None:
     prepared = [message for message in flock.told if phase_of(message) == "setup"]
     before = [message.content[CONFIG].get(SETUP_BEFORE) for message in prepared]
     assert before == [None, None, None, None, True]
-
-
-def test_without_being_prepared_a_client_says_so(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("WARNING", logger="flwr")
-    directory, _ = run(forgets=[(2, 1)], **LENIENT)
-    assert counts(directory) == [(4, 0), (3, 1), (4, 0), (4, 0)]
-    assert (
-        '1 client(s) failed in round 2: Client 1: it says "It has no setup of this run, or has '
-        'lost it: the server has to send it first"'
-    ) in caplog.text
-
-
-def test_with_stop_a_node_that_is_gone_ends_the_run(run: Run) -> None:
-    with refuses("client-failed", match="Client 1: .*connected"):
-        run(lambda round: [0, 2, 3] if round == 2 else ALL)
-
-
-def test_all_are_gone(run: Run) -> None:
-    with refuses("no-update", match="train"):
-        run(lambda round: ALL if round == 1 else [], **LENIENT)
 
 
 def test_who_is_away_is_not_drawn_where_others_are(run: Run) -> None:
@@ -292,17 +269,6 @@ def test_given_a_list_of_owners_when_one_claims_the_number_of_another_then_it_al
 
 
 # Newcomers that are refused
-
-
-def test_a_newcomer_whose_data_cannot_be_read_ends_no_run(
-    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("WARNING", logger="flwr")
-    (tmp_path / "owners" / "3" / "labels.csv").write_text("name,label\n0,nothing\n")
-    directory, _ = run(late, announced=3)
-    assert counts(directory) == [(3, 0)] * 4
-    assert "Node 1003 takes" in caplog.text
-    assert federation(directory) == dict.fromkeys(range(3), "accepted")
 
 
 class Picky(LabelsOnly):

@@ -15,14 +15,11 @@ def part(*values: float) -> Arrays:
     return {"w": np.array(values, dtype=np.float32)}
 
 
-def test_given_nothing_held_then_both_parts_are_paid_whole() -> None:
+def test_given_parts_then_differences_above_the_threshold_count() -> None:
     new = {SIGMA: part(0, 0, 0), PSI: part(0, 0, 0)}
     assert changed_values(new, {}, [], THRESHOLD, CUTOFF) == 6
     # Helpers are for later rounds.
     assert changed_values(new, {}, [part(1, 1, 1)], THRESHOLD, CUTOFF) == 6
-
-
-def test_given_parts_then_differences_above_the_threshold_count() -> None:
     held = {SIGMA: part(1.0, 1.0, 1.0), PSI: part(0.5, 0.0, 0.04)}
     new = {SIGMA: part(1.05, 1.2, 0.8), PSI: part(0.5, 0.3, 0.045)}
     # Sigma: 0.2 and −0.2 count, 0.05 does not. Psi: 0.3 counts.

@@ -10,12 +10,8 @@ import pytest
 from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.replies import (
-    check_all_bytes,
-    check_metrics,
-    check_update,
-    update_norm,
-)
+from fedul_flwr.federated.replies import check_all_bytes, check_metrics, check_update, update_norm
+from tests.support.refusals import refuses
 
 
 def record(**arrays: Any) -> ArrayRecord:
@@ -39,27 +35,20 @@ def test_an_update_of_the_expected_form_is_sound() -> None:
 
 NAN = np.where(np.arange(3) == 1, np.nan, B).astype(np.float32)
 BAD: dict[str, tuple[RecordDict, str]] = {
-    "no model": (update(arrays=None), "its update has no arrays"),
-    "no variate": (update(control=None), "its update has no control"),
-    "an array missing": (update(arrays=record(w=W)), "its update has no 'b'"),
-    "shape": (
-        update(arrays=record(w=W.T, b=B)),
-        "its update has shape (3, 2) for 'w', not (2, 3)",
-    ),
-    "of a variate": (
-        update(control=record(w=B)),
-        "its update has shape (3,) for 'control/w', not (2, 3)",
-    ),
-    "nan": (update(arrays=record(w=W, b=NAN)), "its update is not finite"),
-    "infinite": (update(control=record(w=W + np.float32(np.inf))), "its update is not finite"),
+    "no model": (update(arrays=None), "message-incomplete"),
+    "no variate": (update(control=None), "message-incomplete"),
+    "an array missing": (update(arrays=record(w=W)), "message-incomplete"),
+    "shape": (update(arrays=record(w=W.T, b=B)), "message-form"),
+    "of a variate": (update(control=record(w=B)), "message-form"),
+    "nan": (update(arrays=record(w=W, b=NAN)), "message-out-of-range"),
+    "infinite": (update(control=record(w=W + np.float32(np.inf))), "message-out-of-range"),
 }
 
 
-@pytest.mark.parametrize(("content", "message"), BAD.values(), ids=BAD)
-def test_other_updates_are_refused(content: RecordDict, message: str) -> None:
-    with pytest.raises(BadMessageError) as error:
+@pytest.mark.parametrize(("content", "code"), BAD.values(), ids=BAD)
+def test_other_updates_are_refused(content: RecordDict, code: str) -> None:
+    with refuses(code, BadMessageError):
         check_update(content, EXPECTED)
-    assert str(error.value) == message
 
 
 TIMES = {"started": 1.0, "ended": 2.0}
@@ -80,25 +69,21 @@ def test_sound_figures(metrics: dict[str, Any]) -> None:
 
 
 REFUSED: dict[str, tuple[RecordDict, str]] = {
-    "no metrics": (figures(), "its reply has no metrics"),
-    "no end": (figures(GOOD, {"started": 1.0}), "its reply has no ended"),
-    "no weight": (figures({"loss": 1.0}), "its reply has no num-examples"),
-    "nan": (figures({**GOOD, "loss": math.nan}), "its loss is not finite"),
-    "one of several": (figures({**GOOD, "shares": [0.5, math.inf]}), "its shares is not finite"),
-    "weight": (figures({**GOOD, "num-examples": -1}), "its num-examples is below 0"),
-    "normalizer": (figures({**GOOD, "normalizer": -1.0}), "its normalizer is below 0"),
-    "no step": (
-        figures({**GOOD, "normalizer": 0.0}),
-        "its normalizer is 0, and it has trained",
-    ),
+    "no metrics": (figures(), "message-incomplete"),
+    "no end": (figures(GOOD, {"started": 1.0}), "message-incomplete"),
+    "no weight": (figures({"loss": 1.0}), "message-incomplete"),
+    "nan": (figures({**GOOD, "loss": math.nan}), "message-out-of-range"),
+    "one of several": (figures({**GOOD, "shares": [0.5, math.inf]}), "message-out-of-range"),
+    "weight": (figures({**GOOD, "num-examples": -1}), "message-out-of-range"),
+    "normalizer": (figures({**GOOD, "normalizer": -1.0}), "message-out-of-range"),
+    "no step": (figures({**GOOD, "normalizer": 0.0}), "message-contradicts"),
 }
 
 
-@pytest.mark.parametrize(("content", "message"), REFUSED.values(), ids=REFUSED)
-def test_other_figures_are_refused(content: RecordDict, message: str) -> None:
-    with pytest.raises(BadMessageError) as error:
+@pytest.mark.parametrize(("content", "code"), REFUSED.values(), ids=REFUSED)
+def test_other_figures_are_refused(content: RecordDict, code: str) -> None:
+    with refuses(code, BadMessageError):
         check_metrics(content, trained=True)
-    assert str(error.value) == message
 
 
 def test_the_norm_of_an_update_by_hand() -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from flwr.app import Array, Message
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
@@ -17,8 +16,8 @@ from fedul_flwr.federated.base_strategies import ROBUST, fewest_updates
 from fedul_flwr.federated.messages import ARRAYS, to_record
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, is_train, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 Attack = Callable[[Any], Any]
 PLAN: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 4, "local_epochs": 2, "points_per_client": 150},

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
 from fedul_flwr.federated.round_record import RoundRecord
 from tests.support.runs import metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"model": "mlp", "num_rounds": 1, "local_epochs": 1}
 HEADER = 128
 """Bytes with which NumPy's format begins an array: type, shape, padding."""
@@ -86,16 +84,3 @@ def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:
     assert found["evaluation"] >= 3 * line["model_bytes"]
     assert line["bytes_down"] == sum(found.values())
     assert line["percent_down"] == pytest.approx(100 * line["bytes_down"] / line["model_bytes"])
-
-
-def test_records_and_phases_of_a_method_are_parts(settings: Settings) -> None:
-    """The first round is on labels alone, the second begins with a propagation."""
-    plan = {**QUICK, "num_rounds": 2, "points_per_client": 60, "labels.total": 60}
-    more = {"method": "xclp", "semi.labels-only-rounds": 1}
-    first, line = metrics(train(settings(**plan, **more), 3))
-    assert set(parts(first, "down")) == {"model", "other"}
-    assert set(parts(line, "down")) == {"model", "rows", "phases", "other"}
-    assert set(parts(line, "up")) == {"model", "phases", "other"}
-    for way in ("up", "down"):
-        assert line[f"bytes_{way}"] == sum(parts(line, way).values())
-        assert min(parts(line, way).values()) > 0

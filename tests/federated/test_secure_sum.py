@@ -17,7 +17,7 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.engine.message_log import read_message_log
+from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.masked_update import (
@@ -26,7 +26,6 @@ from fedul_flwr.federated.masked_update import (
     KEYS,
     MASKED,
     NUMBERS,
-    PART,
     SHARES,
     SLOTS,
     UNMASK,
@@ -70,8 +69,8 @@ from tests.support.runs import (
     summary,
     train,
 )
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"method": "supervised", "model": "mlp", "num_rounds": 2, "points_per_client": 60},
     **{"precision": "float32", "selection": "last", "learning_rate": 0.05},
@@ -128,21 +127,14 @@ def test_given_many_clients_and_large_numbers_when_added_then_the_sum_is_exact()
     assert numbers[2:5].tolist() == [float(1000 * Fraction(0.1)), -1500.0, 0.0]
 
 
-@pytest.mark.parametrize("numbers", [[np.inf], [np.nan], [2.0**43], [0.0] * (SLOTS + 1)])
-def test_given_numbers_without_a_place_when_written_then_they_are_refused(
-    numbers: list[float],
-) -> None:
-    with pytest.raises(UserError):
-        write_numbers(numbers)
-
-
-@pytest.mark.parametrize("value", [8.5, np.nan, -np.inf])
-def test_given_a_value_out_of_range_when_written_then_it_is_refused_and_not_clipped(
-    value: float,
-) -> None:
+def test_given_a_value_out_of_range_when_written_then_it_is_refused_and_not_clipped() -> None:
+    for numbers in ([np.inf], [np.nan], [2.0**43], [0.0] * (SLOTS + 1)):
+        with pytest.raises(UserError):
+            write_numbers(numbers)
     layout = Layout.of({ARRAYS: {"w": np.zeros(2)}}, (), 0.0)
-    with pytest.raises(UserError, match="max-update-norm"):
-        layout.words({(ARRAYS, "w"): np.array([0.0, value])}, [], 3, np.random.default_rng(0))
+    for value in (8.5, np.nan, -np.inf):
+        with pytest.raises(UserError, match="max-update-norm"):
+            layout.words({(ARRAYS, "w"): np.array([0.0, value])}, [], 3, np.random.default_rng(0))
 
 
 def test_given_another_model_or_value_when_digested_then_the_digest_differs() -> None:
@@ -166,7 +158,6 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
     [
         ({}, 1e-4),
         ({"client_weights": "examples", "partition": "dirichlet"}, 1e-4),
-        ({"base": "fedprox"}, 1e-4),
         ({"base": "fedavgm"}, 1e-4),
         ({"base": "fedadam"}, 1e-3),  # divides by the root of small squares
         # In round 3 the clients also use a sum of variates that is not the first.
@@ -174,7 +165,6 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
         ({"base": "fednova", "optimizer": "sgd", "partition": "dirichlet"}, 1e-4),
         # With batch norm. By Adam a bias before it, without a gradient, would follow the rounding.
         ({"model": TINY, "optimizer": "sgd"}, 1e-4),
-        ({"method": "fedul", "fedul.num-sets": 10}, 1e-4),
         ({"method": "xclp", "labels.total": 60, "semi.labels-only-rounds": 1,
           "xclp.secure": "plaintext", "xclp.num-bits": 64}, 1e-4),
         ({"method": "fixmatch", "labels.total": 60}, 1e-4),
@@ -186,32 +176,30 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
     ids=str,
 )  # fmt: skip
 def test_given_any_base_or_method_when_updates_are_summed_then_the_run_is_the_plain_one(
-    settings: Settings, tmp_path: Path, options: dict[str, Any], tolerance: float
+    settings: Settings, options: dict[str, Any], tolerance: float
 ) -> None:
     # Plain FedMatch leaves out small changes, which a sum has.
     whole = {"fedmatch.difference-threshold": 0} if "fedmatch.helpers" in options else {}
-    plain = train(settings(**{**QUICK, **options, **whole, "output": str(tmp_path / "plain")}), 4)
-    summed = train(settings(**{**SUM, **options, "output": str(tmp_path / "sum")}), 4)
+    plain = train(settings(**{**QUICK, **options, **whole}), 4)
+    summed = train(settings(**{**SUM, **options}), 4)
     close(summed, plain, tolerance)
 
 
 def test_given_a_run_that_was_cut_off_when_it_resumes_then_the_bits_are_the_same(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
-    whole = train(settings(**SUM, output=str(tmp_path / "whole")), 3)
+    whole = train(settings(**SUM), 3)
     # Calls: describe, setup; keys, peers, shares, train, unmask; shares of round 2, train.
-    cut = cut_off(settings(**SUM, output=str(tmp_path / "cut")), 3, call=8)
+    cut = cut_off(settings(**SUM), 3, call=8)
     resumed = resume(cut, 3)
     assert_same_arrays(last_model(resumed), last_model(whole))
     assert [line["loss"] for line in metrics(resumed)] == [line["loss"] for line in metrics(whole)]
 
 
-def test_given_a_norm_when_updates_are_larger_then_clients_clip_them(
-    settings: Settings, tmp_path: Path
-) -> None:
+def test_given_a_norm_when_updates_are_larger_then_clients_clip_them(settings: Settings) -> None:
     options = {**SUM, "num_rounds": 1, "max_update_norm": 0.01}
-    started = train(settings(**{**options, "max_update_norm": 1e-9}, output=str(tmp_path / "0")), 3)
-    ended = train(settings(**options, output=str(tmp_path / "1")), 3)
+    started = train(settings(**{**options, "max_update_norm": 1e-9}), 3)
+    ended = train(settings(**options), 3)
     change = sum(
         float(np.sum((array - last_model(started)[name]) ** 2))
         for name, array in last_model(ended).items()
@@ -229,7 +217,6 @@ class Watching(MeddlingGrid):
         super().__init__(grid, lambda _, replies: replies)
         self.trained: list[dict[str, Any]] = []
         self._lose = lose
-        self._round = 0
 
     def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
         sent = list(messages)
@@ -244,24 +231,20 @@ class Watching(MeddlingGrid):
         return kept
 
 
-def watched(config: RunConfig, clients: int, **options: Any) -> list[dict[str, Any]]:
+def watched(config: RunConfig, clients: int, **options: Any) -> tuple[Path, list[dict[str, Any]]]:
     grids: list[Watching] = []
 
     def wrap(grid: Grid) -> Grid:
         grids.append(Watching(grid, **options))
         return grids[0]
 
-    train(config, clients, wrap_grid=wrap)
-    return grids[0].trained
+    return train(config, clients, wrap_grid=wrap), grids[0].trained
 
 
 def test_given_equal_runs_when_replies_are_read_then_they_have_nothing_in_common(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
-    runs = [
-        watched(settings(**{**SUM, "num_rounds": 1}, output=str(tmp_path / f"{at}")), 3)
-        for at in range(2)
-    ]
+    runs = [watched(settings(**{**SUM, "num_rounds": 1}), 3)[1] for _ in range(2)]
     words = []
     for replies in runs:
         for reply in replies:
@@ -285,58 +268,53 @@ def test_given_equal_runs_when_replies_are_read_then_they_have_nothing_in_common
 
 
 def test_given_a_client_that_drops_out_when_training_then_the_mean_is_that_of_the_others(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
     def lose(name: str, client: int) -> bool:
         return name == "train" and client == 3
 
     plain, summed = (
-        settings(**kind, **CONTINUE, output=str(tmp_path / kind.get("secure_sum", "off")))
-        for kind in (QUICK, SUM)
+        watched(settings(**kind, **CONTINUE), 4, lose=lose)[0] for kind in (QUICK, SUM)
     )
-    for config in (plain, summed):
-        watched(config, 4, lose=lose)
-    close(Path(summed.output), Path(plain.output))
+    close(summed, plain)
 
 
-@pytest.mark.parametrize("phase", ["sum-keys", "sum-peers", "sum-shares"])
 def test_given_a_client_that_drops_out_before_training_then_the_others_go_on_without_it(
-    settings: Settings, tmp_path: Path, phase: str
+    settings: Settings,
 ) -> None:
-    config = settings(**SUM, **CONTINUE, output=str(tmp_path / "run"))
-    replies = watched(config, 5, lose=lambda name, client: name == phase and client == 4)
-    assert [line["clients"] for line in metrics(tmp_path / "run")] == [4, 4]
+    config = settings(**SUM, **CONTINUE)
+    run, replies = watched(config, 5, lose=lambda name, client: (name, client) == ("sum-peers", 4))
+    assert [line["clients"] for line in metrics(run)] == [4, 4]
     assert len(replies) == 8
 
 
 def test_given_a_client_that_drops_out_after_training_then_its_update_is_in_the_sum(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
-    plain = train(settings(**{**QUICK, "num_rounds": 1}, output=str(tmp_path / "plain")), 4)
-    config = settings(**{**SUM, "num_rounds": 1}, **CONTINUE, output=str(tmp_path / "run"))
-    watched(config, 4, lose=lambda name, client: name == UNMASK and client == 2)
+    plain = train(settings(**{**QUICK, "num_rounds": 1}), 4)
+    config = settings(**{**SUM, "num_rounds": 1}, **CONTINUE)
+    run, _ = watched(config, 4, lose=lambda name, client: name == UNMASK and client == 2)
     for name, array in last_model(plain).items():
-        np.testing.assert_allclose(last_model(tmp_path / "run")[name], array, atol=1e-5)
+        np.testing.assert_allclose(last_model(run)[name], array, atol=1e-5)
 
 
-@pytest.mark.parametrize("phase", ["train", UNMASK])
 def test_given_fewer_clients_than_open_a_sum_then_the_round_fails_and_nothing_is_read(
-    settings: Settings, tmp_path: Path, phase: str
+    settings: Settings,
 ) -> None:
-    config = settings(**SUM, **CONTINUE, output=str(tmp_path / "run"))
+    config = settings(**SUM, **CONTINUE)
     with pytest.raises(NoUpdateError, match=r"^Round 1: "):
-        watched(config, 4, lose=lambda name, client: name == phase and client > 1)
+        watched(config, 4, lose=lambda name, client: name == UNMASK and client > 1)
 
 
 def test_given_two_clients_when_a_sum_is_asked_for_then_the_run_is_refused(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
     with refuses("no-update", NoUpdateError, match="secure .* 3 "):
-        train(settings(**SUM, output=str(tmp_path / "run")), 2)
+        train(settings(**SUM), 2)
 
 
 def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sides_leave(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
     """The reader drops out of round 1, and says in round 2 why: nobody can tell who lies."""
 
@@ -352,10 +330,7 @@ def test_given_a_share_that_does_not_open_when_the_next_sum_begins_then_both_sid
                 record[SEALED] = PlainArray.of(sealed)
             return replies
 
-    directory = tmp_path / "run"
-    config = settings(**SUM, **CONTINUE, output=str(directory))
-    train(config, 6, wrap_grid=Garbling)
-    first, second = metrics(directory)
+    first, second = metrics(train(settings(**SUM, **CONTINUE), 6, wrap_grid=Garbling))
     assert (first["clients"], len(first["failed"])) == (5, 1)
     assert (second["clients"], len(second["failed"])) == (4, 2)
     assert first["failed"][0] in second["failed"]
@@ -367,22 +342,15 @@ def test_given_clients_that_join_or_lose_their_keys_then_keys_are_exchanged_anew
     """Owner 5 joins in round 2; in round 3 owner 4 has lost its memory and cannot share masks."""
     write_owners(tmp_path / "owners", 6)
     flocks: list[Flock] = []
+    fleet: dict[str, Any] = {"partitions": range(6), "announced": 6, "forgets": {(3, 4)}}
 
     def wrap(grid: Grid) -> Grid:
-        flocks.append(
-            Flock(
-                grid,
-                tmp_path / "owners",
-                partitions=range(6),
-                announced=6,
-                there=lambda number: range(6 if number > 1 else 5),
-                forgets={(3, 4)},
-            )
-        )
+        there = lambda number: range(6 if number > 1 else 5)  # noqa: E731
+        flocks.append(Flock(grid, tmp_path / "owners", there=there, **fleet))
         return flocks[0]
 
     options = {**OWNERS_THAT_COME, **CONTINUE, "secure_sum": "on", "selection": "last"}
-    run = train(settings(**options, output=str(tmp_path / "run")), 1, wrap_grid=wrap)
+    run = train(settings(**options), 1, wrap_grid=wrap)
     assert [line["clients"] for line in metrics(run)] == [5, 6, 5, 6]
     assert [len(flocks[0].asked(number, KEYS)) for number in (1, 2, 3, 4)] == [5, 6, 0, 6]
 
@@ -420,35 +388,26 @@ def test_given_an_update_when_noise_is_added_then_it_has_its_deviation_in_whole_
 
 
 PRIVATE_SUM: dict[str, Any] = {
-    **{"dp.clipping": "client", "dp.norm": 0.5, "client_weights": "uniform", "num_rounds": 1},
+    **{"dp.clipping": "client", "dp.norm": 0.5, "client_weights": "uniform", "num_rounds": 1}
 }
 
 
 def test_given_clipped_updates_when_they_are_summed_then_clients_add_the_noise(
-    settings: Settings, tmp_path: Path
+    settings: Settings,
 ) -> None:
     noiseless = {**SUM, "max_update_norm": 0.5, "client_weights": "uniform", "num_rounds": 1}
-    plain = train(settings(**noiseless, output=str(tmp_path / "plain")), 4)
+    plain = train(settings(**noiseless), 4)
     options = {**SUM, **PRIVATE_SUM, "dp.noise_multiplier": 2.0}
-    private = train(settings(**options, output=str(tmp_path / "private")), 4)
+    private = train(settings(**options), 4)
     noise = np.concatenate(
         [(array - last_model(plain)[name]).ravel() for name, array in last_model(private).items()]
     )
     # Of 4 clients without identities 3 open a sum. Each adds z·C/√3 = 0.577; the mean of four has
     # 0.577 / √4 = 0.289. A mean with the server's noise would have z·C/4 = 0.25.
     assert np.std(noise) == pytest.approx(0.2887, rel=0.05)
-    apart = train(settings(**{**options, "secure_sum": "off"}, output=str(tmp_path / "server")), 4)
+    apart = train(settings(**{**options, "secure_sum": "off"}), 4)
     spent = [summary(directory)["epsilon"] for directory in (private, apart)]
     assert spent[0] == spent[1]
-
-
-def test_given_a_client_that_drops_out_when_noise_is_added_then_the_others_have_enough_of_it(
-    settings: Settings, tmp_path: Path
-) -> None:
-    directory = tmp_path / "run"
-    options = {**SUM, **PRIVATE_SUM, **CONTINUE, "output": str(directory)}
-    watched(settings(**options), 4, lose=lambda name, client: name == "train" and client == 3)
-    assert summary(directory)["releases"] == 1
 
 
 # Sums of numbers alone
@@ -463,8 +422,8 @@ def test_given_held_out_losses_when_they_are_summed_then_the_mean_is_that_of_the
     settings: Settings, tmp_path: Path
 ) -> None:
     options = {**FEDUL, "selection": "heldout"}
-    plain = train(settings(**options, output=str(tmp_path / "plain")), 4)
-    config = settings(**options, secure_sum="on", output=str(tmp_path / "sum"))
+    plain = train(settings(**options), 4)
+    config = settings(**options, secure_sum="on")
     summed = train(config, 4, message_log=tmp_path / "log")
     close(summed, plain, 1e-4)
     for line, other in zip(metrics(summed), metrics(plain), strict=True):
@@ -475,15 +434,6 @@ def test_given_held_out_losses_when_they_are_summed_then_the_mean_is_that_of_the
     assert "evaluate" not in {message.type for message in read_message_log(tmp_path / "log")}
 
 
-def test_given_too_few_clients_when_losses_are_summed_then_the_round_has_none(
-    settings: Settings, tmp_path: Path
-) -> None:
-    options = {**FEDUL, **CONTINUE, "selection": "heldout", "secure_sum": "on"}
-    config = settings(**options, output=str(tmp_path / "run"))
-    watched(config, 4, lose=lambda name, client: name == PART and client > 1)
-    assert [line["heldout_loss"] for line in metrics(tmp_path / "run")] == [None, None]
-
-
 @pytest.mark.parametrize("few", [False, True])
 def test_given_class_masses_when_they_are_summed_then_pi_is_that_of_the_plain_run(
     settings: Settings, tmp_path: Path, few: bool
@@ -492,14 +442,14 @@ def test_given_class_masses_when_they_are_summed_then_pi_is_that_of_the_plain_ru
     sets = {"fedul.num-sets": 6, "fedul.fewer-sets": True} if few else {}
     options = {**FEDUL, **sets, "partition": "dirichlet", "test_prior": "sets"}
     options["selection"] = "last"
-    plain = train(settings(**options, output=str(tmp_path / "plain")), 4)
-    config = settings(**options, secure_sum="on", output=str(tmp_path / "sum"))
+    plain = train(settings(**options), 4)
+    config = settings(**options, secure_sum="on")
     summed = train(config, 4, message_log=tmp_path / "log")
     close(summed, plain, 1e-4)
     np.testing.assert_allclose(summary(summed)["test_prior"], summary(plain)["test_prior"])
     replies = [m for m in read_message_log(tmp_path / "log") if "class-masses" in str(m.values)]
     assert not replies
-    cut = settings(**options, secure_sum="on", output=str(tmp_path / "cut"))
+    cut = settings(**options, secure_sum="on")
     resumed = resume(cut_off(cut, 4, call=12), 4)  # in round 2
     assert_same_arrays(last_model(resumed), last_model(summed))
 
@@ -521,22 +471,19 @@ def test_given_sets_that_leave_classes_alike_when_they_are_summed_then_the_run_i
     "options",
     [
         {"base": "krum"},
-        {"base": "fedmedian"},
-        {"base": "local", "evaluate": "local"},
         {"evaluate": "local"},
         {"dp.clipping": "server"},
         {"method": "fedmatch", "fedmatch.helpers": 2},
         {"method": "fedsiam"},
-        {"method": "server-only", "server_fraction": 0.1},
         {"method": "xclp-predict"},
     ],
     ids=lambda options: ", ".join(map(str, options.values())),
 )
 def test_given_what_a_sum_cannot_give_when_a_run_starts_then_it_is_refused(
-    settings: Settings, tmp_path: Path, options: dict[str, Any]
+    settings: Settings, options: dict[str, Any]
 ) -> None:
     with pytest.raises(UserError, match="secure-sum"):
-        train(settings(**{**SUM, **options}, output=str(tmp_path / "run")), 3)
+        train(settings(**{**SUM, **options}), 3)
 
 
 # Owners
@@ -563,27 +510,20 @@ OWNERS: dict[str, Any] = {
 def test_given_owners_with_identities_when_they_sum_then_who_is_in_the_sum_is_signed(
     settings: Settings, tmp_path: Path, owners: list[Path]
 ) -> None:
-    phases: list[str] = []
-
-    class Listening(MeddlingGrid):
-        def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-            sent = list(messages)
-            phases.extend({phase_of(message) or "train" for message in sent})
-            return super().send_and_receive(sent, timeout=timeout)
-
     app = own_data_app(owners, identity=str(tmp_path / "keys" / "{client}"))
-    config = settings(**OWNERS, output=str(tmp_path / "run"))
-    run = train(config, 3, client_app=app, wrap_grid=lambda grid: Listening(grid, lambda _, r: r))
+    config = settings(**OWNERS)
+    run = train(config, 3, client_app=app, message_log=tmp_path / "log")
     assert [line["clients"] for line in metrics(run)] == [3, 3]
-    assert phases.count("sum-keys") == 1  # once a run
-    assert phases.count("sum-confirm") == phases.count("sum-unmask") == 2
+    phases = [m.phase for m in read_message_log(tmp_path / "log") if m.direction == TO_SERVER]
+    assert phases.count("sum-keys") == 3  # each client once a run
+    assert phases.count("sum-confirm") == phases.count("sum-unmask") == 6
 
 
 def test_given_an_owner_that_requires_sums_when_a_run_has_none_then_it_refuses(
-    settings: Settings, tmp_path: Path, owners: list[Path]
+    settings: Settings, owners: list[Path]
 ) -> None:
     app = own_data_app(owners, **{"require-secure-sum": True})
-    config = settings(**{**OWNERS, "secure_sum": "off"}, output=str(tmp_path / "run"))
+    config = settings(**{**OWNERS, "secure_sum": "off"})
     with pytest.raises(UserError, match="require-secure-sum"):
         train(config, 3, client_app=app)
-    train(settings(**OWNERS, output=str(tmp_path / "sum")), 3, client_app=app)
+    train(settings(**OWNERS), 3, client_app=app)

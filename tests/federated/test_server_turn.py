@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -12,36 +11,24 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.baselines.server_only import ServerOnly
-from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.server_training import ServerTrainer
-from tests.strategies.test_matching import fresh, split_of, step
+from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    same,
-    summary,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 60},
     **{"server_fraction": 0.1},
 }
 AT_SERVER: dict[str, Any] = {**QUICK, "scenario.labels-at": "server"}
 WIDE: dict[str, Any] = {
-    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01},
+    **{"precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.01}
 }
 BI_OBJECTIVE = ("fedul-finetune", "fedul-mix")
 
@@ -132,9 +119,8 @@ def test_given_one_client_and_one_step_at_each_side_then_they_come_in_that_order
     model, sides = fresh(config), [split.server, split.clients[0].points]
     for _ in range(2):
         for rows in sides if when == "before" else sides[::-1]:
-            step(model, rows, config.learning_rate)
-    for name, array in last_model(directory).items():
-        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+            step(model, rows, config.learning_rate, 10)
+    assert_ends_as(directory, model)
 
 
 @pytest.mark.parametrize("method", ["fixmatch", "fedmatch", *BI_OBJECTIVE])
@@ -145,35 +131,6 @@ def test_given_no_turn_then_it_is_that_of_the_methods_paper(
     plain = train(settings(**options(method)), 2)
     assert same(plain, train(settings(**options(method, **{"server.when": papers})), 2))
     assert not same(plain, train(settings(**options(method, **{"server.when": other})), 2))
-
-
-# What is measured, saved and told
-
-
-@pytest.mark.parametrize("method", ["fedmatch", "fedul-finetune"])
-def test_given_training_after_the_clients_then_the_saved_model_is_the_servers(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    """In every round, the last too, and the best model is one of these."""
-    losses: list[float] = []
-    trained: list[ArrayRecord] = []
-    found = settings(**options(method, **{"server.when": "after"}))
-    strategy = load_reference(find_method(method).strategy, "method")
-    learn = strategy.learn_labels
-
-    def watch(self: Any, arrays: ArrayRecord, number: int) -> Any:
-        model, loss = learn(self, arrays, number)
-        trained.append(model)
-        losses.append(loss)
-        return model, loss
-
-    monkeypatch.setattr(strategy, "learn_labels", watch)
-    directory = train(found, 3)
-    assert len(trained) == 2
-    for name, array in last_model(directory).items():
-        np.testing.assert_array_equal(array, trained[-1][name].numpy())
-    assert [line["server_loss"] for line in metrics(directory)] == losses
-    assert summary(directory)["rounds"] == 2
 
 
 RESUMED: dict[str, dict[str, Any]] = {
@@ -197,15 +154,14 @@ def test_given_a_run_that_was_cut_off_then_it_ends_as_an_uninterrupted_one(
 # What is refused
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
-    ("strategy", "method", "place"),
+    ("strategy", "method", "where"),
     [(ServerOnly, "server-only", {}), (GivenLabels, "given-labels", AT_SERVER)],
 )
 def test_given_a_run_without_clients_then_there_is_no_turn(
-    settings: Settings, strategy: Any, method: str, place: dict[str, Any], when: str
+    settings: Settings, strategy: Any, method: str, where: dict[str, Any]
 ) -> None:
-    config = settings(**{**QUICK, **place}, method=method, **{"server.when": when})
+    config = settings(**{**QUICK, **where}, method=method, **{"server.when": "after"})
     with refuses("setting-without-effect", setting="server.when"):
         strategy.validate(config)
 

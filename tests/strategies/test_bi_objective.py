@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from flwr.app import Array, ArrayRecord, Message
-from torch.nn import functional
+from flwr.app import Array, ArrayRecord
 
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import Split, build_split
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning import batches
-from fedul_flwr.learning.batches import to_input
-from fedul_flwr.models import build_model
 from fedul_flwr.strategies.fedul_mix import mix
+from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, last_model, metrics, same, summary, train
+from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "server_fraction": 0.2},
     "points_per_client": 120,
 }
 WIDE = {**QUICK, "precision": "float64", "batch_size": 0, "optimizer": "sgd", "learning_rate": 0.1}
 METHODS = ["fedul-finetune", "fedul-mix", "server-only"]
-
-
-def split_of(config: RunConfig, clients: int) -> Split:
-    return build_split(source_directory("digits"), clients, config)
 
 
 def test_without_weight_on_the_servers_model_mixing_is_fedul(settings: Settings) -> None:
@@ -69,17 +59,10 @@ def test_mixing_by_hand() -> None:
 def test_training_at_the_server_is_a_plain_loop(settings: Settings) -> None:
     config = settings(**WIDE, method="server-only", **{"server.epochs": 2})
     directory = train(config, 3)
-    source, rows = load_source("digits"), split_of(config, 3).server
-    model = build_model("mlp", source.input_shape, 10, config.seed).double()
-    inputs = to_input(torch.from_numpy(source.train.inputs[rows])).double()
-    labels = torch.from_numpy(np.asarray(source.train.labels)[rows])
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model, rows = fresh(config), split_of(config, 3).server
     for _ in range(4):  # two rounds of two epochs, all points in one batch
-        optimizer.zero_grad()
-        functional.cross_entropy(model(inputs), labels).backward()
-        optimizer.step()
-    for name, array in last_model(directory).items():
-        np.testing.assert_allclose(array, model.state_dict()[name].numpy(), rtol=1e-7, atol=1e-10)
+        step(model, rows, 0.1)
+    assert_ends_as(directory, model)
     line = metrics(directory)[-1]
     assert (line["bytes_up"], line["bytes_down"], line["clients"]) == (0, 0, 0)
     assert line["server_loss"] > 0
@@ -127,42 +110,6 @@ def test_the_server_trains_on_its_own_points_and_clients_on_theirs(
         assert len(asked[False]) > 0.9 * len(clients)
 
 
-def test_clients_are_told_nothing_of_the_servers_set(settings: Settings) -> None:
-    """Messages to clients are those of plain FedUL but for the model and the settings."""
-
-    def told(method: str) -> list[Any]:
-        seen: list[Any] = []
-
-        class Listening(MeddlingGrid):
-            def send_and_receive(self, messages: Any, *, timeout: float | None = None) -> Any:
-                sent = list(messages)
-                seen.extend(_outline(message) for message in sent)
-                return super().send_and_receive(sent, timeout=timeout)
-
-        train(
-            settings(**QUICK, method=method),
-            2,
-            wrap_grid=lambda grid: Listening(grid, lambda _, replies: replies),
-        )
-        return seen
-
-    assert told("fedul-mix") == told("fedul")
-
-
-def _outline(message: Message) -> Any:
-    """Names, shapes and plain values of a message; the model and what names the run left out."""
-    content = message.content
-    arrays = {
-        record: {name: array.shape for name, array in content[record].items()}  # type: ignore[union-attr]
-        for record in content.array_records
-    }
-    values = {
-        record: {k: v for k, v in table.items() if k not in ("settings", "memory")}
-        for record, table in content.config_records.items()
-    }
-    return arrays, values
-
-
 # Where the labeled set comes from
 
 
@@ -206,8 +153,3 @@ def test_a_labeled_set_that_does_not_fit_is_an_error(settings: Settings, tmp_pat
         train(config, 2)
     with refuses("settings-contradict", match="sum"):
         settings(server_fraction=0.5, validation_fraction=0.5)
-
-
-def test_it_learns(settings: Settings) -> None:
-    config = settings(method="fedul-mix", model="mlp", num_rounds=6, server_fraction=0.2)
-    assert summary(train(config, 5))["test_error"] < 10

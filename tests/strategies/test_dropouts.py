@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from flwr.app import Array, Message
+from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import XCLP, file_name
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.federated.messages import ARRAYS
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from tests.strategies.test_label_propagation import (
     CLASSES,
@@ -26,11 +23,10 @@ from tests.strategies.test_label_propagation import (
     central,
     together,
 )
-from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, last_model, metrics, same, summary, train
+from tests.support.settings import Settings
 from tests.support.xclp_parties import Parties, split
 
-Settings = Callable[..., RunConfig]
 WrapGrid = Callable[[Grid], Grid]
 SETUP, AT_COMPARE, AT_SUM, LAST = 1, 2, 3, 4
 """Calls of a run whose first round propagates: hello, these, and training or the labels."""
@@ -130,28 +126,6 @@ def test_models_when_one_drops_out(settings: Settings) -> None:
     assert not same(lost, never)
 
 
-def malformed(at: int, name: str) -> dict[str, WrapGrid]:
-    """Options of a run in which what a client answers in call ``at`` is of no use."""
-
-    def meddle(call: int, replies: list[Message]) -> list[Message]:
-        for reply in replies if call == at else ():
-            if reply.metadata.src_node_id == FIRST_NODE_ID + LOST:
-                reply.content[ARRAYS][name] = Array(np.zeros((1, 2)))
-        return replies
-
-    return {"wrap_grid": lambda grid: MeddlingGrid(grid, meddle)}
-
-
-@pytest.mark.parametrize(("at", "name"), [(AT_COMPARE, "codes"), (AT_SUM, "sent")])
-def test_a_malformed_answer_is_none(settings: Settings, at: int, name: str) -> None:
-    lost = train(settings(**TRAIN), 4, **losing(at, LOST))
-    found = train(settings(**TRAIN), 4, **malformed(at, name))
-    assert same(lost, found)
-    assert [(line["clients"], line["failures"]) for line in metrics(found)] == [(3, 1)]
-    with refuses("client-failed", match="Client 2 "):
-        train(settings(**{**TRAIN, "on_client_failure": "stop"}), 4, **malformed(at, name))
-
-
 # What messages hold
 
 
@@ -206,11 +180,3 @@ def test_a_group_that_is_lost_leaves_the_other_groups_their_labels(settings: Set
     left = set(stream(0, "groups").permutation(4)[2:].tolist())
     found = written(train(settings(**grouped), 4, **losing(AT_COMPARE, 0, 1, 2, 3)))
     assert found == {client: whole[client] for client in left}
-
-
-def test_all_groups_are_lost(settings: Settings) -> None:
-    def lose(call: int, replies: list[Message]) -> list[Message]:
-        return [as_error(reply, "gone") if call > SETUP else reply for reply in replies]
-
-    with refuses("labels-missing", match="group"):
-        train(settings(**PREDICT), 4, wrap_grid=lambda grid: MeddlingGrid(grid, lose))

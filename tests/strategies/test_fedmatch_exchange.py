@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from flwr.app import Array, ArrayRecord, Message
 from safetensors.numpy import load_file
 
 from fedul_flwr.client_app import build_client
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
-from fedul_flwr.federated.sparse import HEADER, INDICES, MASK, VALUES, decode
+from fedul_flwr.federated.sparse import HEADER, INDICES, VALUES, decode
 from fedul_flwr.learning.disjoint import PSI, SIGMA, unflatten
-from fedul_flwr.learning.helpers import nearest_clients
 from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.fedmatch_exchanges import (
     LC,
@@ -33,9 +31,9 @@ from tests.support.fedmatch_exchanges import (
     watched,
 )
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, same, summary, train
+from tests.support.runs import metrics, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 THRESHOLD = 5e-5
 """Of differences, by default."""
 
@@ -177,112 +175,23 @@ def test_a_reply_that_does_not_fit_is_that_of_a_failed_client(
         train(settings(**LC), 3, **watched([], meddle=replacing(record)))
 
 
-# Helpers
-
-
-def test_helpers_are_what_the_server_holds_of_the_nearest_clients(settings: Settings) -> None:
-    plan = {**LC, "num_rounds": 5, "fraction_train": 0.6, "points_per_client": 40}
-    config = settings(**plan)
-    directory = Path(config.output)
-    states: dict[int, dict[str, Any]] = {}
-    held: dict[int, dict[int, Arrays]] = {1: {}}
-
-    def fate(number: int, client: int) -> Fate:
-        if number > 1 and number not in held:
-            held[number] = held_by_server(directory, number - 1)
-            states[number] = load_file(directory / f"state-{number - 1}.safetensors")
-        return "answers"
-
-    exchanges: list[Exchange] = []
-    train(config, 6, **watched(exchanges, fate=fate))
-    helped = spared = 0
-    for exchange in exchanges:
-        count = exchange.config[HELPERS]
-        assert exchange.metrics["num-helpers"] == count
-        assert (HELPERS in exchange.down) == (count > 0)
-        if exchange.round % 2:
-            assert count == 0
-            continue
-        state = states[exchange.round]
-        clients = state["embedded-clients"].tolist()
-        embeddings = dict(zip(clients, state["embeddings"], strict=True))
-        nearest = nearest_clients(embeddings, exchange.client, 2)
-        assert count == len(nearest) == (2 if exchange.client in clients else 0)
-        known = held[exchange.round]
-        before = unflatten(known.get(exchange.client, {})).get(PSI, {})
-        psi = decode(exchange.down[PSI], before)
-        records = unflatten(exchange.down.get(HELPERS, {}))
-        for number, helper in enumerate(nearest):
-            arrived = decode(records.get(str(number), {}), psi)
-            for name, array in unflatten(known[helper])[PSI].items():
-                # What differs by less from the receiver's psi does not travel, and stays its own.
-                near = np.abs(array - psi[name]) < THRESHOLD
-                np.testing.assert_array_equal(arrived[name], np.where(near, psi[name], array))
-                spared += int(np.sum(near & (array != psi[name])))
-            helped += 1
-    assert helped >= 6
-    assert spared > 100
-    assert any(e.round % 2 == 0 and not e.config[HELPERS] for e in exchanges)  # never seen
-
-
 # Traffic
-
-
-def bytes_of(arrays: Arrays) -> int:
-    return sum(HEADER + array.nbytes for array in arrays.values())
-
-
-def changed(record: Arrays, before: Arrays) -> int:
-    """Values that differ from the receiver's, from the very record that travelled."""
-    total = 0
-    for key, array in record.items():
-        if key.endswith((INDICES, MASK)):
-            continue
-        whole = not key.endswith(VALUES)
-        known = whole and key in before
-        total += int(np.sum(array != before[key])) if known else array.size
-    return total
 
 
 @pytest.mark.parametrize("options", SCENARIOS.values(), ids=SCENARIOS)
 def test_traffic_is_what_travelled(settings: Settings, options: dict[str, Any]) -> None:
-    config = settings(**{**options, "fraction_train": 0.75})
-    directory = Path(config.output)
-    held: dict[int, dict[int, Arrays]] = {1: {}}
-
-    def fate(number: int, client: int) -> Fate:
-        if number > 1 and number not in held:
-            held[number] = held_by_server(directory, number - 1)
-        return "answers"
-
     exchanges: list[Exchange] = []
-    train(config, 4, **watched(exchanges, fate=fate))
-    dense = sum(array.size for array in last_model(directory).values())
+    directory = train(settings(**{**options, "fraction_train": 0.75}), 4, **watched(exchanges))
     for line in metrics(directory):
         now = [exchange for exchange in exchanges if exchange.round == line["round"]]
         assert len(now) == line["clients"] == 3
         assert line["bytes_down"] == sum(e.bytes_down for e in now)
         assert line["bytes_up"] == sum(e.bytes_up for e in now)
-        counts: dict[str, Counter[str]] = {"down": Counter(), "up": Counter()}
-        for exchange in now:
-            known = unflatten(held[exchange.round].get(exchange.client, {}))
-            taken = {
-                part: decode(exchange.down[part], known.get(part, {})) for part in (SIGMA, PSI)
-            }
-            for part in (SIGMA, PSI):
-                counts["down"][part] += changed(exchange.down[part], known.get(part, {}))
-            for helper in unflatten(exchange.down.get(HELPERS, {})).values():
-                counts["down"][HELPERS] += changed(helper, taken[PSI])
-            for part in exchange.up.keys() - {"arrays"}:
-                counts["up"][part] += changed(exchange.up[part], taken[part])
-        for way, found in counts.items():
-            for part, count in found.items():
-                sent = sum(bytes_of(getattr(e, way).get(part, {})) for e in now)
-                assert line[f"bytes_{way}_{part}"] == sent
-                share = line[f"nonzero_{way}_percent_{part}"]
-                assert share == pytest.approx(100 * count / (3 * dense))
-            share = line[f"nonzero_{way}_percent"]
-            assert share == pytest.approx(100 * found.total() / (3 * dense))
+        for way in ("down", "up"):
+            for part in (SIGMA, PSI, HELPERS):
+                arrays = [a for e in now for a in getattr(e, way).get(part, {}).values()]
+                sent = sum(HEADER + array.nbytes for array in arrays)
+                assert line.get(f"bytes_{way}_{part}", 0) == sent
     first, second, _ = metrics(directory)
     # As the authors count: a client that is new in a later round pays what others pay.
     assert first["released_down_percent"] == pytest.approx(200)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from flwr.app import Message
 
 from fedul_flwr.config.run_config import RunConfig
@@ -18,9 +16,9 @@ from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
 from fedul_flwr.federated.messages import from_records
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, last_model, metrics, summary, train
+from tests.support.runs import MeddlingGrid, metrics, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
 
 
@@ -125,17 +123,3 @@ def test_selection_that_cannot_be_is_refused(settings: Settings) -> None:
 def test_given_the_demo_then_eight_of_its_rounds_reach_its_bar(settings: Settings) -> None:
     """At most 4 % test error with 10 clients; the demo itself has 30 rounds."""
     assert summary(train(settings(num_rounds=8), 10))["test_error"] <= 4.0
-
-
-def test_a_method_of_ones_own(settings: Settings) -> None:
-    """No fork: a Method object by reference, its settings through method-options."""
-    from tests.support import own_method
-
-    config = settings(
-        **QUICK, method="tests.support.own_method:MIRROR", method_options="factor=0.5"
-    )
-    directory = train(config, 2)
-    assert own_method.SEEN == [0.5]
-    assert summary(directory)["method"] == "tests.support.own_method:MIRROR"
-    for array in last_model(directory).values():
-        assert torch.from_numpy(array).isfinite().all()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,15 +9,15 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedul_flwr.client_apps import fedul
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.federated_split import read_arrays
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.results.predict import load_model
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, own_data_app, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 from flwr.app import Message
@@ -18,8 +16,8 @@ from fedul_flwr.learning.disjoint import PSI, flatten
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import LC, Exchange, watched
 from tests.support.runs import train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 BAD = 1
 PLAN = {**LC, "num_rounds": 4, "on_client_failure": "continue", "fedmatch.helper-interval": 1}
 FAR = 1e4

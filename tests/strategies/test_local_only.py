@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +9,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
-from torch.nn import functional
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.sources import load_source, source_directory
-from fedul_flwr.data.split import build_split
+from fedul_flwr.data.sources import load_source
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.models import build_model
+from tests.support.plain_loops import fresh, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import assert_same_arrays, last_model, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 WIDE: dict[str, Any] = {
     **{"method": "supervised", "optimizer": "sgd", "learning_rate": 0.05, "batch_size": 0},
     **{"local_epochs": 1, "num_rounds": 3, "precision": "float64", "points_per_client": 40},
@@ -37,20 +34,12 @@ def own_model(directory: Path, client: int) -> dict[str, Any]:
 def twins(config: RunConfig, steps: list[int]) -> tuple[list[torch.nn.Module], float]:
     """Models that train alone for so many steps each, and their mean test error."""
     source = load_source("digits")
-    clients = build_split(source_directory("digits"), len(steps), config).clients
     tests = to_input(torch.from_numpy(np.asarray(source.test.inputs))).double()
     models, errors = [], []
-    for client, count in zip(clients, steps, strict=True):
-        model = build_model(config.model, source.input_shape, 10, config.seed).double()
-        points = np.unique(client.points)
-        inputs = to_input(torch.from_numpy(source.train.inputs[points])).double()
-        labels = torch.from_numpy(np.asarray(source.train.labels)[points])
-        optimizer = torch.optim.SGD(model.parameters(), lr=config.learning_rate)
-        model.train()
+    for client, count in zip(split_of(config, len(steps)).clients, steps, strict=True):
+        model = fresh(config).train()
         for _ in range(count):
-            optimizer.zero_grad()
-            functional.cross_entropy(model(inputs), labels).backward()
-            optimizer.step()
+            step(model, np.unique(client.points), config.learning_rate)
         with torch.no_grad():
             guess = model.eval()(tests).argmax(dim=1).numpy()
         models.append(model)
@@ -72,8 +61,7 @@ def test_clients_train_as_if_alone(settings: Settings, model: str) -> None:
         assert_same(own_model(directory, client), twin)
     assert metrics(directory)[-1]["test_error"] == pytest.approx(error)
     # What the others have learned is nowhere: the run's model is the one that all began with.
-    fresh = build_model(model, (8, 8, 1), 10, config.seed).double()
-    assert_same(last_model(directory), fresh)
+    assert_same(last_model(directory), fresh(config))
     shared = train(settings(**WIDE, model=model), 2)
     name = next(iter(last_model(shared)))
     assert np.abs(last_model(shared)[name] - own_model(directory, 0)[name]).max() > 1e-4
@@ -82,8 +70,7 @@ def test_clients_train_as_if_alone(settings: Settings, model: str) -> None:
 def test_one_client_alone_is_a_federation_of_one(settings: Settings) -> None:
     plan = {"model": "mlp", "num_rounds": 2}
     alone, federation = (train(settings(**{**options, **plan}), 1) for options in (ALONE, WIDE))
-    for name, array in last_model(federation).items():
-        np.testing.assert_array_equal(array, own_model(alone, 0)[name])
+    assert_same_arrays(last_model(federation), own_model(alone, 0))
     lines = metrics(federation)
     for line in lines:
         for key in ("bytes_down", "bytes_down_other"):

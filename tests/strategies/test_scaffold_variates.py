@@ -14,15 +14,15 @@ from flwr.app import Array, ArrayRecord, Message
 from flwr.serverapp import Grid
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.learning.variates import CONTROL, confirmed
 from tests.support.fake_fleet import OWNERS, Flock, write_owners
 from tests.support.fedmatch_exchanges import Exchange, Fate, watched
 from tests.support.runs import metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 PLAN: dict[str, Any] = {
     **{"model": "mlp", "optimizer": "sgd", "learning_rate": 0.1, "base": "scaffold"},
     **{"num_rounds": 6, "local_epochs": 1, "on_client_failure": "continue"},
@@ -187,18 +187,6 @@ def test_a_restarted_device_makes_all_variates_begin_anew(
     # Of round 4, which began from zeros, and of nothing before it.
     assert all("confirmed-round" not in own for own in kept.values())
     assert_mean(directory, 4, kept)
-
-
-def test_who_was_away_and_remembers_goes_on(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("WARNING", logger="flwr")
-
-    def there(number: int) -> list[int]:
-        return [0, 1, 2, 3] if number in (1, 2, 6) else [0, 1, 3]
-
-    directory, _, kept = run(there=there)
-    assert "has lost its variate" not in caplog.text
-    assert used(directory, 6) == dict.fromkeys(range(4), 6)
-    assert_mean(directory, 6, kept)
 
 
 def test_the_mean_is_over_those_who_join_later_too(run: Run) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import fedul_flwr.propagation.client
@@ -14,19 +14,13 @@ import tests.support.xclp_parties
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.client import STORED
-from fedul_flwr.propagation.phases import (
-    COMPARE,
-    ROWS,
-    SUM,
-)
+from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
-from fedul_flwr.secure.rowsums import pair_masks
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, train
-from tests.support.secure_parties import BITS, assert_same, parties
+from tests.support.secure_parties import assert_same, parties
 
 # Equal to the clear
 
@@ -115,40 +109,11 @@ def test_who_is_lost_in_the_sum_leaves_its_points(secure: str, lost: int) -> Non
     assert played.asked[-2:] == [SUM, SUM]
 
 
-TOO_FEW = {
-    COMPARE: "2 client(s) answered step 'keys' of the secure propagation; it needs 3 or more.",
-    SUM: "2 client(s) were left for the sum of labels; it needs 3 or more, "
-    "1 or more of them with labels.",
-}
-
-
-@pytest.mark.parametrize("phase", TOO_FEW)
+@pytest.mark.parametrize("phase", [COMPARE, SUM])
 def test_fewer_than_three_are_too_few(secure: str, phase: str) -> None:
     played = parties(secure, lost=lambda *asked: asked[0] == phase and asked[2] in (0, 3))
-    with pytest.raises(TooFewClientsError) as error:
+    with pytest.raises(TooFewClientsError, match=r"^2 client"):
         played.propagate()
-    assert str(error.value) == TOO_FEW[phase]
-
-
-def test_another_attempt_at_the_sum_has_other_masks(
-    secure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[tuple[int, Mapping[int, bytes]]] = []
-
-    def noted(keys: Mapping[int, bytes], own: int, shape: tuple[int, int]) -> Any:
-        made.append((own, keys))
-        return pair_masks(keys, own, shape)
-
-    monkeypatch.setattr(fedul_flwr.propagation.client, "pair_masks", noted)
-    parties(secure, lost=lambda *asked: asked == (SUM, 0, 3)).propagate()
-    # The first attempt's three answers, with a key for each of three others; then three among
-    # themselves. Both of a pair have one key, but for pairs with the one that did not answer.
-    first, second = made[:3], made[3:]
-    assert [own for own, _ in made] == [0, 1, 2, 0, 1, 2]
-    assert [len(keys) for _, keys in made] == [3, 3, 3, 2, 2, 2]
-    one, other = ({key for _, keys in part for key in keys.values()} for part in (first, second))
-    assert (len(one), len(other)) == (6, 3)
-    assert one.isdisjoint(other)
 
 
 # What is left
@@ -181,42 +146,18 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
 
 # In whole runs
 
-SHARED: dict[str, Any] = {"xclp.num-bits": BITS, "labels.total": 60}
-PUBLIC = {"xclp.codes-seed": "run"}
-
-
-def test_a_run_that_trains_ends_with_the_model_that_it_ends_with_in_the_clear(
-    toy: str, settings: Callable[..., RunConfig]
-) -> None:
-    options = {
-        **{**SHARED, "method": "xclp", "model": "mlp", "semi.labels-only-rounds": 0},
-        **{"num_rounds": 2, "local_epochs": 1, "points_per_client": 50},
-    }
-    secret = train(settings(**options, **PUBLIC, **{"xclp.secure": toy}), 4)
-    runs = (secret, train(settings(**options), 4))
-    one, other = (last_model(run) for run in runs)
-    for name, array in one.items():
-        np.testing.assert_array_equal(array, other[name])
-
 
 # Limits
 
-LIMITS = [(LONGEST, LARGEST, True), (LONGEST + 1, LARGEST, False), (LONGEST, LARGEST + 1, False)]
 
-
-@pytest.mark.parametrize(("seconds", "traffic", "allowed"), LIMITS)
 def test_a_propagation_may_be_as_large_as_the_limits(
-    settings: Callable[..., RunConfig],
-    monkeypatch: pytest.MonkeyPatch,
-    seconds: float,
-    traffic: float,
-    allowed: bool,
+    settings: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = settings(method="xclp", **{"xclp.secure": "rlwe"})[XCLPSettings]
-    of_this_size = replace(BACKENDS["rlwe"], cost=lambda *_: Cost(seconds, traffic))
-    monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
-    if allowed:
-        refuse_beyond_reach(options, [10, 10, 10], 3)
-    else:
-        with refuses("too-expensive", setting="xclp.secure"):
+    for seconds, traffic in ((0, 0), (1, 0), (0, 1)):
+        cost = Cost(LONGEST + seconds, LARGEST + traffic)
+        of_this_size = replace(BACKENDS["rlwe"], cost=lambda *_, cost=cost: cost)
+        monkeypatch.setitem(BACKENDS, "rlwe", of_this_size)  # type: ignore[arg-type]
+        refused = refuses("too-expensive", setting="xclp.secure")
+        with refused if seconds or traffic else nullcontext():
             refuse_beyond_reach(options, [10, 10, 10], 3)

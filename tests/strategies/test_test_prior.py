@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,10 @@ from fedul_flwr.federated.messages import Content
 from fedul_flwr.federated.nodes import ClientReport
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.strategies.fedul import FedULStrategy
-from tests.strategies.test_fedul import answers_to_prepare
 from tests.support.refusals import refuses
-from tests.support.runs import (
-    assert_same_run,
-    cut_off,
-    last_model,
-    metrics,
-    resume,
-    summary,
-    train,
-)
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
 UNEQUAL = {"partition": "dirichlet", "fedul.num-sets-max": 14}
 """Clients that differ in their classes, points and sets."""
@@ -75,21 +65,9 @@ def test_sets_give_the_mean_weighted_by_their_sizes(settings: Settings) -> None:
     assert at_the_start is None
 
 
-def test_class_masses_leave_a_client_for_sets_only(settings: Settings) -> None:
-    for prior in ("uniform", "em", ",".join(["0.1"] * 10)):
-        for answer in answers_to_prepare(settings(**QUICK, test_prior=prior), 2):
-            assert "class-masses" not in answer
-    for answer in answers_to_prepare(settings(**QUICK, test_prior="sets"), 2):
-        assert len(answer["class-masses"]) == 10
-        assert sum(answer["class-masses"]) == pytest.approx(answer["num-points"])
-        assert "priors" not in answer
-
-
 def test_a_refused_client_has_no_part_in_the_mean(settings: Settings) -> None:
     options = {
-        "points_per_client": 0,
-        "fedul.num-sets": 8,
-        "fedul.num-sets-max": 12,
+        **{"points_per_client": 0, "fedul.num-sets": 8, "fedul.num-sets-max": 12},
         "on_client_failure": "continue",
     }
     config = settings(**QUICK | options, partition="dirichlet", test_prior="sets")
@@ -110,8 +88,7 @@ def test_found_and_given_are_the_same_training(
     prior = summary(found)["test_prior"]
     assert max(prior) > 2 * min(prior)
     given = train(settings(**shared, test_prior=",".join(map(repr, prior))), 3)
-    for name, array in last_model(given).items():
-        np.testing.assert_array_equal(array, last_model(found)[name])
+    assert same(given, found)
     assert [line["heldout_loss"] for line in metrics(given)] == [
         line["heldout_loss"] for line in metrics(found)
     ]
@@ -121,9 +98,7 @@ def test_found_and_given_are_the_same_training(
     uniform = train(settings(**shared), 3)
     assert summary(uniform)["test_prior_source"] == "uniform"
     assert summary(uniform)["test_prior"] == [0.1] * 10
-    assert any(
-        (last_model(uniform)[name] != array).any() for name, array in last_model(given).items()
-    )
+    assert not same(uniform, given)
     more = metrics(found)[0]["bytes_down"] - metrics(given)[0]["bytes_down"]
     assert more == 3 * 10 * 8 * (2 if options else 1)
 
@@ -165,13 +140,6 @@ def test_the_prior_is_the_sum_of_all_masses_divided_by_all_points(settings: Sett
     assert strategy.client_config() == {"test-prior": pytest.approx([0.52, 0.48])}
 
 
-def test_a_prior_is_the_one_that_is_given_or_uniform(settings: Settings) -> None:
-    for text, expected in (("0.3,0.7", [0.3, 0.7]), ("uniform", [0.5, 0.5]), ("em", [0.5, 0.5])):
-        strategy = hearing(settings, test_prior=text)
-        np.testing.assert_allclose(strategy.test_prior, expected)
-        assert strategy.client_config() == {}
-
-
 def test_all_clients_together_must_tell_the_classes_apart(settings: Settings) -> None:
     """Two sets with the same priors have rank 1; a third one with others makes it 2."""
     strategy = hearing(settings, **{"fedul.share-priors": True})
@@ -192,17 +160,6 @@ def test_masses_that_cannot_be_are_refused(settings: Settings, masses: list[floa
     hearing(settings, test_prior="uniform").accept_client(
         ClientReport(0), answer
     )  # nobody asked for them
-
-
-def test_a_client_that_refuses_itself_needs_no_masses(settings: Settings) -> None:
-    strategy, report = hearing(settings, **{"on_client_failure": "continue"}), ClientReport(0)
-    strategy.accept_client(report, checked(reason="too few sets"))
-    assert '"too few sets"' in report.reason
-
-
-def test_a_client_that_says_nothing_of_masses_is_refused(settings: Settings) -> None:
-    with refuses("message-form", BadMessageError, match="class-masses"):
-        hearing(settings).accept_client(ClientReport(0), checked())
 
 
 def overlapping_classes(folder: Path) -> str:
@@ -228,8 +185,7 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
     assert found["test_prior_estimate"][0] > 0.6  # of 0.8, from 0.33
     assert found["test_error_reweighed"] < found["test_error"] - 5
     # The estimate is in no part of training, and prediction finds it again.
-    for name, array in last_model(train(settings(**quick), 3)).items():
-        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert same(train(settings(**quick), 3), directory)
     predictor, test = load_model(directory), load_source(place).test
     images = np.asarray(test.inputs)
     priors = predictor.estimate_priors(predictor.predict_proba(images))
@@ -242,13 +198,6 @@ def test_em_finds_the_skew_of_the_test_images(settings: Settings, tmp_path: Path
 def test_methods_without_a_transition_refuse_a_prior(settings: Settings, prior: str) -> None:
     with refuses("method-mismatch", setting="test-prior"):
         train(settings(**QUICK, method="supervised", test_prior=prior), 2)
-
-
-def test_methods_without_a_transition_say_no_prior(settings: Settings) -> None:
-    directory = train(settings(**{**QUICK, "num_rounds": 1}, method="supervised"), 2)
-    found = summary(directory)
-    assert (found["test_prior"], found["test_prior_source"]) == (None, None)
-    assert load_model(directory).priors is None
 
 
 def test_the_release_loss_leaves_the_prior_out(settings: Settings) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import (
     LEFT_OUT,
     LOCAL_LP,
@@ -31,8 +29,8 @@ from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 BARE: dict[str, Any] = {"method": "xclp-predict", "xclp.num-bits": 256}
 QUICK: dict[str, Any] = {**BARE, "labels.total": 60, "points_per_client": 80}
 
@@ -158,7 +156,7 @@ def test_features_and_labels_of_a_model(settings: Settings) -> None:
         settings(method="labels-only", model="mlp", num_rounds=3, points_per_client=80), 3
     )
     options: dict[str, Any] = {
-        **{"xclp-predict.features": "model", "start_from": str(trained), "model": "mlp"},
+        **{"xclp-predict.features": "model", "start_from": str(trained), "model": "mlp"}
     }
     directory = train(settings(**QUICK, **options), 3)
     held = Held(directory)

@@ -1,4 +1,4 @@
-"""Simulated clients on disk for audits of what they open, and what they send in a round."""
+"""Simulated clients on disk for audits of what they open."""
 
 from __future__ import annotations
 
@@ -240,19 +240,6 @@ class Federation:
                 sent += [update.num_examples, update.metrics]
                 sent += flatten(dict(update.records)).values()
         return sent
-
-    def permute_truth(self) -> None:
-        """Shuffle every label on disk, of the federation and of its source."""
-        rng = np.random.default_rng(9)
-        for file in (self.split / "truth.npz", self.split / "labels.npz"):
-            if not file.exists():  # there is none of partly labeled points
-                continue
-            with np.load(file) as archive:
-                arrays = dict(archive)
-            arrays["labels"] = rng.permutation(arrays["labels"])
-            np.savez(file, **arrays)
-        np.save(self.source / "train_labels.npy", rng.permutation(LABELS))
-        holdings.read_arrays.cache_clear()
 
     def change_given(self) -> None:
         """Turn every label that clients are given into another."""
