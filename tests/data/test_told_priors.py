@@ -55,7 +55,7 @@ def test_rounded_rows_are_divided_by_their_sum_and_the_owner_is_told(tmp_path: P
 
 def test_rows_that_sum_to_1_up_to_floating_point_keep_every_bit(tmp_path: Path) -> None:
     told = read(tmp_path, "a,0.7,0.2,0.1\n")
-    assert sum([0.7, 0.2, 0.1]) != 1.0
+    assert 0.7 + 0.2 + 0.1 != 1.0
     assert told.posterior.means[0].tolist() == [0.7, 0.2, 0.1]
 
 

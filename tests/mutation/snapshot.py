@@ -17,7 +17,16 @@ import libcst as cst
 SOURCES = ["fedul_flwr"]
 METHODS = ("strategies", "client_apps", "baselines")
 """In the copy they lie in fedul_flwr, as in a wheel: mutmut takes modules' names from paths."""
-OTHERS = ["tests", "experiments", "docs", "results", "benchmarks", "README.md", "Makefile"]
+OTHERS = [
+    "tests",
+    "examples",
+    "experiments",
+    "docs",
+    "results",
+    "benchmarks",
+    "README.md",
+    "Makefile",
+]
 
 # Messages of errors and of the log may change; so may what is not in the text of a function.
 IGNORED_LINES = [r"^\s*raise\b", r"^\s*log\(", r"^\s*warnings\.warn\("]
