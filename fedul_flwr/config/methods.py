@@ -224,6 +224,8 @@ class Method:
     data : a simulated client's data: unlabeled sets, the points of these sets with labels, or
         points that no other client has, with labels for some or all of them.
     trains : whether it trains a model over rounds; if not, its clients label their points once.
+    needs_labels : whether somebody must have a label, also if the first weights (``start-from``)
+        tell classes apart.
     disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
         that its clients send; by default an update of the model.
     """
@@ -234,6 +236,7 @@ class Method:
     settings: tuple[type[Settings], ...] = ()
     data: DataKind = "unlabeled-sets"
     trains: bool = True
+    needs_labels: bool = True
     disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
 
     @property
@@ -394,6 +397,7 @@ METHODS: dict[str, Method] = {
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
             data="partly-labeled",
+            needs_labels=False,
         ),
         Method(
             name="fedsem",
@@ -425,6 +429,7 @@ METHODS: dict[str, Method] = {
                 FedMatchSettings,
             ),
             data="partly-labeled",
+            needs_labels=False,
         ),
         # FedMatch's rivals: consistency within each client, training with all labels, and training
         # with the given labels only.
@@ -435,6 +440,7 @@ METHODS: dict[str, Method] = {
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=MATCHING,
             data="partly-labeled",
+            needs_labels=False,
         ),
         Method(
             name="fixmatch",
@@ -443,6 +449,7 @@ METHODS: dict[str, Method] = {
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(*MATCHING, FixMatchSettings),
             data="partly-labeled",
+            needs_labels=False,
         ),
         Method(
             name="sage",
@@ -451,6 +458,7 @@ METHODS: dict[str, Method] = {
             disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
             settings=(*MATCHING, SAGESettings),
             data="partly-labeled",
+            needs_labels=False,
         ),
         Method(
             name="semifl",

@@ -17,6 +17,7 @@ from fedul_flwr.config.method_settings import (
     StageSettings,
     fewer_sets,
 )
+from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.data.set_check import (
@@ -203,7 +204,7 @@ class LabeledClients(ClientPolicy):
         """
         having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
         side = self.settings[LabelSourceSettings].labels_at
-        if not having and side == "clients" and not self.settings.start_from:
+        if not having and side == "clients" and not self._starts_without_labels():
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
             raise UserError(
@@ -212,6 +213,14 @@ class LabeledClients(ClientPolicy):
         clients = self.registry.clients
         self.labeled = [client for client in clients if client.partition_id in having]
         self.unlabeled = [client for client in clients if client.partition_id not in having]
+
+    def _starts_without_labels(self) -> bool:
+        """Whether the first weights take the place of labels."""
+        stages = self.settings.find(StageSettings)
+        needed = find_method(self.settings.method).needs_labels
+        return bool(self.settings.start_from) and not (
+            needed or (stages and stages.labels_only_rounds)
+        )
 
 
 class AssignedLabelClients(LabeledClients):

@@ -66,6 +66,22 @@ def test_given_a_start_without_labels_then_pseudo_labels_train_the_model(
 
 
 @pytest.mark.parametrize(
+    "method",
+    [
+        {"method": "labels-only"},
+        {"method": "xclp"},
+        {"method": "fedsem", "semi.labels-only-rounds": 0},
+        {"method": "pseudo-label", "semi.labels-only-rounds": 1},
+    ],
+)
+def test_given_a_method_that_learns_from_labels_then_it_needs_one(
+    settings: Settings, method: dict[str, object]
+) -> None:
+    with refuses("labels-missing"):
+        train(settings(**START, **NO_LABELS, **method), 3)
+
+
+@pytest.mark.parametrize(
     "rows", [np.zeros((10, 3)), np.zeros(10), np.full((10, 2), np.nan)], ids=str
 )
 def test_given_other_weights_than_a_row_for_each_class_then_the_run_is_refused(
