@@ -42,12 +42,6 @@ def test_one_set_is_enough_where_nothing_is_inverted(settings: Settings, method:
     assert metrics(directory)[-1]["loss"] > 0
 
 
-def test_methods_without_a_heldout_loss_say_so(settings: Settings) -> None:
-    config = settings(**SHORT, method="fedpl", validation_fraction=0.0, selection="heldout")
-    with refuses("method-mismatch", setting="selection"):
-        train(config, 2)
-
-
 def test_vat_of_weight_zero_is_fedllp(settings: Settings) -> None:
     plain = train(settings(**SHORT, method="fedllp"), 2)
     zero = {"fedllp-vat.alpha": 0.0}

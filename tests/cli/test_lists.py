@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.methods import METHOD_NOTES, METHODS
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.data.sources import NAMED_DATASETS, NamedDataset, load_source
 
@@ -22,26 +21,6 @@ def said(*arguments: str, width: int = 80) -> str:
     result = runner.invoke(app, list(arguments), env={"COLUMNS": str(width)})
     assert result.exit_code == 0, result.output
     return result.stdout
-
-
-def refused(*arguments: str) -> str:
-    result = runner.invoke(app, list(arguments))
-    assert result.exit_code == 1
-    return result.stderr
-
-
-def test_when_methods_are_listed_then_each_has_line_needs_and_paper() -> None:
-    text = said("methods", width=200)
-    for name, note in METHOD_NOTES.items():
-        assert f"{name}\n  {note.line}\n" in text
-    assert text.count("  Needs: ") == text.count("  Paper: ") == len(METHODS)
-
-
-def test_given_one_method_then_its_tables_are_named() -> None:
-    text = said("methods", "fedmatch", width=200)
-    assert text.startswith("fedmatch\n  FedMatch: ")
-    assert text.endswith("shared ones: labels, scenario, ssl, server, views, fedmatch.\n")
-    assert "'fedmatch'?" in refused("methods", "fedmach")
 
 
 def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
@@ -88,12 +67,6 @@ def is_described_by(known: NamedDataset, dataset: str) -> None:
     )
     found = (words, len(source.class_names), len(source.train), len(source.test))
     assert found == known[1:5]
-
-
-def test_when_data_sets_are_listed_then_needs_are_said() -> None:
-    text = said("datasets", width=200)
-    assert "digits\n  images 8 x 8, gray; 10 classes; 1,438 " in text
-    assert text.count("  Needs ") == len(NAMED_DATASETS)
 
 
 @pytest.mark.parametrize("width", [40, 200])

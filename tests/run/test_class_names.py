@@ -76,17 +76,12 @@ def test_given_other_weights_than_a_row_for_each_class_then_the_run_is_refused(
         train(settings(**START, **NO_LABELS, method="fixmatch"), 3)
 
 
-def test_given_scaled_vectors_then_weights_for_vectors_as_they_are_are_refused(
+def test_given_scaled_vectors_or_another_model_than_a_linear_layer_then_the_run_is_refused(
     settings: Settings,
 ) -> None:
     scaled = {"standardize": "federation", "method": "fixmatch"}
     with refuses("settings-contradict", setting="standardize"):
         train(settings(**START, **NO_LABELS, **scaled), 3)
-
-
-def test_given_another_model_than_a_linear_layer_then_names_give_no_weights(
-    settings: Settings,
-) -> None:
     with refuses("settings-contradict", match="linear"):
         settings(**{**START, "model": "mlp"})
 

@@ -112,6 +112,14 @@ def test_a_stream_that_has_run_dry_ends_the_run_in_one_sentence(settings: Settin
     assert [line["round"] for line in metrics(Path(config.output))] == [1, 2]
 
 
+def test_labels_that_nobody_has_are_refused(settings: Settings) -> None:
+    quick = {**QUICK, "method": "uda", "labels.total": 0}
+    with refuses("labels-missing", match="labels-at"):
+        train(settings(**quick), 2)
+    with refuses("setting-needs-labels"):
+        train(settings(method="uda", model="mlp", **{"scenario.labels-at": "server"}), 2)
+
+
 RESUMED: dict[str, dict[str, Any]] = {
     "uda": {**AT_SERVER, "method": "uda", "fraction_train": 0.5},
     "fixmatch over scaffold": {

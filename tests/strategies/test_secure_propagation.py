@@ -19,6 +19,7 @@ from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
+from tests.support.recorded_calls import recorded
 from tests.support.refusals import refuses
 from tests.support.secure_parties import assert_same, parties
 
@@ -44,16 +45,10 @@ def test_labels_and_confidences_are_those_in_the_clear(
 def test_with_a_secret_seed_they_are_those_in_the_clear_with_that_seed(
     secure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds, encode = set(), fedul_flwr.propagation.client.encode
-
-    def noted(features: Any, seed: bytes, num_bits: int) -> Any:
-        seeds.add(seed)
-        return encode(features, seed, num_bits)
-
-    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", noted)
+    seeds = recorded(monkeypatch, fedul_flwr.propagation.client, "encode", 1)
     played = parties(secure, options={"xclp.codes-seed": "secret"})
     found = played.propagate()
-    (seed,) = seeds
+    (seed,) = {*seeds}
     monkeypatch.setattr(tests.support.xclp_parties, "SEED", seed)
     assert_same(found, parties("plaintext").propagate())
     for *_, message, answer in played.heard:
@@ -65,13 +60,7 @@ def test_given_the_same_features_in_several_rounds_then_their_codes_are_the_same
     toy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With new projections in each round the server would know angles better and better."""
-    seeds, encode = [], fedul_flwr.propagation.client.encode
-
-    def noted(features: Any, seed: bytes, num_bits: int) -> Any:
-        seeds.append(seed)
-        return encode(features, seed, num_bits)
-
-    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", noted)
+    seeds = recorded(monkeypatch, fedul_flwr.propagation.client, "encode", 1)
     played = parties(toy, options={"xclp.codes-seed": "secret"})
     graphs = []
     for number in range(4):
@@ -142,9 +131,6 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
     keys = "backend/mask-roots"
     for client, memory in enumerate(before):
         assert memory[keys].tobytes() != played.state(client).ephemeral(STORED)[keys].tobytes()
-
-
-# In whole runs
 
 
 # Limits
