@@ -130,7 +130,7 @@ def test_labels_of_all_points(here: Path) -> None:
     assert "class ill: 2 points" in ready("supervised")
 
 
-def test_no_folder_another_format_wrong_priors_too_few_sets_and_an_empty_one(here: Path) -> None:
+def test_no_folder_another_format_too_few_sets_and_an_empty_one(here: Path) -> None:
     assert refused("fedul") == "folder-missing"
     folder = write_sets(here / "ward")
     assert refused("fedul", WHERE + ' format="files"') == "setting-not-a-choice"

@@ -118,9 +118,15 @@ def test_constants_of_an_earlier_run_can_be_used_again(settings: Settings) -> No
     assert all(np.array_equal(one[name], other[name]) for name in one)
 
 
-def write_owners(root: Path, columns: Columns, owners: int = 3) -> Path:
-    """Owners with two sets of wine each, as CSV files whose columns are in other orders."""
-    source = load_source("wine")
+def write_owners(top: Path, owners: int = 3) -> tuple[Path, Columns, dict[str, Any]]:
+    """Owners with three sets of wine each, as CSV files whose columns are in other orders.
+
+    Their folder, the columns, and settings of a run with them and no data at the server.
+    """
+    source, root = load_source("wine"), top / "owners"
+    columns = source.columns
+    assert columns is not None
+    (top / "columns.json").write_text(columns.to_json())
     inputs, labels = np.asarray(source.train.inputs), np.asarray(source.train.labels)
     rng = np.random.default_rng(0)
     for owner in range(owners):
@@ -138,22 +144,17 @@ def write_owners(root: Path, columns: Columns, owners: int = 3) -> Path:
                 writer.writerow([columns.names[place] for place in order])
                 writer.writerows(inputs[rows][:, order].tolist())
         (folder / "priors.csv").write_text("\n".join(lines))
-    return root
+    alone = {"dataset": "none", "class_names": "class_0,class_1,class_2"}
+    return root, columns, {**QUICK, **alone, "columns": str(top / "columns.json")}
 
 
 @pytest.mark.parametrize("kind", ["owner", "federation"])
 def test_owners_with_tables_of_theirs_train(kind: str, settings: Settings, tmp_path: Path) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns)
-    base = {**QUICK, "client_data": str(place), "num_rounds": 6, "standardize": kind}
-    base["local_epochs"] = 5
-    directory = train(settings(**base), 3)
+    place, columns, alone = write_owners(tmp_path)
+    more = {"client_data": str(place), "num_rounds": 6, "standardize": kind, "local_epochs": 5}
+    directory = train(settings(**QUICK | more), 3)
     assert metrics(directory)[-1]["test_error"] < 20
-    file = tmp_path / "columns.json"
-    file.write_text(columns.to_json())
-    alone = {**base, "dataset": "none", "class-names": "class_0,class_1,class_2"}
-    directory = train(settings(**alone, columns=str(file)), 3)
+    directory = train(settings(**alone | more), 3)
     found = json.loads((directory / "config.json").read_text())["data"]
     assert found["input_shape"] == [13]
     assert found["columns"] == list(columns.features)
@@ -161,15 +162,11 @@ def test_owners_with_tables_of_theirs_train(kind: str, settings: Settings, tmp_p
 
 @pytest.mark.parametrize("how", ["plaintext", "masked"])
 def test_given_gaps_then_means_fill_them(how: str, settings: Settings, tmp_path: Path) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns)
+    place, columns, alone = write_owners(tmp_path)
     for file in place.glob("*/month1.csv"):  # a gap in the first cell
         header, row, *rows = file.read_text().splitlines()
         file.write_text("\n".join([header, row[row.index(",") :], *rows]))
-    (tmp_path / "columns.json").write_text(columns.to_json())
-    base = {**QUICK, "client_data": str(place), "dataset": "none", "standardize_sum": how}
-    base |= {"class_names": "class_0,class_1,class_2", "columns": str(tmp_path / "columns.json")}
+    base = {**alone, "client_data": str(place), "standardize_sum": how}
     directory = train(settings(**base, missing="mean"), 3)
     known = read_columns(directory).columns
     assert [column.fill for column in known] == [column.mean for column in known]
@@ -190,12 +187,9 @@ def test_given_gaps_then_means_fill_them(how: str, settings: Settings, tmp_path:
 
 @pytest.mark.parametrize(("how", "first"), [("plaintext", 2), ("masked", 3)])
 def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_path: Path) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns, owners=first + 1)
+    place, _, alone = write_owners(tmp_path, owners=first + 1)
     for owner in range(first + 1):
         (place / f"owner{owner}").rename(place / str(owner))
-    (tmp_path / "columns.json").write_text(columns.to_json())
     flocks: list[Flock] = []
 
     def wrap(grid: Grid) -> Grid:
@@ -204,10 +198,9 @@ def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_pat
         flocks.append(Flock(grid, place, **late))
         return flocks[-1]
 
-    base = {**QUICK, "dataset": "none", "class_names": "class_0,class_1,class_2", "num_rounds": 3}
-    more = {"columns": str(tmp_path / "columns.json"), "connect_timeout": 0.05}
-    more["standardize_sum"] = how
-    directory = train(settings(**base, **more, on_client_failure="continue"), 1, wrap_grid=wrap)
+    more = {"num_rounds": 3, "connect_timeout": 0.05, "standardize_sum": how}
+    plan = {**alone, **more, "on_client_failure": "continue"}
+    directory = train(settings(**plan), 1, wrap_grid=wrap)
     assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [
         *((first, 0), (first + 1, 0), (first + 1, 0))
     ]
