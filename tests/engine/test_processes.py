@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
@@ -32,7 +31,7 @@ from fedul_flwr.engine.processes import (
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
 from tests.support.patience import wait_until
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import assert_same_run, metrics, train
 
 Settings = Callable[..., RunConfig]
 TWO: list[dict[str, str]] = [{}, {}]
@@ -134,9 +133,7 @@ def assert_as_alone(settings: Settings, options: dict[str, Any]) -> None:
     alone, config = train(settings(**options), 4), settings(**options)
     run_in_processes(config, 4)
     beside = Path(config.output)
-    assert metrics(alone) == metrics(beside)
-    for name, array in last_model(alone).items():
-        np.testing.assert_array_equal(array, last_model(beside)[name])
+    assert_same_run(alone, beside)
 
 
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)

@@ -15,7 +15,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import flower_simulation as launcher
 from fedul_flwr.engine.flower_simulation import RunOutcome
 from tests.support.refusals import code_of
-from tests.support.runs import last_model, metrics
+from tests.support.runs import assert_same_run
 
 runner = CliRunner()
 QUICK = 'num-rounds=2 local-epochs=1 model="mlp"'
@@ -78,9 +78,7 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
         runner.invoke(app, [*plain, "--engine", "in-process", "--output", "plain"]).exit_code == 0
     )
     trial = output / "fedul" / "seed-1"
-    assert metrics(trial) == metrics(here / "plain")
-    one, two = last_model(trial), last_model(here / "plain")
-    assert all((one[name] == two[name]).all() for name in two)
+    assert_same_run(trial, here / "plain")
 
     # Nothing is left to simulate, and no SuperLink starts.
     ran.clear()

@@ -18,7 +18,7 @@ from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.run.setup import load_starting_weights
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, train
+from tests.support.runs import assert_same_arrays, last_model, train
 
 SMALL = "mobilenet_v3_small"
 Settings = Callable[..., RunConfig]
@@ -186,8 +186,7 @@ def test_a_resumed_run_does_not_start_again(run: Callable[..., Path]) -> None:
     once = run(start_from=str(first))
     (first / "model.safetensors").unlink()
     resumed = run(resume=str(once), output=str(once), num_rounds=2)
-    for name, array in last_model(twice).items():
-        np.testing.assert_array_equal(last_model(resumed)[name], array)
+    assert_same_arrays(last_model(twice), last_model(resumed))
 
 
 def test_a_run_from_nowhere_says_why_it_ended(run: Callable[..., Path], tmp_path: Path) -> None:

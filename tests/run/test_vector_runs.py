@@ -29,7 +29,7 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.fake_fleet import Flock
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import assert_same_arrays, last_model, metrics, train
 
 Settings = Callable[..., RunConfig]
 QUICK = {"dataset": "wine", "model": "mlp", "model_width": 8, "num_rounds": 2, "local_epochs": 1}
@@ -86,8 +86,7 @@ def test_a_run_that_resumes_ends_with_the_same_bits(how: str, settings: Settings
     before = read_columns(part)
     train(settings(resume=str(part), output=str(part), num_rounds=2), 4)
     assert read_columns(part) == before == read_columns(whole)
-    one, other = last_model(whole), last_model(part)
-    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert_same_arrays(last_model(whole), last_model(part))
 
 
 @pytest.mark.parametrize("kind", ["none", "owner", "federation"])
@@ -114,8 +113,7 @@ def test_constants_of_an_earlier_run_can_be_used_again(settings: Settings) -> No
     again = settings(**QUICK, **SETS, standardize="constants", columns=str(first))
     second = train(again, 3)
     assert read_columns(second) == read_columns(first)
-    one, other = last_model(first), last_model(second)
-    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert_same_arrays(last_model(first), last_model(second))
 
 
 def write_owners(top: Path, owners: int = 3) -> tuple[Path, Columns, dict[str, Any]]:
