@@ -19,7 +19,6 @@ from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated import client_training as local_training
@@ -28,13 +27,14 @@ from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
 from tests.support.refusals import refuses
+from tests.support.settings import Settings
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
 Build = Callable[..., Any]
 
 
 @pytest.fixture
-def client(settings: Callable[..., RunConfig]) -> Build:
+def client(settings: Settings) -> Build:
     return mlp_clients(settings)
 
 

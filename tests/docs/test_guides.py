@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,11 +12,11 @@ import pytest
 import torch
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.experiments.tables_page import render
 from fedul_flwr.models import MODELS, build_model
 from tests.support.refusals import refuses
 from tests.support.runs import summary, train
+from tests.support.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -49,7 +48,7 @@ def test_the_method_of_ones_own(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    settings: Callable[..., RunConfig],
+    settings: Settings,
 ) -> None:
     (tmp_path / "my_methods.py").write_text(blocks("docs/own-method.md", "python")[0])
     monkeypatch.chdir(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ from flwr.clientapp import ClientApp
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app as command_line
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
@@ -20,8 +18,8 @@ from fedul_flwr.federated.messages import phase_messages, to_record
 from tests.strategies.test_dropouts import PREDICT
 from tests.support.refusals import code_of, refuses
 from tests.support.runs import train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 COLUMN_BY_COLUMN = np.arange(6, dtype=np.uint64).reshape(2, 3).T
 ODD = {
     "scalar": np.array(2.5, dtype=np.float32),

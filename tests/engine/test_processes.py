@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import psutil
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine import in_process as local_grid
@@ -32,8 +32,8 @@ from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
 from tests.support.patience import wait_until
 from tests.support.runs import assert_same_run, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 TWO: list[dict[str, str]] = [{}, {}]
 
 

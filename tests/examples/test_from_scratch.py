@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +15,6 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 import fedul_flwr as ff
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -28,6 +26,7 @@ from fedul_flwr.models import build_model
 from fedul_flwr.propagation.codes import SEED_BYTES, projections
 from tests.support.files_of_code import module_of_file
 from tests.support.runs import last_model, train
+from tests.support.settings import Settings
 
 
 def network(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
@@ -196,7 +195,7 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
     torch.testing.assert_close(product, dict(model.state_dict()), atol=1e-6, rtol=0)
 
 
-def test_given_semifl_then_its_page_has_our_weights(settings: Callable[..., RunConfig]) -> None:
+def test_given_semifl_then_its_page_has_our_weights(settings: Settings) -> None:
     page = example("semifl_from_scratch")
     config = settings(
         **{"method": "semifl", "model": "mlp", "num_rounds": 3, "precision": "float32"},

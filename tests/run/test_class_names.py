@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,14 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.run.server_data import open_server_data
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 START = {"model": "linear", "features": "encoder:of_points", "start-from": "encoder:of_names"}
 NO_LABELS = {"labels.total": 0, "num-rounds": 1, "local-epochs": 1}
 

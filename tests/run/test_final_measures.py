@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn import metrics as sk
 
-from fedul_flwr.config.run_config import RunConfig, parse_flat, resolve
+from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -38,8 +37,8 @@ from tests.support.runs import (
     summary,
     train,
 )
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "method": "supervised", "num_rounds": 2, "local_epochs": 1},
     "precision": "float32",

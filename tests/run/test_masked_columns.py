@@ -34,8 +34,8 @@ from tests.support.identities import identities, write_identity
 from tests.support.leaks import messages_with
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, metrics, own_data_app, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 MASKED = {**QUICK, **SETS, "standardize": "federation", "standardize_sum": "masked"}
 LABELS = {
     **{"dataset": "wine", "labels.total": 30, "xclp.num-bits": 256, "xclp.codes-seed": "run"},

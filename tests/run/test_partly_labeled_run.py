@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig
 from tests.support.given_labels_method import GIVEN_METHOD, SEEN
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays, last_model, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"method": GIVEN_METHOD, "model": "mlp", "num_rounds": 1, "local_epochs": 1}
 LABELS: dict[str, Any] = {"labels.total": 60, "labels.new-fraction": 0.1}
 

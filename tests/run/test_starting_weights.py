@@ -13,15 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torchvision import transforms
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.run.setup import load_starting_weights
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays, last_model, train
+from tests.support.settings import Settings
 
 SMALL = "mobilenet_v3_small"
-Settings = Callable[..., RunConfig]
 
 
 def model(name: str = "mlp", num_classes: int = 10, seed: int = 0) -> nn.Module:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedul_flwr.config.auto_settings import AUTO_KEYS
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
@@ -30,8 +29,8 @@ from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.fake_fleet import Flock
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays, last_model, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"dataset": "wine", "model": "mlp", "model_width": 8, "num_rounds": 2, "local_epochs": 1}
 SETS = {"fedul.num-sets": 4}
 SOME = {"labels.total": 30}

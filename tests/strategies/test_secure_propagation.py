@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,7 +11,6 @@ import pytest
 import fedul_flwr.propagation.client
 import tests.support.xclp_parties
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
@@ -22,6 +20,7 @@ from fedul_flwr.secure.similarity import Cost, TooFewClientsError
 from tests.support.recorded_calls import recorded
 from tests.support.refusals import refuses
 from tests.support.secure_parties import assert_same, parties
+from tests.support.settings import Settings
 
 # Equal to the clear
 
@@ -137,7 +136,7 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
 
 
 def test_a_propagation_may_be_as_large_as_the_limits(
-    settings: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = settings(method="xclp", **{"xclp.secure": "rlwe"})[XCLPSettings]
     for seconds, traffic in ((0, 0), (1, 0), (0, 1)):
