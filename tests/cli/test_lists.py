@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.data.sources import NAMED_DATASETS, NamedDataset, load_source
 
 runner = CliRunner()
@@ -31,12 +30,6 @@ def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     assert said("settings", "fedmatch").endswith(
         "Method fedmatch also has the tables labels, scenario, ssl, server, views.\n"
     )
-
-
-def test_without_a_name_then_every_setting_is_named() -> None:
-    words = said("settings").replace(",", " ").split()
-    assert {key.rpartition(".")[2] for key in default_flat()} <= set(words)
-    assert "num-rounds\n  Default: 30\n  Allowed: " in said("settings", "num-rounds")
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,6 @@ from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
 
 
-def test_what_an_owner_writes() -> None:
-    told = {"partition-id": 2, "num-partitions": 3, "data": "/d", "labels": "/l.csv"}
-    found = NodeConfig.parse({**told, "format": "files", "known-labels": "/k.csv"})
-    assert (found.partition_id, found.num_partitions, found.data) == (2, 3, "/d")
-    assert (found.labels, found.format, found.known_labels) == ("/l.csv", "files", "/k.csv")
-
-
 @pytest.mark.parametrize(
     ("values", "code", "about"),
     [
