@@ -249,7 +249,9 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
         ((VECTORS, [None] * 20), None, "labels-missing"),
     ],
 )
-def test_data_that_cannot_be_used_are_refused(data: Any, test: Any, code: str) -> None:
+def test_given_data_that_cannot_be_used_then_they_are_refused(
+    data: Any, test: Any, code: str
+) -> None:
     with refuses(code):
         load_source(dataset_of(data, test))
 

@@ -155,7 +155,7 @@ def test_settings_that_have_an_effect(settings: dict[str, Any], shape: tuple[int
         ({"method": "local-lp"}, VECTOR, "federation", "plaintext"),  # its `xclp` has no `secure`
     ],
 )
-def test_who_standardizes_and_which_columns_are_masked(
+def test_given_settings_and_a_shape_then_who_standardizes_and_what_is_masked(
     chosen: dict[str, Any], shape: tuple[int, ...], by: str, how: str
 ) -> None:
     settings = parse_flat(chosen)

@@ -21,7 +21,7 @@ from tests.support.owner_files import write_points, write_sets
         (WHERE, {"client-data": "ward"}, "setting-for-simulations"),
     ],
 )
-def test_node_configs_and_settings_that_are_refused(
+def test_given_a_wrong_node_config_or_setting_then_it_is_refused(
     here: Path, node_config: str, settings: dict[str, Any], code: str
 ) -> None:
     write_sets(here / "ward")

@@ -61,7 +61,7 @@ Saved = Callable[..., str]
          ["second.weight", "second.bias", "model.5.weight", "model.5.bias"]),
     ],
 )  # fmt: skip
-def test_all_weights_and_buffers_are_taken_but_those_of_other_or_no_heads(
+def test_given_a_model_then_all_its_weights_are_taken_but_those_of_other_or_no_heads(
     saved: Saved, first: str, classes: int, name: str, fresh: list[str]
 ) -> None:
     source, target = copy_of(model(first, num_classes=classes, seed=1)), model(name, seed=2)

@@ -90,7 +90,7 @@ def test_a_stream_that_has_run_dry_ends_the_run_in_one_sentence(settings: Settin
     assert [line["round"] for line in metrics(Path(config.output))] == [1, 2]
 
 
-def test_labels_that_nobody_has_are_refused(settings: Settings) -> None:
+def test_given_labels_that_nobody_has_then_the_run_is_refused(settings: Settings) -> None:
     quick = {**QUICK, "method": "uda", "labels.total": 0}
     with refuses("labels-missing", match="labels-at"):
         train(settings(**quick), 2)
