@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from pathlib import Path
@@ -87,6 +87,16 @@ def run_within(overrides: Mapping[str, Any], context: AbstractContextManager[Any
             run_in_process(config, 3)
 
 
+@contextmanager
+def watched(watch: Callable[[FrameType, str, object], None]) -> Iterator[None]:
+    """Call ``watch`` for every function that is called or returns within."""
+    sys.setprofile(watch)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
 def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
     """Our files whose functions run in round 2 of a run in this process."""
     from fedul_flwr.federated.strategy import MethodStrategy
@@ -108,15 +118,7 @@ def files_of_a_round(overrides: Mapping[str, Any]) -> set[str]:
         if code.co_name == "aggregate_train" and event == "return":
             within = False
 
-    @contextmanager
-    def watched() -> Iterator[None]:
-        sys.setprofile(watch)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-
-    run_within(overrides, watched())
+    run_within(overrides, watched(watch))
     return seen
 
 
@@ -185,15 +187,7 @@ def climbs() -> tuple[int, int]:
         if caller and above and floor(above) < floor(file):
             pairs.add((caller.f_code, code))
 
-    @contextmanager
-    def watched() -> Iterator[None]:
-        sys.setprofile(watch)
-        try:
-            yield
-        finally:
-            sys.setprofile(None)
-
-    run_within({}, watched())
+    run_within({}, watched(watch))
     if "--files" in sys.argv:
         for one, other in sorted((a.co_qualname, b.co_qualname) for a, b in pairs):
             print(f"  {one} -> {other}")

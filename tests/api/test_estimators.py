@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,9 +15,6 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_wine
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import fedul_flwr as ff
@@ -114,16 +110,6 @@ def test_given_images_then_a_model_for_images_learns_them() -> None:
     assert found.predict(images).tolist() == [0] * 30 + [1] * 30
     with pytest.raises(ValueError, match="trained"):
         found.predict(np.zeros((2, 4, 4, 1), dtype=np.uint8))
-
-
-def test_given_search_pipeline_clone_and_pickle_then_it_works_as_any_estimator() -> None:
-    pipeline = make_pipeline(StandardScaler(), ff.FedULClassifier(rounds=2))
-    search = GridSearchCV(pipeline, {"fedulclassifier__learning_rate": [1e-5, 1e-2]}, cv=2)
-    search.fit(X, Y)
-    assert search.best_params_ == {"fedulclassifier__learning_rate": 1e-2}
-    copy = clone(search.best_estimator_).fit(X, Y)
-    again = pickle.loads(pickle.dumps(copy))
-    np.testing.assert_array_equal(again.predict_proba(X), search.predict_proba(X))
 
 
 @pytest.mark.parametrize(

@@ -43,14 +43,17 @@ def check_images(dataset: str) -> None:
         assert LABELS[place] == label
 
 
-class Pictures(Dataset[Any]):
-    """As torchvision's data sets without a transform."""
+class Listed(Dataset[Any]):
+    """A data set of torch with these points, as torchvision's without a transform."""
+
+    def __init__(self, points: list[Any]) -> None:
+        self.points = points
 
     def __len__(self) -> int:
-        return len(IMAGES)
+        return len(self.points)
 
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
-        return Image.fromarray(IMAGES[index]), int(LABELS[index])
+    def __getitem__(self, index: int) -> Any:
+        return self.points[index]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ class Pictures(Dataset[Any]):
         (torch.from_numpy(IMAGES).permute(0, 3, 1, 2).float() / 255, torch.from_numpy(LABELS)),
         (IMAGES.transpose(0, 3, 1, 2), LABELS),
         TensorDataset(torch.from_numpy(IMAGES).permute(0, 3, 1, 2), torch.from_numpy(LABELS)),
-        Pictures(),
+        Listed([(Image.fromarray(i), int(k)) for i, k in zip(IMAGES, LABELS, strict=True)]),
         datasets.Dataset.from_dict(
             {"image": [Image.fromarray(image) for image in IMAGES], "label": LABELS},
             features=datasets.Features(
@@ -123,23 +126,6 @@ def test_the_same_data_lie_on_disk_once(tmp_path: Path, monkeypatch: pytest.Monk
     assert not folder.exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "code"),
-    [
-        (3, "data-not-readable"),
-        ((VECTORS, LABELS[:3]), "points-and-labels-differ"),
-        ((IMAGES.astype(float), LABELS), "points-type"),
-        ((np.zeros((2, 2, 2, 2)), [0, 1]), "points-shape"),
-        ((VECTORS, LABELS + 0.5), "labels-wrong"),
-        ((VECTORS[:2], [0, 1]), "too-few-points"),
-        ((np.array([["a"]]), [0]), "points-type"),
-    ],
-)
-def test_given_data_that_cannot_be_used_then_it_is_refused(data: Any, code: str) -> None:
-    with refuses(code):
-        dataset_of(data)
-
-
 def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_classes() -> None:
     names = np.array(["no", "yes"])[LABELS]
     points = torch.from_numpy(VECTORS)
@@ -157,19 +143,6 @@ def test_given_a_name_for_each_point_then_torch_frames_and_arrays_have_the_same_
         assert source.class_names == ("no", "yes")
         rows = [*source.train.inputs, *source.test.inputs]
         assert sorted_rows(rows) == sorted_rows(VECTORS)
-
-
-class Listed(Dataset[Any]):
-    """A data set of torch with these points."""
-
-    def __init__(self, points: list[Any]) -> None:
-        self.points = points
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.points[index]
 
 
 def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_them() -> None:
@@ -260,6 +233,13 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
 @pytest.mark.parametrize(
     ("data", "test", "code"),
     [
+        (3, None, "data-not-readable"),
+        ((VECTORS, LABELS[:3]), None, "points-and-labels-differ"),
+        ((IMAGES.astype(float), LABELS), None, "points-type"),
+        ((np.array([["a"]]), [0]), None, "points-type"),
+        ((np.zeros((2, 2, 2, 2)), [0, 1]), None, "points-shape"),
+        ((VECTORS, LABELS + 0.5), None, "labels-wrong"),
+        ((VECTORS[:2], [0, 1]), None, "too-few-points"),
         ((FRAME, LABELS), (FRAME.rename(columns={"a": "z"}), LABELS), "columns-differ"),
         ((FRAME, LABELS), (VECTORS, LABELS), "splits-differ"),
         ((FRAME.assign(a=[1, "x"] * 10), LABELS), None, "column-type"),
@@ -269,7 +249,9 @@ def test_given_categories_intervals_and_sparse_dummies_then_features_are_those_b
         ((VECTORS, [None] * 20), None, "labels-missing"),
     ],
 )
-def test_frames_and_arrays_that_do_not_fit_are_refused(data: Any, test: Any, code: str) -> None:
+def test_given_data_that_cannot_be_used_then_they_are_refused(
+    data: Any, test: Any, code: str
+) -> None:
     with refuses(code):
         load_source(dataset_of(data, test))
 

@@ -106,15 +106,6 @@ def test_given_a_base_then_its_share_of_clients_trains_and_it_combines_the_updat
         run(fedul(base=FedTrimmedAvg(beta=0.25)), client, clients=3, rounds=1)
 
 
-def test_given_a_function_then_both_sides_build_its_model(module: Callable[[str], Any]) -> None:
-    app = module("fedul")
-    start = app.model((4,), 2).state_dict()
-    result = run(
-        fedul(model=app.model), ff.make_client_app(fedul_client), initial_arrays=ArrayRecord(start)
-    )
-    assert list(result.arrays) == list(start)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

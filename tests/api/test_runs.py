@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -101,17 +102,26 @@ def test_two_runs_in_one_second_are_apart(place: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("call", "arguments", "message"),
     [
-        ({"local_epoch": 1}, "Unknown setting 'local-epoch'.*did you mean 'local-epochs'"),
-        ({"dataset": "wine"}, "dataset is given as data="),
-        ({"engine": "rays"}, "engine = 'rays': must be one of processes, ray"),
-        ({"test": (IMAGES, LABELS)}, "test has no effect without data"),
+        (ff.simulate, {"local_epoch": 1}, "Unknown setting 'local-epoch'.*'local-epochs'"),
+        (ff.simulate, {"dataset": "wine"}, "dataset is given as data="),
+        (ff.simulate, {"engine": "rays"}, "engine = 'rays': must be one of processes, ray"),
+        (ff.simulate, {"test": (IMAGES, LABELS)}, "test has no effect without data"),
+        (ff.compare, {"methods": []}, "methods is empty"),
+        (ff.compare, {"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
+        (ff.compare, {"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
+        (ff.compare, {"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "effect in any of the"),
+        (ff.label, {"data": (IMAGES, LABELS[:3]), "clients": [0, 1]}, "3 labels for 1797 points"),
+        (ff.label, {"data": "wine", "clients": [0, 1]}, "clients must be a number"),
+        (ff.label, {"data": (IMAGES[:5], LABELS[:5]), "clients": [0, 1]}, "clients has 2 values"),
     ],
 )
-def test_arguments_that_are_refused(place: Path, arguments: dict[str, Any], message: str) -> None:
+def test_arguments_that_are_refused(
+    place: Path, call: Callable[..., Any], arguments: dict[str, Any], message: str
+) -> None:
     with pytest.raises(ff.UserError, match=message):
-        ff.simulate(**arguments)
+        call(**arguments)
     assert not (place / "runs").exists()
 
 
@@ -187,20 +197,6 @@ def test_methods_are_compared_and_resume(place: Path, capsys: pytest.CaptureFixt
     assert "4 of 4 " in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"methods": []}, "methods is empty"),
-        ({"methods": ["fedul"], "engine": "ray"}, "engine = 'ray': compare takes"),
-        ({"methods": ["fedul"], "measures": ["acc"]}, "'acc' must be some of"),
-        ({"methods": ["fedul"], "fedmatch": {"helpers": 1}}, "no effect in any of the runs"),
-    ],
-)
-def test_comparisons_that_are_refused(place: Path, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(ff.UserError, match=message):
-        ff.compare(**arguments)
-
-
 def test_given_points_with_some_labels_then_all_get_one(place: Path) -> None:
     x, y = load_wine(return_X_y=True)
     names = np.array(["a", "b", "c"], dtype=object)[y]
@@ -219,19 +215,6 @@ def test_given_points_with_some_labels_then_all_get_one(place: Path) -> None:
     row, label, *_ = text.split(",")
     assert found.labels[np.flatnonzero(owners == 1)[int(row)]] == int(label)
     assert "points 178" in repr(found)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (((IMAGES, LABELS[:3]),), "3 labels for 1797 points"),
-        (("wine",), "clients must be a number"),
-        (((IMAGES[:5], LABELS[:5]),), "clients has 2 values"),
-    ],
-)
-def test_points_that_cannot_be_labeled(place: Path, arguments: Any, message: str) -> None:
-    with pytest.raises(ff.UserError, match=message):
-        ff.label(*arguments, clients=[0, 1])
 
 
 def test_given_the_client_of_each_point_then_every_client_has_its_own(place: Path) -> None:

@@ -19,33 +19,22 @@ from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.supervised import SupervisedClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.sources import load_source
 from fedul_flwr.federated import client_training as local_training
 from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.network import Network
 from tests.support.local_tasks import task_of, training_points
 from tests.support.owner_files import CLASSES, write_points, write_sets
 from tests.support.refusals import refuses
+from tests.support.settings import Settings
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
 Build = Callable[..., Any]
 
 
 @pytest.fixture
-def client(settings: Callable[..., RunConfig]) -> Build:
+def client(settings: Settings) -> Build:
     return mlp_clients(settings)
-
-
-def test_supervised_without_a_fraction_has_all_points_in_order(client: Build) -> None:
-    whole = training_points(client(SupervisedClient, method="supervised"))
-    options = {"method": "supervised", "supervised.label-fraction": 1.0}
-    explicit = training_points(client(SupervisedClient, **options))
-    np.testing.assert_array_equal(whole.points, explicit.points)
-    np.testing.assert_array_equal(whole.points, np.unique(whole.points))
-    labels = np.asarray(load_source("digits").train.labels)
-    np.testing.assert_array_equal(whole.targets, labels[whole.points])
 
 
 @pytest.mark.parametrize(("fraction", "divisor"), [(0.5, 2), (0.1, 10), (1e-9, None)])

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.content import Content
 from fedul_flwr.strategies import fedmatch
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
@@ -75,9 +73,6 @@ def test_only_clients_with_labels_are_sampled(settings: Settings) -> None:
     assert [line["clients"] for line in lines] == [2, 2]
 
 
-# Rows of one comparison
-
-
 # What it refuses
 
 
@@ -99,8 +94,3 @@ def test_without_clients_there_are_no_clients_models(key: str, value: Any) -> No
     with refuses("setting-needs-clients", setting=key):
         GivenLabels.validate(parse(**options))
     GivenLabels.validate(parse(**{key: value}))
-
-
-def strategy(round_offset: int = 0, **overrides: Any) -> GivenLabels:
-    setup = Content(values={"class-names": ["a", "b"]})
-    return GivenLabels(parse(**overrides), FedAvg(), {}, setup, round_offset=round_offset)

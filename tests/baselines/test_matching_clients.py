@@ -70,17 +70,6 @@ def test_labeled_points_and_all_others(client: Build, method: str) -> None:
     assert found.register() == {"num-points": 80, "num-labeled": 20}
 
 
-@pytest.mark.parametrize("scenario", [{}, AT_SERVER])
-def test_all_labels_are_all_labels_wherever_others_are(
-    client: Build, scenario: dict[str, Any]
-) -> None:
-    found = client("all-labels", **scenario)
-    data = training_points(found)
-    labels = np.asarray(load_source("digits").train.labels)
-    assert sorted(data.points) == sorted(found.data.examples.points)
-    np.testing.assert_array_equal(data.targets, labels[data.points])
-
-
 # Streams
 
 

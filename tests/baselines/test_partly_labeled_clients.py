@@ -104,21 +104,6 @@ def test_weights_of_network_labels_by_hand(client: Build) -> None:
     assert np.ptp(found.weights) > 0.1
 
 
-def test_given_pseudo_labels_then_all_points_that_have_one_are_trained_on(client: Build) -> None:
-    kept = [0, 1, 2, 4, 5]
-    built = client(PseudoLabelClient, "pseudo-label")
-    data = built.data
-    guess = none(len(data.unlabeled))
-    guess.labels[:6] = [3, 1, 4, -1, 5, 9]  # one without a label, and all others as well
-    guess.confidence[:6] = [0.5, 0.2, 0.8, 0.9, 0.8, 0.4]
-    found = labeled_by(built, guess)
-    own = data.examples.points
-    expected = np.append(own[data.labeled], own[data.unlabeled[kept]])
-    np.testing.assert_array_equal(found.points, expected)
-    np.testing.assert_array_equal(found.classes[20:], guess.labels[kept])
-    np.testing.assert_allclose(found.weights, np.append(np.ones(20), guess.confidence[kept]))
-
-
 def labeled_by(client: MethodClient, labels: PseudoLabels) -> WeightedPoints:
     """The points that a client with these pseudo labels trains on in the second stage."""
     now = client.round({"server-round": SECOND})

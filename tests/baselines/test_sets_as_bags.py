@@ -16,7 +16,6 @@ from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
 from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
 from fedul_flwr.learning.batches import gather, to_input
@@ -26,6 +25,7 @@ from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import bags_of
 from fedul_flwr.learning.task import LocalTask
 from tests.support.local_tasks import task_of
+from tests.support.settings import Settings
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
 Build = Callable[..., Any]
@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def client(settings: Callable[..., RunConfig]) -> Build:
+def client(settings: Settings) -> Build:
     return mlp_clients(settings)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,11 @@ import pytest
 
 from benchmarks.clients import prepared_clients
 from benchmarks.plain_rounds import PlainRounds
-from fedul_flwr.config.run_config import RunConfig
 from tests.support.runs import last_model, train
+from tests.support.settings import Settings
 
 
-def test_a_plain_round_of_our_clients_is_a_round(settings: Callable[..., RunConfig]) -> None:
+def test_a_plain_round_of_our_clients_is_a_round(settings: Settings) -> None:
     config = settings(
         method="supervised", model="mlp", num_rounds=2, local_epochs=1, points_per_client=50
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from benchmarks.scale_costs import Group, Plan, exchanges, run_bytes, sparse_byt
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from tests.support.runs import metrics
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 1, "batch_size": 0},
     **{"points_per_client": 50, "precision": "float32", "selection": "last"},
@@ -86,11 +85,6 @@ def test_a_group_by_hand() -> None:
     assert group.down(100) == {COMPARE: 576, SUM: 32 + 384, ROWS: 144 + 256}
     # Codes 6 · (1 + 1); each sends a check row and the three rows of the other: 8 · 3 · (6 + 2).
     assert group.up() == {COMPARE: 12 + 512, SUM: 192 + 256}
-
-
-def test_sparse_differences_by_hand() -> None:
-    # 2 parts of 3,200 bytes and a bit for each of 800 values.
-    assert sparse_bytes(2, 3200) == 2 * (3200 + 100)
 
 
 def test_a_round_of_fedmatch_stays_below_its_bound(settings: Settings) -> None:

@@ -11,8 +11,6 @@ from typer.testing import CliRunner
 
 from fedul_flwr.cli.help import complete_assignment
 from fedul_flwr.cli.main import app
-from fedul_flwr.config.methods import METHOD_NOTES, METHODS
-from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.data.sources import NAMED_DATASETS, NamedDataset, load_source
 
 runner = CliRunner()
@@ -24,26 +22,6 @@ def said(*arguments: str, width: int = 80) -> str:
     return result.stdout
 
 
-def refused(*arguments: str) -> str:
-    result = runner.invoke(app, list(arguments))
-    assert result.exit_code == 1
-    return result.stderr
-
-
-def test_when_methods_are_listed_then_each_has_line_needs_and_paper() -> None:
-    text = said("methods", width=200)
-    for name, note in METHOD_NOTES.items():
-        assert f"{name}\n  {note.line}\n" in text
-    assert text.count("  Needs: ") == text.count("  Paper: ") == len(METHODS)
-
-
-def test_given_one_method_then_its_tables_are_named() -> None:
-    text = said("methods", "fedmatch", width=200)
-    assert text.startswith("fedmatch\n  FedMatch: ")
-    assert text.endswith("shared ones: labels, scenario, ssl, server, views, fedmatch.\n")
-    assert "'fedmatch'?" in refused("methods", "fedmach")
-
-
 def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     text = said("settings", "dirichlet")
     assert text.startswith("Class proportions of every client drawn from Dirichlet(alpha).\n")
@@ -52,12 +30,6 @@ def test_given_a_table_then_all_of_its_settings_are_shown() -> None:
     assert said("settings", "fedmatch").endswith(
         "Method fedmatch also has the tables labels, scenario, ssl, server, views.\n"
     )
-
-
-def test_without_a_name_then_every_setting_is_named() -> None:
-    words = said("settings").replace(",", " ").split()
-    assert {key.rpartition(".")[2] for key in default_flat()} <= set(words)
-    assert "num-rounds\n  Default: 30\n  Allowed: " in said("settings", "num-rounds")
 
 
 @pytest.mark.parametrize(
@@ -88,12 +60,6 @@ def is_described_by(known: NamedDataset, dataset: str) -> None:
     )
     found = (words, len(source.class_names), len(source.train), len(source.test))
     assert found == known[1:5]
-
-
-def test_when_data_sets_are_listed_then_needs_are_said() -> None:
-    text = said("datasets", width=200)
-    assert "digits\n  images 8 x 8, gray; 10 classes; 1,438 " in text
-    assert text.count("  Needs ") == len(NAMED_DATASETS)
 
 
 @pytest.mark.parametrize("width", [40, 200])

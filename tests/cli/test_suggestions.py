@@ -21,6 +21,7 @@ TABLES = ["--experiments", str(ROOT / "experiments"), "--results", str(ROOT / "r
         (["run", "-c", "test-prior=uniforn"], "uniform"),
         (["run", "-c", "fedul.num-set=3"], "fedul.num-sets"),
         (["compare", "--methods", "fedul,fedmach"], "fedmatch"),
+        (["methods", "fedmach"], "fedmatch"),
         (["reproduce", "fedul/table-1", "--columns", "MNIST IIDD M=10", *TABLES], "MNIST IID M=10"),
         (
             ["deploy", "init", "x", "--address", "a:1", "--owner", "b", "--method", "fedull"],

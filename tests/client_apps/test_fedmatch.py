@@ -29,7 +29,6 @@ from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from tests.support.fedmatch_exchanges import LC, LS, SCENARIOS
 from tests.support.local_tasks import points_of
-from tests.support.recorded_calls import recorded
 from tests.support.settings import Settings
 
 NOTHING: dict[str, Arrays] = {SIGMA: {}, PSI: {}}
@@ -120,14 +119,6 @@ def test_the_server_hears_of_changes_above_the_threshold_alone(device: Build) ->
     # What is not told is not kept, either.
     for name, array in flatten(changes[0]).items():
         np.testing.assert_array_equal(far.held[name], array)
-
-
-def test_each_round_of_each_client_has_random_numbers_of_its_own(
-    device: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    used = recorded(monkeypatch, fedul_flwr.client_apps.fedmatch, "train_disjoint", 5)
-    device().fit(3, 0, parts())
-    assert used[0].bit_generator.seed_seq.spawn_key == (3, 0)  # round 3, client 0
 
 
 # Helpers

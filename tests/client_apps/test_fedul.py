@@ -16,20 +16,20 @@ from fedul_flwr import surrogate
 from fedul_flwr.client_apps import fedul
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.learning import set_priors
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from tests.support.local_tasks import task_of
 from tests.support.recorded_calls import recorded
+from tests.support.settings import Settings
 from tests.support.simulated_clients import mlp_clients, mlp_weights
 
 Build = Callable[..., Any]
 
 
 @pytest.fixture
-def client(settings: Callable[..., RunConfig]) -> Build:
+def client(settings: Settings) -> Build:
     return mlp_clients(settings)
 
 

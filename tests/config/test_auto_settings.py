@@ -142,32 +142,26 @@ def test_settings_that_have_an_effect(settings: dict[str, Any], shape: tuple[int
     refuse_other_kind(parse_flat(settings), shape)
 
 
-def test_auto_standardizes_vectors_by_the_federation_and_images_not_at_all() -> None:
-    assert resolve_standardize(parse_flat({}), IMAGE).standardize == "none"
-    assert resolve_standardize(parse_flat({}), VECTOR).standardize == "federation"
-    alone = parse_flat({"method": "server-only"})
-    assert resolve_standardize(alone, VECTOR).standardize == "owner"
-    chosen = parse_flat({"standardize": "owner"})
-    assert resolve_standardize(chosen, VECTOR).standardize == "owner"
-
-
 @pytest.mark.parametrize(
-    ("given", "shape", "how"),
+    ("chosen", "shape", "by", "how"),
     [
-        ({}, VECTOR, "plaintext"),
-        ({}, IMAGE, "auto"),
-        ({"standardize": "owner"}, VECTOR, "auto"),
-        ({"standardize-sum": "masked"}, VECTOR, "masked"),
-        ({"method": "xclp"}, VECTOR, "masked"),
-        ({"method": "xclp", "xclp.secure": "plaintext"}, VECTOR, "plaintext"),
-        ({"method": "local-lp"}, VECTOR, "plaintext"),  # its table `xclp` has no `secure`
+        ({}, VECTOR, "federation", "plaintext"),
+        ({}, IMAGE, "none", "auto"),
+        ({"standardize": "owner"}, VECTOR, "owner", "auto"),
+        ({"method": "server-only"}, VECTOR, "owner", "auto"),
+        ({"standardize-sum": "masked"}, VECTOR, "federation", "masked"),
+        ({"method": "xclp"}, VECTOR, "federation", "masked"),
+        ({"method": "xclp", "xclp.secure": "plaintext"}, VECTOR, "federation", "plaintext"),
+        ({"method": "local-lp"}, VECTOR, "federation", "plaintext"),  # its `xclp` has no `secure`
     ],
 )
-def test_which_columns_are_masked(given: dict[str, Any], shape: tuple[int, ...], how: str) -> None:
-    settings = parse_flat(given)
-    assert settings.standardize_sum == given.get("standardize-sum", "auto")
+def test_given_settings_and_a_shape_then_who_standardizes_and_what_is_masked(
+    chosen: dict[str, Any], shape: tuple[int, ...], by: str, how: str
+) -> None:
+    settings = parse_flat(chosen)
+    assert settings.standardize_sum == chosen.get("standardize-sum", "auto")
     once = resolve_standardize(settings, shape)
-    assert once.standardize_sum == how
+    assert (once.standardize, once.standardize_sum) == (by, how)
     assert resolve_standardize(once, shape) == once
 
 

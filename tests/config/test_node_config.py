@@ -13,13 +13,6 @@ from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
 
 
-def test_what_an_owner_writes() -> None:
-    told = {"partition-id": 2, "num-partitions": 3, "data": "/d", "labels": "/l.csv"}
-    found = NodeConfig.parse({**told, "format": "files", "known-labels": "/k.csv"})
-    assert (found.partition_id, found.num_partitions, found.data) == (2, 3, "/d")
-    assert (found.labels, found.format, found.known_labels) == ("/l.csv", "files", "/k.csv")
-
-
 @pytest.mark.parametrize(
     ("values", "code", "about"),
     [
@@ -31,6 +24,7 @@ def test_what_an_owner_writes() -> None:
         ({"data": "/d", "format": "folders"}, "setting-not-a-choice", {"setting": "format"}),
         ({"format": "files"}, "settings-contradict", {}),
         ({"known-labels": "/k"}, "settings-contradict", {}),
+        ({"allow-priors": True}, "settings-contradict", {}),  # a limit without data
     ],
 )
 def test_what_is_refused(values: dict[str, Any], code: str, about: dict[str, str]) -> None:
@@ -142,11 +136,6 @@ def test_given_a_method_of_ones_own_when_not_named_then_it_is_refused(tmp_path: 
     run = settings({}, tmp_path).model_copy(update={"method": "tests.support.own:METHOD"})
     with refuses("owner-does-not-allow", limit="allow-methods"):
         node().check_run(run)
-
-
-def test_given_no_data_when_a_limit_is_set_then_it_is_refused() -> None:
-    with refuses("settings-contradict", OwnDataError):
-        NodeConfig.parse({"allow-priors": True})
 
 
 @pytest.mark.parametrize("key", ["method", "model", "features", "base"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.protection import unprotected
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from tests.support.refusals import refuses
+from tests.support.settings import Settings
 
 ALONE = "The server sees the model of each owner by itself"
 PLAIN = "Updates are neither clipped nor noised"
@@ -24,7 +24,7 @@ def said(settings: RunConfig) -> str:
 
 
 @pytest.mark.parametrize("method", list(METHODS))
-def test_what_no_method_protects(settings: Callable[..., RunConfig], method: str) -> None:
+def test_what_no_method_protects(settings: Settings, method: str) -> None:
     text = said(settings(method=method))
     assert "Owners' machines run the program that the server sends." in text
     trains = METHODS[method].trains and method != "server-only"
@@ -36,7 +36,7 @@ def test_what_no_method_protects(settings: Callable[..., RunConfig], method: str
 @pytest.mark.parametrize("method", ["xclp", "xclp-predict"])
 @pytest.mark.parametrize("secure", ["rlwe", "ot", "plaintext"])
 def test_given_points_that_are_compared_then_what_the_server_gets_depends_on_the_encryption(
-    settings: Callable[..., RunConfig], method: str, secure: str
+    settings: Settings, method: str, secure: str
 ) -> None:
     text = said(settings(method=method, **{"xclp.secure": secure}))
     assert (DISTANCES in text) == (secure != "plaintext")
@@ -52,7 +52,7 @@ def test_given_points_that_are_compared_then_what_the_server_gets_depends_on_the
     ],
 )
 def test_given_differential_privacy_then_it_says_what_the_server_still_sees(
-    settings: Callable[..., RunConfig], clipping: str, sentence: str
+    settings: Settings, clipping: str, sentence: str
 ) -> None:
     chosen = {"dp.clipping": clipping} | ({} if clipping == "none" else {"dp.norm": 0.3})
     text = said(settings(**chosen))

@@ -16,7 +16,6 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.renamed import REMOVED_KEYS, current_names
 from fedul_flwr.config.run_config import LAST_MODEL, default_flat, parse_flat, resolve
 from fedul_flwr.config.sections import FedProxSettings
-from fedul_flwr.errors import UserError
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -169,17 +168,6 @@ def test_given_a_stored_setting_that_is_gone_then_it_is_left_out_if_it_changes_n
     assert not REMOVED_KEYS.keys() & default_flat().keys()
     assert current_names(REMOVED_KEYS) == {}
     assert current_names({"fedpl.mix-weight": 0.5}) == {"fedpl.mix-weight": 0.5}
-
-
-@pytest.mark.parametrize(
-    ("old", "now"),
-    [("fedadam.eta", "its name is fedopt.eta now"), ("fedpl.mix-weight", "it is always 0.3 now")],
-)
-def test_given_an_old_name_then_the_refusal_has_the_new(old: str, now: str, tmp_path: Path) -> None:
-    for refused in (lambda: parse_flat({old: 1}), lambda: resolve({old: 1}, tmp_path)):
-        with pytest.raises(UserError) as error:
-            refused()
-        assert str(error.value).startswith(f"Unknown setting {old!r}: {now}")
 
 
 def test_given_an_interrupted_run_of_old_then_it_resumes_if_it_can(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from fedul_flwr.config.run_config import RunConfig, all_sections, default_flat, 
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.config.shared import BaseName, ModelOptions, PartitionName, SharedSettings
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.label_source import LabelSourceStrategy
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
@@ -123,82 +124,61 @@ def test_rules_over_several_settings_name_them() -> None:
         parse({"fedul.learn-priors": True, "fedul.surrogate-loss": "release"})
     with refuses("settings-contradict"):
         parse({"dataset": "none", "class-names": "a,b"})
+    devices = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
+    with refuses("settings-contradict"):  # it needs images at the server
+        parse({**devices, "test-prior": "em"})
+    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
     with refuses("setting-without-effect", setting="input-shape"):
         parse({"input-shape": "8x8x1"})
     with refuses("setting-without-effect", setting="method-options"):
         parse({"method-options": "num-sets=3"})
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "schedule"),
-    [("learning-rate-rounds", 5, "cosine"), ("learning-rate-patience", 20, "plateau")],
-)
-def test_parts_of_a_schedule_need_the_schedule(key: str, value: float | str, schedule: str) -> None:
-    for other in {"constant", "cosine", "plateau"} - {schedule}:
-        with refuses("setting-without-effect", setting=key, match=schedule):
-            parse({"learning-rate-schedule": other, key: value})
-    assert parse({"learning-rate-schedule": schedule, key: value}).to_flat()[key] == value
+UDA, AT_SERVER = {"method": "uda"}, {"scenario.labels-at": "server"}
+SPLIT = {"labels.split": "split.npz", "method": GIVEN_METHOD}
+SCHEDULE = "learning-rate-schedule"
 
 
 @pytest.mark.parametrize(
-    ("key", "hint"),
+    ("context", "key", "value", "cause"),
     [
-        ("num-round", "did you mean 'num-rounds'?"),
-        ("fedprox.mu", "did you mean 'fedprox.proximal-mu'?"),
-        ("zzz", "docs/settings.md lists all."),
+        ({}, "fedopt.eta", 0.5, "base = 'fedadam', 'fedyogi' or 'fedadagrad'"),
+        ({}, "dirichlet.alpha", 0.1, "partition = 'dirichlet'"),
+        ({}, "supervised.label-fraction", 0.5, "method = 'supervised'"),
+        # Parts of a schedule need that schedule.
+        *(({SCHEDULE: s}, "learning-rate-rounds", 5, "cosine") for s in ("constant", "plateau")),
+        *(({SCHEDULE: s}, "learning-rate-patience", 9, "plateau") for s in ("constant", "cosine")),
+        # Clients have data of their own, so that none is dealt to them.
+        ({"client-data": "systems"}, "partition", "majority", "client-data"),
+        ({"client-data": "systems"}, "fedul.num-sets", 12, "client-data"),
+        ({"client-data": "systems"}, "fedul.prior-noise", 0.2, "client-data"),
+        # An earlier split leaves nothing to deal.
+        (SPLIT, "labels.total", 50, "labels.split"),
+        (SPLIT, "labels.new-fraction", 0.1, "labels.split"),
+        (SPLIT, "partition", "majority", "labels.split"),
+        (SPLIT, "validation-fraction", 0.1, "labels.split"),
+        (SPLIT, "server-fraction", 0.1, "labels.split"),
+        # Who has labels and who has none.
+        ({**UDA, **AT_SERVER}, "labels.total", 50, "labels-at other than 'server'"),
+        ({**UDA, **AT_SERVER}, "labels.without-client", 1, "labels-at other than 'server'"),
+        (UDA, "server.points", 10, "labels-at other than 'clients'"),
+        ({"method": "all-labels"}, "server.points", 10, "labels-at other than 'clients'"),
     ],
 )
-def test_an_unknown_key_names_the_nearest(key: str, hint: str) -> None:
-    with pytest.raises(UserError) as error:
-        parse({key: 1})
-    assert str(error.value) == f"Unknown setting {key!r}; {hint}"
+def test_given_a_setting_without_effect_then_it_is_refused_and_says_why(
+    context: dict[str, Any], key: str, value: Any, cause: str
+) -> None:
+    with refuses("setting-without-effect", setting=key, match=re.escape(cause)):
+        parse({**context, key: value})
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "choice"),
-    [
-        ("fedopt.eta", 0.5, "base = 'fedadam', 'fedyogi' or 'fedadagrad'"),
-        ("dirichlet.alpha", 0.1, "partition = 'dirichlet'"),
-        ("supervised.label-fraction", 0.5, "method = 'supervised'"),
-    ],
-)
-def test_a_key_of_another_choice_is_refused(key: str, value: Any, choice: str) -> None:
-    with refuses("setting-without-effect", setting=key, match=re.escape(choice)):
-        parse({key: value})
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [("partition", "majority"), ("fedul.num-sets", 12), ("fedul.prior-noise", 0.2)],
-)
-def test_what_makes_clients_data_is_refused_where_they_have_their_own(key: str, value: Any) -> None:
-    with refuses("setting-without-effect", setting=key, match="client-data"):
-        parse({"client-data": "systems", key: value})
+def test_given_settings_beside_these_then_they_have_an_effect() -> None:
     parse({"client-data": "systems", "fedul.share-priors": True, "validation-fraction": 0.1})
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("labels.total", 50),
-        ("labels.new-fraction", 0.1),
-        ("partition", "majority"),
-        ("validation-fraction", 0.1),
-        ("server-fraction", 0.1),
-    ],
-)
-def test_an_earlier_split_leaves_nothing_to_deal(key: str, value: Any) -> None:
-    earlier = {"labels.split": "split.npz", "method": GIVEN_METHOD}
-    parse({**earlier, "labels.without-client": 3, "seed": 7})
-    with refuses("setting-without-effect", setting=key, match=r"labels\.split"):
-        parse({**earlier, key: value})
-
-
-def test_em_needs_images_at_the_server() -> None:
-    devices = {"dataset": "none", "class-names": "a,b", "input-shape": "8x8x1"}
-    with refuses("settings-contradict"):
-        parse({**devices, "test-prior": "em"})
-    assert parse({**devices, "test-prior": "sets"}).test_prior == "sets"
+    parse({**SPLIT, "labels.without-client": 3, "seed": 7})
+    parse({**UDA, "labels.total": 50, "labels.without-client": 1})
+    LabelSourceStrategy.validate(parse({**UDA, **AT_SERVER, "server.points": 10}))
+    assert parse({SCHEDULE: "cosine", "learning-rate-rounds": 5}).learning_rate_rounds == 5
+    assert parse({SCHEDULE: "plateau", "learning-rate-patience": 9}).learning_rate_patience == 9
 
 
 # A method of one's own

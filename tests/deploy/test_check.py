@@ -13,7 +13,7 @@ import pytest
 from fedul_flwr.config.methods import METHODS
 from tests.support.deploy_checks import WHERE, ready, refused
 from tests.support.own_method import MIRROR
-from tests.support.owner_files import LABELS, PRIORS, write_folders, write_points, write_sets
+from tests.support.owner_files import PRIORS, write_folders, write_points, write_sets
 
 
 def test_unlabeled_sets(here: Path) -> None:
@@ -130,33 +130,15 @@ def test_labels_of_all_points(here: Path) -> None:
     assert "class ill: 2 points" in ready("supervised")
 
 
-SETS, POINTS = "fedul", "xclp"
-
-
-@pytest.mark.parametrize(
-    ("code", "method", "name", "text"),
-    [
-        ("file-missing", SETS, "priors.csv", None),
-        ("class-priors-wrong", SETS, "priors.csv", PRIORS.replace("0.7", "0.6")),
-        ("label-unknown", POINTS, "labels.csv", LABELS + "4,cyst\n"),
-        ("files-contradict", POINTS, "notes.txt", "x"),
-    ],
-)
-def test_data_are_refused(here: Path, code: str, method: str, name: str, text: str | None) -> None:
-    folder = write_sets(here / "ward") if method == SETS else write_points(here / "ward")
-    file = folder / name
-    if text is None:
-        file.unlink()
-    else:
-        file.parent.mkdir(exist_ok=True)
-        file.write_text(text)
-    assert refused(method) == code
-
-
 def test_no_folder_another_format_too_few_sets_and_an_empty_one(here: Path) -> None:
     assert refused("fedul") == "folder-missing"
     folder = write_sets(here / "ward")
     assert refused("fedul", WHERE + ' format="files"') == "setting-not-a-choice"
+    (folder / "priors.csv").write_text(PRIORS.replace("0.7", "0.6"))
+    assert refused("fedul") == "class-priors-wrong"
+    (folder / "priors.csv").unlink()
+    assert refused("fedul") == "file-missing"
+    (folder / "priors.csv").write_text(PRIORS)
     np.savez(folder / "january.npz", images=np.empty((0, 8, 8), np.uint8))
     assert refused("fedul") == "points-missing"
     (folder / "january.npz").unlink()

@@ -12,29 +12,20 @@ from tests.support.owner_files import write_points, write_sets
 
 
 @pytest.mark.parametrize(
-    ("node_config", "code"),
+    ("node_config", "settings", "code"),
     [
-        ('data=ward"', "node-config-wrong"),
-        ('data="ward" partition-id = 0', "node-config-wrong"),
-        ('dta="ward"', "unknown-name"),
-        ('data="ward" known-labels="x.csv"', "setting-without-effect"),
+        ('data=ward"', {}, "node-config-wrong"),
+        ('dta="ward"', {}, "unknown-name"),
+        ('data="ward" known-labels="x.csv"', {}, "setting-without-effect"),
+        (WHERE, {"test-prior": "0.2,0.3,0.5"}, "class-priors-wrong"),
+        (WHERE, {"client-data": "ward"}, "setting-for-simulations"),
     ],
 )
-def test_node_configs_that_are_refused(here: Path, node_config: str, code: str) -> None:
+def test_given_a_wrong_node_config_or_setting_then_it_is_refused(
+    here: Path, node_config: str, settings: dict[str, Any], code: str
+) -> None:
     write_sets(here / "ward")
-    assert refused("fedul", node_config) == code
-
-
-@pytest.mark.parametrize(
-    ("method", "settings", "code"),
-    [
-        ("fedul", {"test-prior": "0.2,0.3,0.5"}, "class-priors-wrong"),
-        ("fedul", {"client-data": "ward"}, "setting-for-simulations"),
-    ],
-)
-def test_settings_are_refused(here: Path, method: str, settings: dict[str, Any], code: str) -> None:
-    write_sets(here / "ward")
-    assert refused(method, **settings) == code
+    assert refused("fedul", node_config, **settings) == code
 
 
 def test_shape_and_classes_of_a_data_set_elsewhere(here: Path) -> None:

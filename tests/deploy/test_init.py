@@ -41,22 +41,6 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_every_machine_has_a_folder(tmp_path: Path) -> None:
-    done = run(tmp_path / "new" / "c", *ADDRESS, *TWO)
-    assert done.exit_code == 0, done.output
-    assert files(tmp_path / "new" / "c") == {
-        *("README.md", "ca/README.md", "ca/ca.key"),
-        *(f"server/{name}" for name in MACHINE),
-        *("server/ca.pem", "server/server.pem", "server/server.key", "server/server.env"),
-        *(f"server/{name}/.keep" for name in ("flower", "log", "runs", "state")),
-        *("server/fedul-superlink.service", "server/start-superlink.sh"),
-        *("server/connection.sh", "server/register-owners.sh", "server/owners.txt"),
-        *("server/owners/owner-0.pub", "server/owners/owner-1.pub"),
-        *(f"owners/owner-{number}/{name}" for number in range(2) for name in OWNER),
-    }
-    assert list((tmp_path / "new").iterdir()) == [tmp_path / "new" / "c"]
-
-
 def test_who_may_read_what(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     before = os.umask(0)

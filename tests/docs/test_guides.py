@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -13,13 +12,11 @@ import pytest
 import torch
 
 from fedul_flwr.config.methods import METHODS
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.experiments.table_file import TableSettings, read_table
 from fedul_flwr.experiments.tables_page import render
-from fedul_flwr.experiments.trial import METRICS
 from fedul_flwr.models import MODELS, build_model
 from tests.support.refusals import refuses
 from tests.support.runs import summary, train
+from tests.support.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -51,7 +48,7 @@ def test_the_method_of_ones_own(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-    settings: Callable[..., RunConfig],
+    settings: Settings,
 ) -> None:
     (tmp_path / "my_methods.py").write_text(blocks("docs/own-method.md", "python")[0])
     monkeypatch.chdir(tmp_path)
@@ -116,18 +113,6 @@ def test_the_table_of_models() -> None:
                 build_model(name, (side, side, 3), 10)
                 with refuses("image-size", match=f"{side} x {side}"):
                     build_model(name, (side - 1, side, 3), 10)
-
-
-def test_the_example_of_a_tables_file(tmp_path: Path) -> None:
-    (tmp_path / "methods.toml").write_text(text_of("experiments/fedul/methods.toml"))
-    (tmp_path / "table.toml").write_text(blocks("docs/reproduce.md", "toml")[0])
-    table = read_table(tmp_path, "table")
-    text = text_of("docs/reproduce.md")
-    assert list(table.columns) == ["MNIST M=10", "MNIST M=20", "CIFAR-10 M=10", "CIFAR-10 M=20"]
-    assert "`MNIST M=10`, `MNIST M=20`, `CIFAR-10 M=10` and `CIFAR-10 M=20`" in text
-    assert table.settings_of("CIFAR-10 M=10", "full")["l1"] == 2e-5
-    named = set(re.findall(r"`\[?([\w-]+)", text.partition("## The file of a table")[2]))
-    assert set(TableSettings.names()) | set(METRICS) <= named
 
 
 def test_the_papers_tables_are_the_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

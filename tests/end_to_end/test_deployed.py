@@ -27,7 +27,7 @@ from tests.support.deployment import Deployment
 from tests.support.learnable_owners import NO_DATA, found_in, write_sets
 from tests.support.other_user import as_other_user
 from tests.support.patience import PATIENCE, wait_for_end, wait_until
-from tests.support.runs import last_model, metrics, own_data_app, summary, train
+from tests.support.runs import assert_same_arrays, last_model, metrics, own_data_app, summary, train
 from tests.support.watched_app import RECORDED, SPOILED, make_app, recorded
 
 CLIENTS = 3
@@ -140,8 +140,7 @@ def test_nothing_but_the_model_leaves_an_owner_though_the_superlink_dies(
     said = two_owners.wait(two_owners.submit(text({"resume": str(tmp_path / "there")}), app))
     here = in_process(settings, owners, tmp_path / "here")
     assert metrics(tmp_path / "there") == metrics(here), said
-    for name, array in last_model(here).items():
-        np.testing.assert_array_equal(array, last_model(tmp_path / "there")[name])
+    assert_same_arrays(last_model(here), last_model(tmp_path / "there"))
     for client, folder in enumerate(owners):
         sent = recorded(tmp_path / f"sent-{client}")
         assert b"num-points" in sent  # the search finds what is there

@@ -10,14 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import resolve
 from tests.support.patience import wait_for_end
-from tests.support.runs import last_model, metrics, summary, train
+from tests.support.runs import assert_same_run, summary, train
 
 pytestmark = pytest.mark.ray
 QUICK = "model='mlp' num-rounds=2 local-epochs=1"
@@ -56,13 +55,6 @@ def in_process(place: Path, num_rounds: int, **more: Any) -> Path:
     return train(resolve({**settings, "output": str(place / f"here-{num_rounds}")}, place), 10)
 
 
-def assert_same_numbers(one: Path, other: Path) -> None:
-    """Figures of all rounds, and the last model bit by bit."""
-    assert metrics(one) == metrics(other)
-    for name, array in last_model(one).items():
-        np.testing.assert_array_equal(array, last_model(other)[name])
-
-
 def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     """Files, a summary, a report, and the numbers of the in-process grid.
 
@@ -85,7 +77,7 @@ def test_a_run_leaves_what_it_promises(tmp_path: Path) -> None:
     assert found["bytes_up"] > 2 * 10 * 4 * 25_000  # the model has over 25,000 weights
     for promised in (str(directory / "model.safetensors"), f"{found['test_error']:.2f} %"):
         assert promised in done.stdout
-    assert_same_numbers(directory, in_process(tmp_path, 2, **finetuned))
+    assert_same_run(directory, in_process(tmp_path, 2, **finetuned))
     reported = CliRunner().invoke(app, ["report", str(directory)])
     assert reported.exit_code == 0, reported.output
     assert (directory / "report.html").stat().st_size > 10_000
@@ -103,4 +95,4 @@ def test_a_run_on_ray_resumes(tmp_path: Path) -> None:
     done = fedul("run", "--engine", "ray", *more, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads((directory / "config.json").read_text())["settings"]["num-rounds"] == 3
-    assert_same_numbers(directory, in_process(tmp_path, 3, **variates))
+    assert_same_run(directory, in_process(tmp_path, 3, **variates))

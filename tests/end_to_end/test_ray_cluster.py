@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.test_ray import QUICK, assert_same_numbers, fedul
+from tests.end_to_end.test_ray import QUICK, fedul
 from tests.end_to_end.test_ray import in_process as ten_clients
+from tests.support.runs import assert_same_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -30,5 +31,5 @@ def test_given_a_cluster_then_the_numbers_are_those_of_here(cluster: str, tmp_pa
     options = ("--engine", "ray", "--ray-address", cluster, "--output", "result")
     done = fedul("run", "-c", QUICK, *options, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert_same_numbers(tmp_path / "result", ten_clients(tmp_path, 2))
+    assert_same_run(tmp_path / "result", ten_clients(tmp_path, 2))
     assert [path.name for path in tmp_path.glob("fedul-*")] == []  # the SuperLink's home

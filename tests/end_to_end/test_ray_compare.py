@@ -5,14 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from fedul_flwr.experiments.trial_plan import make_plan, read_runs
-from tests.end_to_end.test_ray import ALL_CPUS, assert_same_numbers, fedul, text
+from tests.end_to_end.test_ray import ALL_CPUS, fedul, text
 from tests.end_to_end.test_ray_xclp import CLIENTS, SHARED, in_process, on_ray
 from tests.support.fedmatch_exchanges import LC, LS, assert_in_step
-from tests.support.runs import last_model, metrics
+from tests.support.runs import assert_same_arrays, assert_same_run, last_model, metrics
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -49,27 +48,26 @@ def test_a_failing_run_costs_no_other_and_the_others_have_our_numbers(tmp_path: 
     )
     assert not (failed / "summary.json").exists()
     (tmp_path / "fedmatch").mkdir()
-    assert_same_run(fedmatch, in_process(FEDMATCH, tmp_path / "fedmatch"), FEDMATCH)
+    assert_same_exchanges(fedmatch, in_process(FEDMATCH, tmp_path / "fedmatch"), FEDMATCH)
     assert_as_in_the_clear(xclp, in_process(IN_THE_CLEAR, tmp_path))
 
 
-def assert_same_run(there: Path, here: Path, settings: dict[str, Any]) -> None:
+def assert_same_exchanges(there: Path, here: Path, settings: dict[str, Any]) -> None:
     assert [line["clients"] for line in metrics(there)] == [CLIENTS // 2] * settings["num-rounds"]
-    assert_same_numbers(there, here)
+    assert_same_run(there, here)
     assert metrics(there)[1]["num_helpers"] > 0
     assert assert_in_step(there, settings["num-rounds"])
 
 
 def test_fedmatch_with_labels_at_the_server(tmp_path: Path) -> None:
-    assert_same_run(on_ray(AT_SERVER, tmp_path), in_process(AT_SERVER, tmp_path), AT_SERVER)
+    assert_same_exchanges(on_ray(AT_SERVER, tmp_path), in_process(AT_SERVER, tmp_path), AT_SERVER)
 
 
 def assert_as_in_the_clear(there: Path, here: Path) -> None:
     """The run in secret, bit by bit."""
     assert [line["clients"] for line in metrics(there)] == [5, 5, 5]
     assert but_for_traffic(there) == but_for_traffic(here)
-    for name, array in last_model(here).items():
-        np.testing.assert_array_equal(array, last_model(there)[name])
+    assert_same_arrays(last_model(here), last_model(there))
     assert sum(name.endswith("-3.safetensors") for name in pseudo_labels(there)) == 5
     assert pseudo_labels(there) == pseudo_labels(here)
     # Of a session no more is left behind than without one.

@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig
 from tests.support.runs import metrics, summary, train
+from tests.support.settings import Settings
 
 pytestmark = pytest.mark.realdata
 
 
-def test_mnist_learns(settings: Callable[..., RunConfig], real_data: Callable[[str], str]) -> None:
+def test_mnist_learns(settings: Settings, real_data: Callable[[str], str]) -> None:
     config = settings(
         dataset=real_data("mnist"),
         model="lenet",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import zipfile
 from io import BytesIO
@@ -60,16 +59,3 @@ def test_given_the_hubs_rules_then_all_files_of_the_packages_pass_and_are_publis
     folders = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
     missing = {name for name in files if name.startswith(folders) and name not in published}
     assert missing <= {"fedul_flwr/py.typed"}  # for type checkers
-
-
-def test_given_the_readme_on_the_hub_then_its_links_are_good(published: dict[str, Path]) -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    links = re.findall(r"(!?)\[([^\]]*)\]\(([^)#\s]+)[^)]*\)", text)
-    targets = {target for is_picture, _, target in links if not is_picture and ":" not in target}
-    assert len(targets) > 10
-    folders = {str(parent) for name in published for parent in Path(name).parents}
-    # A citation's format is fixed, and the Hub does not publish it.
-    assert targets - published.keys() - folders - {"CITATION.cff"} == set()
-    # The Hub publishes no pictures: a sentence stands in their place.
-    for is_picture, words, _ in links:
-        assert not is_picture or words.endswith(".")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,20 +11,15 @@ from flwr.clientapp import ClientApp
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app as command_line
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.content import Content
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.federated.messages import phase_messages, to_record
-from fedul_flwr.learning.features import pixel_features
-from fedul_flwr.propagation.codes import encode
-from tests.strategies.test_dropouts import PREDICT, written
+from tests.strategies.test_dropouts import PREDICT
 from tests.support.refusals import code_of, refuses
 from tests.support.runs import train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 COLUMN_BY_COLUMN = np.arange(6, dtype=np.uint64).reshape(2, 3).T
 ODD = {
     "scalar": np.array(2.5, dtype=np.float32),
@@ -118,21 +112,6 @@ def test_lines_are_there_as_messages_are_sent(tmp_path: Path) -> None:
     with (tmp_path / "messages.jsonl").open("a") as file:
         file.write('{"number": 5, "direc')  # it ended in the midst of a line
     assert [message.number for message in read_message_log(tmp_path)] == [1, 2, 3, 4]
-
-
-def test_labels_are_the_same_and_codes_are_recorded(settings: Settings, tmp_path: Path) -> None:
-    recorded = train(settings(**PREDICT), 3, message_log=tmp_path / "t")
-    assert written(recorded) == written(train(settings(**PREDICT), 3))
-    images, seed = load_source("digits").train.inputs, stream(0, "codes", 0).bytes(32)
-    with np.load(recorded / "split.npz") as split:
-        points = np.split(split["points"], split["bounds"][1:-1])
-    found = [m for m in read_message_log(tmp_path / "t") if m.phase == "xclp-compare"]
-    for asked, answer in zip(found[::2], found[1::2], strict=True):
-        assert {array.name: array.numpy().tobytes() for array in asked.arrays} == {"seed": seed}
-        codes, labeled = answer.arrays
-        assert (codes.name, labeled.name) == ("codes", "labeled")
-        features = pixel_features(images, points[answer.client])
-        np.testing.assert_array_equal(codes.numpy(), encode(features, seed, 256))
 
 
 def test_a_directory_must_be_empty(settings: Settings, tmp_path: Path) -> None:

@@ -7,17 +7,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine import in_process as local_grid
@@ -32,9 +31,9 @@ from fedul_flwr.engine.processes import (
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.messages import phase_messages
 from tests.support.patience import wait_until
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import assert_same_run, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 TWO: list[dict[str, str]] = [{}, {}]
 
 
@@ -134,9 +133,7 @@ def assert_as_alone(settings: Settings, options: dict[str, Any]) -> None:
     alone, config = train(settings(**options), 4), settings(**options)
     run_in_processes(config, 4)
     beside = Path(config.output)
-    assert metrics(alone) == metrics(beside)
-    for name, array in last_model(alone).items():
-        np.testing.assert_array_equal(array, last_model(beside)[name])
+    assert_same_run(alone, beside)
 
 
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)

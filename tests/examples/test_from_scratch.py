@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable
+import copy
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,7 +15,6 @@ from flwr.serverapp.strategy import FedAvg
 from torch import nn
 
 import fedul_flwr as ff
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -26,25 +24,24 @@ from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.views import augmented_view, strong_view
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.codes import SEED_BYTES, projections
+from tests.support.files_of_code import module_of_file
 from tests.support.runs import last_model, train
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
-PRIORS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
-OPTIONS = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01}
-SETTINGS = {"local_epochs": 2, "batch_size": 8, "learning_rate": 0.01}
-
-
-def example(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from tests.support.settings import Settings
 
 
 def network(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(input_shape[0], 7), nn.Tanh(), nn.Linear(7, num_classes))
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+PRIORS = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.2, 0.1, 0.7]])
+OPTIONS = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01}
+SHAPE: dict[str, Any] = {"model": network, "input_shape": (4,), "classes": 3}
+SETTINGS = {"local_epochs": 2, "batch_size": 8, "learning_rate": 0.01}
+
+
+def example(name: str) -> ModuleType:
+    return module_of_file(EXAMPLES / f"{name}.py")
 
 
 def sets_of(client: int) -> list[Any]:
@@ -75,13 +72,8 @@ def test_given_fedul_then_its_page_has_the_products_weights() -> None:
     page = example("fedul_from_scratch")
     torch.manual_seed(0)
     model = network((4,), 3)
-    strategy = ff.FedUL(
-        FedAvg(),
-        model=network,
-        input_shape=(4,),
-        classes=3,
-        settings={**SETTINGS, "test_prior": "uniform"},
-    )
+    settings = {**SETTINGS, "test_prior": "uniform"}
+    strategy = ff.FedUL(FedAvg(), **SHAPE, settings=settings)
     product = run(strategy, ff.make_client_app(client), model, clients=2)
 
     pi = torch.full((3,), 1 / 3, dtype=torch.float64)
@@ -91,15 +83,13 @@ def test_given_fedul_then_its_page_has_the_products_weights() -> None:
             sets = sets_of(position)
             n = torch.tensor([len(points) for points in sets])
             m = torch.repeat_interleave(torch.arange(3), n)
-            local = network((4,), 3)
-            local.load_state_dict(model.state_dict())
+            local = copy.deepcopy(model)
             log_Q = page.log_transition(torch.from_numpy(PRIORS), n, pi).float()
             x = torch.from_numpy(np.concatenate(sets))
             page.train_client(local, x, m, log_Q, local_draws(position, number), **OPTIONS)
             updates.append(local.state_dict())
         model.load_state_dict(page.federated_averaging(updates))
-    for name, weight in model.state_dict().items():
-        torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
+    torch.testing.assert_close(product, dict(model.state_dict()), atol=1e-6, rtol=0)
 
 
 def points_of(client: int) -> tuple[np.ndarray, np.ndarray]:
@@ -128,16 +118,11 @@ def test_given_fedmatch_then_its_page_has_the_products_weights() -> None:
         **{"threshold": 0.4, "consistency_weight": 0.5, "helper_interval": 2},
         **{"difference_threshold": 1e-3, "psi_cutoff": 0.02},
     }
-    strategy = ff.FedMatch(
-        FedAvg(),
-        model=network,
-        input_shape=(4,),
-        classes=3,
-        settings={
-            **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.02},
-            **{"ssl": {"unlabeled_batch_size": 12}, "fedmatch": fedmatch},
-        },
-    )
+    settings = {
+        **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.02},
+        **{"ssl": {"unlabeled_batch_size": 12}, "fedmatch": fedmatch},
+    }
+    strategy = ff.FedMatch(FedAvg(), **SHAPE, settings=settings)
     sigma = {name: weight.clone() for name, weight in model.state_dict().items()}
     product = run(strategy, ff.make_client_app(client), model, clients=4)
 
@@ -160,8 +145,8 @@ def test_given_fedmatch_then_its_page_has_the_products_weights() -> None:
     *_, (sigma, psi) = page.run_server(
         f, first, clients, page.strong_view, noise, seeded_draws, 2, constants
     )
-    for name, weight in page.theta(sigma, psi, constants.cutoff).items():
-        torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
+    theta = dict(page.theta(sigma, psi, constants.cutoff))
+    torch.testing.assert_close(product, theta, atol=1e-6, rtol=0)
 
 
 def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weights() -> None:
@@ -173,17 +158,12 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
     model = network((4,), 3)
     # Of 70 neighbors some are not similar at all.
     graph = {"k": 70, "num_bits": 512, "alpha": 0.95}
-    strategy = ff.XCLP(
-        FedAvg(),
-        model=network,
-        input_shape=(4,),
-        classes=3,
-        settings={
-            **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.1},
-            "semi": {"labels_only_rounds": 1},
-            "xclp": {**graph, "recipe": "paper", "secure": "plaintext"},
-        },
-    )
+    settings = {
+        **{"local_epochs": 2, "batch_size": 4, "optimizer": "sgd", "learning_rate": 0.1},
+        "semi": {"labels_only_rounds": 1},
+        "xclp": {**graph, "recipe": "paper", "secure": "plaintext"},
+    }
+    strategy = ff.XCLP(FedAvg(), **SHAPE, settings=settings)
     first = {name: weight.clone() for name, weight in model.state_dict().items()}
     product = run(strategy, ff.make_client_app(client), model, clients=3)
 
@@ -202,8 +182,7 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
             np.testing.assert_allclose(found.confidence, np.concatenate(w), rtol=0, atol=1e-6)
         updates = []
         for position in range(3):
-            local = network((4,), 3)
-            local.load_state_dict(model.state_dict())
+            local = copy.deepcopy(model)
             page.train_client(
                 *(local, torch.from_numpy(x[position]), y[position], y_hat[position], w[position]),
                 local_draws(position, number),
@@ -213,11 +192,10 @@ def test_given_xclp_then_its_page_has_the_products_labels_confidences_and_weight
         model.load_state_dict(
             {name: torch.stack([update[name] for update in updates]).mean(0) for name in first}
         )
-    for name, weight in model.state_dict().items():
-        torch.testing.assert_close(product[name], weight, atol=1e-6, rtol=0)
+    torch.testing.assert_close(product, dict(model.state_dict()), atol=1e-6, rtol=0)
 
 
-def test_given_semifl_then_its_page_has_our_weights(settings: Callable[..., RunConfig]) -> None:
+def test_given_semifl_then_its_page_has_our_weights(settings: Settings) -> None:
     page = example("semifl_from_scratch")
     config = settings(
         **{"method": "semifl", "model": "mlp", "num_rounds": 3, "precision": "float32"},

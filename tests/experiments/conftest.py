@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments import compare_files
 from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
 
@@ -14,6 +17,20 @@ from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
 def no_comparison_plot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figure is made after every trial, but its file is empty."""
     monkeypatch.setattr(compare_files, "draw_formats", lambda figure: {"png": b""})
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
+    """Configurations that were simulated."""
+    configs: list[RunConfig] = []
+    real = simulation.run_in_process
+
+    def count(config: RunConfig, clients: int, **options: Any) -> None:
+        configs.append(config)
+        real(config, clients, **options)
+
+    monkeypatch.setattr(simulation, "run_in_process", count)
+    return configs
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from typer.testing import CliRunner
 from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import flower_simulation as launcher
-from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.engine.flower_simulation import RunOutcome
 from tests.support.refusals import code_of
-from tests.support.runs import last_model, metrics
+from tests.support.runs import assert_same_run
 
 runner = CliRunner()
 QUICK = 'num-rounds=2 local-epochs=1 model="mlp"'
@@ -27,20 +26,6 @@ TWO = ("--methods", "fedul,supervised", "--seeds", "0,1", "--num-supernodes", "3
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records each simulated run as ``method-seed``."""
-    started: list[str] = []
-    real = simulation.run_in_process
-
-    def count(config: RunConfig, clients: int, **options: Any) -> None:
-        started.append(f"{config.method}-{config.seed}")
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", count)
-    return started
 
 
 def compare(*arguments: str) -> Any:
@@ -67,12 +52,14 @@ def test_wrong_arguments_write_nothing(arguments: list[str], code: str, here: Pa
 
 
 def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_command(
-    here: Path, ran: list[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, ran: list[RunConfig], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     arguments = (*TWO, "-c", QUICK, "--engine", "in-process", "--measures", "balanced-accuracy")
     done = compare(*arguments)
     assert done.exit_code == 0, done.output
-    assert ran == ["fedul-0", "supervised-0", "fedul-1", "supervised-1"]
+    assert [(run.method, run.seed) for run in ran] == [
+        *(("fedul", 0), ("supervised", 0), ("fedul", 1), ("supervised", 1))
+    ]
     output = here / "runs" / "compare-fedul-supervised"
     assert "trial 4 of 4: supervised, seed 1, about " in done.output
     assert "round 2/2: test error" in done.output
@@ -91,9 +78,7 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
         runner.invoke(app, [*plain, "--engine", "in-process", "--output", "plain"]).exit_code == 0
     )
     trial = output / "fedul" / "seed-1"
-    assert metrics(trial) == metrics(here / "plain")
-    one, two = last_model(trial), last_model(here / "plain")
-    assert all((one[name] == two[name]).all() for name in two)
+    assert_same_run(trial, here / "plain")
 
     # Nothing is left to simulate, and no SuperLink starts.
     ran.clear()
@@ -150,22 +135,15 @@ method = "xclp-predict"
 """
 
 
-def test_given_settings_that_label_then_labels_are_compared(here: Path, ran: list[str]) -> None:
+def test_given_settings_that_label_then_labels_are_compared(
+    here: Path, ran: list[RunConfig]
+) -> None:
     (here / "runs.toml").write_text(LABELING)
-    arguments = (
-        "--runs",
-        "runs.toml",
-        "--seeds",
-        "0,1",
-        "--num-supernodes",
-        "3",
-        "--output",
-        "out",
-    )
-    arguments += ("--engine", "in-process", "-c", 'labels.total=30 xclp.secure="plaintext"')
+    arguments = ("--runs", "runs.toml", "--num-supernodes", "3", "--seeds", "0,1", "--output")
+    arguments += ("out", "--engine", "in-process", "-c", 'labels.total=30 xclp.secure="plaintext"')
     done = compare(*arguments)
     assert done.exit_code == 0, done.output
-    assert ran == [f"xclp-predict-{seed}" for seed in (0, 0, 1, 1)]
+    assert [(run.method, run.seed) for run in ran] == [("xclp-predict", s) for s in (0, 0, 1, 1)]
     assert "3 neighbors, seed 0: error" in done.output
     for row in rows(here / "out" / "trials.csv"):
         assert row["status"] == "finished"

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import json
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -16,23 +14,14 @@ import pytest
 from PIL import Image
 
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
+from tests.support.files_of_code import module_of_file
 
 ROOT = Path(__file__).parents[2]
 NAMES = ["none", "covid", "other"]
 SHAPE = (8, 8, 1)
 
 
-def load_script() -> ModuleType:
-    path = ROOT / "experiments" / "covid_hospitals.py"
-    spec = importlib.util.spec_from_file_location("covid_hospitals", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-script = load_script()
+script = module_of_file(ROOT / "experiments" / "covid_hospitals.py")
 
 
 def png(label: int, number: int) -> dict[str, Any]:

@@ -6,13 +6,11 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import Result
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments.trial import digest
 from tests.support.digits_table import (
     RESULTS,
@@ -31,26 +29,17 @@ def reproduce(*arguments: str) -> Result:
     return invoke("reproduce", *arguments)
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Records number of sets and method of each simulated run; ``fail`` in it makes runs fail."""
-    started: list[str] = []
-    real = simulation.run_in_process
-
-    def count(config: RunConfig, clients: int, **options: Any) -> None:
-        if "fail" in started:
-            raise RuntimeError("no more")
-        started.append(Path(config.output).parent.parent.name + " " + config.method)
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", count)
-    return started
+def named(runs: list[RunConfig]) -> list[str]:
+    """Number of sets and method of runs."""
+    return [f"{Path(run.output).parent.parent.name} {run.method}" for run in runs]
 
 
-def test_given_no_results_then_they_run_and_are_shown(digits_table: Path, ran: list[str]) -> None:
+def test_given_no_results_then_they_run_and_are_shown(
+    digits_table: Path, ran: list[RunConfig]
+) -> None:
     first = reproduce(*MINI)
     assert first.exit_code == 0, first.output
-    assert ran == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
+    assert named(ran) == ["m-10 fedul", "m-10 supervised", "m-12 fedul", "m-12 supervised"]
     assert "--quick" in output_of(first)
     kept = stored_results()
     assert [(run["column"], run["row"]) for run in kept] == [
@@ -76,7 +65,7 @@ def test_given_no_results_then_they_run_and_are_shown(digits_table: Path, ran: l
     RESULTS.write_text(json.dumps({"table": "mini/table-1", "runs": kept[1:]}))
     shutil.rmtree("runs/reproduce/mini/table-1/full/m-10/fedul")
     assert reproduce(*MINI).exit_code == 0
-    assert ran[4:] == ["m-10 fedul"]
+    assert named(ran[4:]) == ["m-10 fedul"]
     RESULTS.unlink()
     assert reproduce(*MINI).exit_code == 0
     assert len(ran) == 5
@@ -94,7 +83,7 @@ def test_given_no_results_then_they_run_and_are_shown(digits_table: Path, ran: l
     # Quick results are shown beside full ones and change nothing about them.
     quick = reproduce(*MINI, "--quick", "--rows", "FedUL", "--columns", "M=12")
     assert quick.exit_code == 0, quick.output
-    assert ran[5:] == ["m-12 fedul"]
+    assert named(ran[5:]) == ["m-12 fedul"]
     assert Path("results/mini/table-1.quick.json").exists()
     assert len(stored_results()) == 4
 
@@ -144,7 +133,9 @@ def test_given_list_then_each_table_says_how_many_and_how_old(digits_table: Path
     assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
 
 
-def test_given_verify_then_runs_run_again_and_drift(digits_table: Path, ran: list[str]) -> None:
+def test_given_verify_then_runs_run_again_and_drift(
+    digits_table: Path, ran: list[RunConfig]
+) -> None:
     none = reproduce(*MINI, "--verify", "2")
     assert none.exit_code == 1
     assert code_of(none.output) == "result-file-wrong"

@@ -15,13 +15,6 @@ ROOT = Path(__file__).parents[2]
 EXPERIMENTS = Path("experiments")
 
 
-def test_given_table_1_of_fedul_then_it_has_the_papers_figures() -> None:
-    table = read_table(ROOT / EXPERIMENTS, "fedul/table-1")
-    of_row = {row: table.paper("test-error", "MNIST Non-IID M=10", row) for row in table.rows()}
-    assert (of_row["FedUL"], of_row["FedLLP-VAT"]) == ([2.98, 1.72], [23.39, 15.34])
-    assert of_row["FedAvg 100 %"] == ()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -71,11 +71,3 @@ def test_given_two_seeds_then_a_line_is_their_mean_in_common_rounds(digits_table
     assert list(line.get_xdata()) == [2, 3]
     assert list(line.get_ydata()) == [5.0, 2.5]  # (4 + 6)/2, (3 + 2)/2
     assert [text.get_text() for text in axes.texts] == ["FedUL  2.50"]
-
-
-def test_given_equal_last_errors_then_the_labels_do_not_overlap(digits_table: Path) -> None:
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    results = {(row, "M=10", 0): run([1], [5.0]) for row in ("FedUL", "all labels")}
-    figure = column_figure(table, "M=10", "full", results)
-    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
-    assert heights[1] - heights[0] == pytest.approx(0.045)

@@ -40,20 +40,6 @@ def without_clocks(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-@pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch) -> list[RunConfig]:
-    """Configurations that were simulated."""
-    configs: list[RunConfig] = []
-    real = simulation.run_in_process
-
-    def count(config: RunConfig, clients: int, **options: Any) -> None:
-        configs.append(config)
-        real(config, clients, **options)
-
-    monkeypatch.setattr(simulation, "run_in_process", count)
-    return configs
-
-
 def test_given_a_search_then_its_choice_runs(digits_search: Path, ran: list[RunConfig]) -> None:
     first = invoke("tune", *COLUMN)
     assert first.exit_code == 0, first.output

@@ -5,65 +5,12 @@ from __future__ import annotations
 import subprocess
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("libcst", reason="make mutants installs it")
 
 from tests.mutation import snapshot
-
-DECORATED = """
-from contextlib import contextmanager
-from functools import cache, cached_property
-
-def twice(function):
-    return lambda *given: 2 * function(*given)
-
-@twice
-@cache
-def four():
-    return 4
-
-@contextmanager
-def within(list):
-    list.append("begin")
-    yield
-    list.append("end")
-
-class Thing:
-    @property
-    def size(self):
-        return 3
-
-    @size.setter
-    def size(self, value):
-        raise ValueError(value)
-
-    @cached_property
-    def once(self):
-        return object()
-
-    @classmethod
-    def name(cls):
-        return cls.__name__
-"""
-
-
-def test_a_program_means_the_same_without_decorators() -> None:
-    text = snapshot.undecorated(DECORATED)
-    assert text.count("@") == 2  # the setter and the classmethod, which mutmut knows
-    names: dict[str, Any] = {}
-    exec(text, names)
-    assert names["four"]() == 8
-    said: list[str] = []
-    with names["within"](said):
-        said.append("middle")
-    assert said == ["begin", "middle", "end"]
-    thing = names["Thing"]()
-    assert (thing.size, thing.name(), thing.once is thing.once) == (3, "Thing", True)
-    with pytest.raises(ValueError, match="7"):
-        thing.size = 7
 
 
 def test_the_copy_follows_the_repository(tmp_path: Path) -> None:

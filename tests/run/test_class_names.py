@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -11,14 +10,14 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.run.server_data import open_server_data
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 START = {"model": "linear", "features": "encoder:of_points", "start-from": "encoder:of_names"}
 NO_LABELS = {"labels.total": 0, "num-rounds": 1, "local-epochs": 1}
 
@@ -92,17 +91,12 @@ def test_given_other_weights_than_a_row_for_each_class_then_the_run_is_refused(
         train(settings(**START, **NO_LABELS, method="fixmatch"), 3)
 
 
-def test_given_scaled_vectors_then_weights_for_vectors_as_they_are_are_refused(
+def test_given_scaled_vectors_or_another_model_than_a_linear_layer_then_the_run_is_refused(
     settings: Settings,
 ) -> None:
     scaled = {"standardize": "federation", "method": "fixmatch"}
     with refuses("settings-contradict", setting="standardize"):
         train(settings(**START, **NO_LABELS, **scaled), 3)
-
-
-def test_given_another_model_than_a_linear_layer_then_names_give_no_weights(
-    settings: Settings,
-) -> None:
     with refuses("settings-contradict", match="linear"):
         settings(**{**START, "model": "mlp"})
 

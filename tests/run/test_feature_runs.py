@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -12,15 +11,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.results.predict import load_model
 from fedul_flwr.run.resolve_settings import with_model
 from tests.support.owner_files import NO_DATA, images, write_sets
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, own_data_app, train
-
-Settings = Callable[..., RunConfig]
+from tests.support.settings import Settings
 
 
 @pytest.fixture(autouse=True)

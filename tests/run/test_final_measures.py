@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from sklearn import metrics as sk
 
-from fedul_flwr.config.run_config import RunConfig, parse_flat, resolve
+from fedul_flwr.config.run_config import parse_flat, resolve
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -29,9 +28,17 @@ from fedul_flwr.results.printed_summary import print_summary, summary_rows
 from fedul_flwr.run.evaluation import Errors, Evaluator
 from fedul_flwr.run.measures import measures
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, is_train, last_model, metrics, summary, train
+from tests.support.runs import (
+    MeddlingGrid,
+    assert_same_arrays,
+    is_train,
+    last_model,
+    metrics,
+    summary,
+    train,
+)
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "method": "supervised", "num_rounds": 2, "local_epochs": 1},
     "precision": "float32",
@@ -127,8 +134,7 @@ def test_given_calibration_then_validation_points_tell(settings: Settings) -> No
     # Weights are those of a run without it.
     plain = train(settings(**QUICK), 2)
     assert load_model(plain).temperature == 1
-    for name, array in last_model(plain).items():
-        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert_same_arrays(last_model(plain), last_model(directory))
     assert "unscaled" not in summary(plain)["measures"]
 
 
@@ -262,8 +268,7 @@ def test_given_a_model_that_names_one_class_then_the_end_of_the_run_says_so(
 def test_given_no_test_errors_then_nothing_is_measured(settings: Settings) -> None:
     measured = train(settings(**QUICK), 2)
     directory = train(settings(**QUICK, measure_test_error=False, calibration="temperature"), 2)
-    for name, array in last_model(measured).items():
-        np.testing.assert_array_equal(array, last_model(directory)[name])
+    assert_same_arrays(last_model(measured), last_model(directory))
     found = summary(directory)
     assert found["test_error"] is None
     assert found["best_round"] == summary(measured)["best_round"]

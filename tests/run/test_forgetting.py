@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
@@ -20,8 +18,8 @@ from fedul_flwr.models import build_model
 from fedul_flwr.results.plots import error_figure
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 3, "local_epochs": 1, "precision": "float32"},
     "measure_forgetting": True,

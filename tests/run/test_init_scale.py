@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from torch import nn
 
-from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
+from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model
 from fedul_flwr.run.server_data import open_server_data
 from fedul_flwr.run.setup import fresh_model
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, train
-
-Settings = Callable[..., RunConfig]
+from tests.support.settings import Settings
 
 
 def fresh(settings: Settings, **options: Any) -> nn.Module:

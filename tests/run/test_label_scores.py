@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, XCLP, file_name, write_labels
 from fedul_flwr.data.set_split import SetTruth
@@ -24,6 +22,7 @@ from fedul_flwr.run.scores import (
     score_pseudo_labels,
 )
 from tests.support.runs import metrics, train
+from tests.support.settings import Settings
 
 
 def ints(*numbers: int) -> NDArray[np.int64]:
@@ -123,7 +122,7 @@ def test_only_new_points_count_where_there_are_some(folder: Path) -> None:
 # Pseudo labels
 
 
-def test_given_a_run_then_figures_are_of_its_files(settings: Callable[..., RunConfig]) -> None:
+def test_given_a_run_then_figures_are_of_its_files(settings: Settings) -> None:
     # Neighbors are few, so that labels do not reach every point.
     quick = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "fraction_train": 0.5}
     stages = {"semi.labels-only-rounds": 1, "xclp.k": 1, "labels.total": 20}

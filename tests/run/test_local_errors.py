@@ -29,8 +29,8 @@ from tests.support.runs import (
     summary,
     train,
 )
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "method": "supervised", "num_rounds": 1, "local_epochs": 1},
     **{"precision": "float32", "learning_rate": 3e-3},

@@ -34,8 +34,8 @@ from tests.support.identities import identities, write_identity
 from tests.support.leaks import messages_with
 from tests.support.refusals import refuses
 from tests.support.runs import MeddlingGrid, as_error, metrics, own_data_app, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 MASKED = {**QUICK, **SETS, "standardize": "federation", "standardize_sum": "masked"}
 LABELS = {
     **{"dataset": "wine", "labels.total": 30, "xclp.num-bits": 256, "xclp.codes-seed": "run"},
@@ -238,17 +238,6 @@ def test_given_fewer_clients_than_needed_then_the_run_is_refused(
         train(settings(**options), clients, wrap_grid=losing(SHARES, *lost))
 
 
-def owners(tmp_path: Path) -> tuple[list[Path], dict[str, Any]]:
-    """Folders of three owners, and settings of a run with them."""
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns)
-    (tmp_path / "columns.json").write_text(columns.to_json())
-    alone = {"dataset": "none", "class-names": "class_0,class_1,class_2", "num_rounds": 1}
-    folders = [place / f"owner{owner}" for owner in range(3)]
-    return folders, {**QUICK, **alone, "columns": str(tmp_path / "columns.json")}
-
-
 @pytest.mark.parametrize(
     ("how", "limit", "code"),
     [
@@ -267,8 +256,9 @@ def test_an_owner_who_keeps_means_to_itself_takes_part_in_a_masked_sum_of_enough
 ) -> None:
     for key, value in limit.items():
         monkeypatch.setitem(runs.EVERYTHING_ALLOWED, key, value)
-    folders, base = owners(tmp_path)
-    config = settings(**base, standardize_sum=how)
+    place, _, alone = write_owners(tmp_path)
+    folders = [place / f"owner{owner}" for owner in range(3)]
+    config = settings(**{**alone, "num_rounds": 1}, standardize_sum=how)
     if code:
         with refuses(code):
             train(config, 3, client_app=own_data_app(folders))

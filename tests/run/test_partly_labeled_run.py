@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from fedul_flwr.config.run_config import RunConfig
 from tests.support.given_labels_method import GIVEN_METHOD, SEEN
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, train
+from tests.support.runs import assert_same_arrays, last_model, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {"method": GIVEN_METHOD, "model": "mlp", "num_rounds": 1, "local_epochs": 1}
 LABELS: dict[str, Any] = {"labels.total": 60, "labels.new-fraction": 0.1}
 
@@ -47,8 +46,7 @@ def test_a_later_run_uses_the_same_split(settings: Settings) -> None:
     options = {**QUICK, "labels.split": str(first / "split.npz")}
     again = train(settings(**options), 3)
     assert_same(seen(), before)
-    for name, array in last_model(first).items():
-        np.testing.assert_array_equal(last_model(again)[name], array)
+    assert_same_arrays(last_model(first), last_model(again))
     one, two = (path / "split.npz" for path in (first, again))
     assert one.read_bytes() == two.read_bytes()
     train(settings(**options, **{"labels.without-client": 1}), 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.data.own_points import ASIDE
 from fedul_flwr.data.safe_files import load_arrays_of
 from fedul_flwr.data.sources import load_source
@@ -23,8 +22,8 @@ from fedul_flwr.results.report import report
 from tests.support.fedmatch_exchanges import TINY
 from tests.support.refusals import refuses
 from tests.support.runs import cut_off, own_data_app, resume, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK: dict[str, Any] = {
     **{"model": "mlp", "num_rounds": 2, "local_epochs": 2, "points_per_client": 120},
     **{"precision": "float32", "selection": "last", "learning_rate": 3e-3},

@@ -18,7 +18,7 @@ from fedul_flwr.data.run_files.records import recorded_clients
 from fedul_flwr.results import plots
 from tests.support.error_line import error_line
 from tests.support.refusals import code_of
-from tests.support.runs import last_model, metrics
+from tests.support.runs import assert_same_run, metrics
 
 QUICK = "model='mlp' num-rounds=2 local-epochs=1 base='fedadam'"
 CLIENTS = 3
@@ -187,9 +187,7 @@ def test_given_a_full_disk_then_what_was_there_stays_and_the_run_ends_as_one_wit
     monkeypatch.undo()
     code, said = run("--resume", str(copy))
     assert code == 0, said
-    assert metrics(copy) == metrics(whole)
-    for name, array in last_model(copy).items():
-        np.testing.assert_array_equal(array, last_model(whole)[name])
+    assert_same_run(copy, whole)
 
 
 def test_given_no_pictures_then_resume_draws(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:

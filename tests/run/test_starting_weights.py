@@ -13,15 +13,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torchvision import transforms
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model
 from fedul_flwr.run.setup import load_starting_weights
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, train
+from tests.support.runs import assert_same_arrays, last_model, train
+from tests.support.settings import Settings
 
 SMALL = "mobilenet_v3_small"
-Settings = Callable[..., RunConfig]
 
 
 def model(name: str = "mlp", num_classes: int = 10, seed: int = 0) -> nn.Module:
@@ -46,38 +45,31 @@ def saved(tmp_path: Path) -> Callable[..., str]:
 Saved = Callable[..., str]
 
 
-@pytest.mark.parametrize("name", ["cnn13-quarter", "mlp+head"])
-def test_all_weights_and_buffers_of_the_same_model_are_taken(saved: Saved, name: str) -> None:
-    source, target = copy_of(model(name, seed=1)), model(name, seed=2)
-    assert load_starting_weights(target, saved(source)) == []
-    assert all(array.equal(source[key]) for key, array in target.state_dict().items())
-
-
 @pytest.mark.parametrize(
-    ("name", "head"),
+    ("first", "classes", "name", "fresh"),
     [
-        ("mlp", ["5.weight", "5.bias"]),
-        ("cnn13-quarter", ["34.bias", "34.parametrizations.weight.original0",
-                           "34.parametrizations.weight.original1"]),
-        ("mlp+head", ["second.weight", "second.bias", "model.5.weight", "model.5.bias"]),
+        ("cnn13-quarter", 10, "cnn13-quarter", []),
+        ("mlp+head", 10, "mlp+head", []),
+        # A second head is added to a model with one.
+        ("mlp", 10, "mlp+head", ["second.weight", "second.bias"]),
+        # Heads of other classes stay fresh.
+        ("mlp", 7, "mlp", ["5.weight", "5.bias"]),
+        ("cnn13-quarter", 7, "cnn13-quarter",
+         ["34.bias", "34.parametrizations.weight.original0",
+          "34.parametrizations.weight.original1"]),
+        ("mlp+head", 7, "mlp+head",
+         ["second.weight", "second.bias", "model.5.weight", "model.5.bias"]),
     ],
 )  # fmt: skip
-def test_heads_of_other_classes_stay_fresh(saved: Saved, name: str, head: list[str]) -> None:
-    source, target = copy_of(model(name, num_classes=7, seed=1)), model(name, seed=2)
+def test_given_a_model_then_all_its_weights_are_taken_but_those_of_other_or_no_heads(
+    saved: Saved, first: str, classes: int, name: str, fresh: list[str]
+) -> None:
+    source, target = copy_of(model(first, num_classes=classes, seed=1)), model(name, seed=2)
     before = copy_of(target)
-    assert load_starting_weights(target, saved(source)) == head
+    assert load_starting_weights(target, saved(source)) == fresh
     for key, array in target.state_dict().items():
-        assert array.equal(before[key] if key in head else source[key]), key
-
-
-def test_a_second_head_is_added_to_a_model_with_one(saved: Saved) -> None:
-    source, target = copy_of(model(seed=1)), model("mlp+head", seed=2)
-    before = copy_of(target)
-    fresh = load_starting_weights(target, saved(source))
-    assert fresh == ["second.weight", "second.bias"]
-    for key, array in target.state_dict().items():
-        plain = key.removeprefix("model.")
-        assert array.equal(before[key] if key in fresh else source[plain]), key
+        there = key if key in source else key.removeprefix("model.")
+        assert array.equal(before[key] if key in fresh else source[there]), key
 
 
 @pytest.mark.parametrize(
@@ -193,8 +185,7 @@ def test_a_resumed_run_does_not_start_again(run: Callable[..., Path]) -> None:
     once = run(start_from=str(first))
     (first / "model.safetensors").unlink()
     resumed = run(resume=str(once), output=str(once), num_rounds=2)
-    for name, array in last_model(twice).items():
-        np.testing.assert_array_equal(last_model(resumed)[name], array)
+    assert_same_arrays(last_model(twice), last_model(resumed))
 
 
 def test_a_run_from_nowhere_says_why_it_ended(run: Callable[..., Path], tmp_path: Path) -> None:

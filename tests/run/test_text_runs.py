@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -15,7 +15,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import HashingVectorizer
 
-from fedul_flwr.config.run_config import RunConfig, parse_flat
+from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import MAX_BYTES, TableOptions
@@ -24,8 +24,8 @@ from tests.support.deploy_checks import WHERE, ready
 from tests.support.points import load_points
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, summary, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 WORDS = {
     "sport": ["goal", "match", "cup", "team", "Äquator-Lauf"],
     "money": ["bank", "loan", "price", "€ rate", "stock"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedul_flwr.config.auto_settings import AUTO_KEYS
-from fedul_flwr.config.run_config import RunConfig, resolve
+from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.columns import Columns, read_columns
 from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
@@ -29,9 +28,9 @@ from fedul_flwr.results.predict import load_model
 from fedul_flwr.results.predict import write_predictions as predict
 from tests.support.fake_fleet import Flock
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, metrics, train
+from tests.support.runs import assert_same_arrays, last_model, metrics, train
+from tests.support.settings import Settings
 
-Settings = Callable[..., RunConfig]
 QUICK = {"dataset": "wine", "model": "mlp", "model_width": 8, "num_rounds": 2, "local_epochs": 1}
 SETS = {"fedul.num-sets": 4}
 SOME = {"labels.total": 30}
@@ -86,8 +85,7 @@ def test_a_run_that_resumes_ends_with_the_same_bits(how: str, settings: Settings
     before = read_columns(part)
     train(settings(resume=str(part), output=str(part), num_rounds=2), 4)
     assert read_columns(part) == before == read_columns(whole)
-    one, other = last_model(whole), last_model(part)
-    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert_same_arrays(last_model(whole), last_model(part))
 
 
 @pytest.mark.parametrize("kind", ["none", "owner", "federation"])
@@ -114,13 +112,18 @@ def test_constants_of_an_earlier_run_can_be_used_again(settings: Settings) -> No
     again = settings(**QUICK, **SETS, standardize="constants", columns=str(first))
     second = train(again, 3)
     assert read_columns(second) == read_columns(first)
-    one, other = last_model(first), last_model(second)
-    assert all(np.array_equal(one[name], other[name]) for name in one)
+    assert_same_arrays(last_model(first), last_model(second))
 
 
-def write_owners(root: Path, columns: Columns, owners: int = 3) -> Path:
-    """Owners with two sets of wine each, as CSV files whose columns are in other orders."""
-    source = load_source("wine")
+def write_owners(top: Path, owners: int = 3) -> tuple[Path, Columns, dict[str, Any]]:
+    """Owners with three sets of wine each, as CSV files whose columns are in other orders.
+
+    Their folder, the columns, and settings of a run with them and no data at the server.
+    """
+    source, root = load_source("wine"), top / "owners"
+    columns = source.columns
+    assert columns is not None
+    (top / "columns.json").write_text(columns.to_json())
     inputs, labels = np.asarray(source.train.inputs), np.asarray(source.train.labels)
     rng = np.random.default_rng(0)
     for owner in range(owners):
@@ -138,22 +141,17 @@ def write_owners(root: Path, columns: Columns, owners: int = 3) -> Path:
                 writer.writerow([columns.names[place] for place in order])
                 writer.writerows(inputs[rows][:, order].tolist())
         (folder / "priors.csv").write_text("\n".join(lines))
-    return root
+    alone = {"dataset": "none", "class_names": "class_0,class_1,class_2"}
+    return root, columns, {**QUICK, **alone, "columns": str(top / "columns.json")}
 
 
 @pytest.mark.parametrize("kind", ["owner", "federation"])
 def test_owners_with_tables_of_theirs_train(kind: str, settings: Settings, tmp_path: Path) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns)
-    base = {**QUICK, "client_data": str(place), "num_rounds": 6, "standardize": kind}
-    base["local_epochs"] = 5
-    directory = train(settings(**base), 3)
+    place, columns, alone = write_owners(tmp_path)
+    more = {"client_data": str(place), "num_rounds": 6, "standardize": kind, "local_epochs": 5}
+    directory = train(settings(**QUICK | more), 3)
     assert metrics(directory)[-1]["test_error"] < 20
-    file = tmp_path / "columns.json"
-    file.write_text(columns.to_json())
-    alone = {**base, "dataset": "none", "class-names": "class_0,class_1,class_2"}
-    directory = train(settings(**alone, columns=str(file)), 3)
+    directory = train(settings(**alone | more), 3)
     found = json.loads((directory / "config.json").read_text())["data"]
     assert found["input_shape"] == [13]
     assert found["columns"] == list(columns.features)
@@ -161,15 +159,11 @@ def test_owners_with_tables_of_theirs_train(kind: str, settings: Settings, tmp_p
 
 @pytest.mark.parametrize("how", ["plaintext", "masked"])
 def test_given_gaps_then_means_fill_them(how: str, settings: Settings, tmp_path: Path) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns)
+    place, columns, alone = write_owners(tmp_path)
     for file in place.glob("*/month1.csv"):  # a gap in the first cell
         header, row, *rows = file.read_text().splitlines()
         file.write_text("\n".join([header, row[row.index(",") :], *rows]))
-    (tmp_path / "columns.json").write_text(columns.to_json())
-    base = {**QUICK, "client_data": str(place), "dataset": "none", "standardize_sum": how}
-    base |= {"class_names": "class_0,class_1,class_2", "columns": str(tmp_path / "columns.json")}
+    base = {**alone, "client_data": str(place), "standardize_sum": how}
     directory = train(settings(**base, missing="mean"), 3)
     known = read_columns(directory).columns
     assert [column.fill for column in known] == [column.mean for column in known]
@@ -190,12 +184,9 @@ def test_given_gaps_then_means_fill_them(how: str, settings: Settings, tmp_path:
 
 @pytest.mark.parametrize(("how", "first"), [("plaintext", 2), ("masked", 3)])
 def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_path: Path) -> None:
-    columns = load_source("wine").columns
-    assert columns is not None
-    place = write_owners(tmp_path / "owners", columns, owners=first + 1)
+    place, _, alone = write_owners(tmp_path, owners=first + 1)
     for owner in range(first + 1):
         (place / f"owner{owner}").rename(place / str(owner))
-    (tmp_path / "columns.json").write_text(columns.to_json())
     flocks: list[Flock] = []
 
     def wrap(grid: Grid) -> Grid:
@@ -204,10 +195,9 @@ def test_a_client_that_is_late(how: str, first: int, settings: Settings, tmp_pat
         flocks.append(Flock(grid, place, **late))
         return flocks[-1]
 
-    base = {**QUICK, "dataset": "none", "class_names": "class_0,class_1,class_2", "num_rounds": 3}
-    more = {"columns": str(tmp_path / "columns.json"), "connect_timeout": 0.05}
-    more["standardize_sum"] = how
-    directory = train(settings(**base, **more, on_client_failure="continue"), 1, wrap_grid=wrap)
+    more = {"num_rounds": 3, "connect_timeout": 0.05, "standardize_sum": how}
+    plan = {**alone, **more, "on_client_failure": "continue"}
+    directory = train(settings(**plan), 1, wrap_grid=wrap)
     assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [
         *((first, 0), (first + 1, 0), (first + 1, 0))
     ]

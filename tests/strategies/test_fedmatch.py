@@ -10,22 +10,23 @@ import pytest
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.learning.disjoint import PSI, SIGMA, Parts, flatten, unflatten
+from fedul_flwr.learning.disjoint import PSI, SIGMA, flatten
 from fedul_flwr.run.evaluation import Recorder
-from fedul_flwr.strategies.fedmatch import PARTS, FedMatchStrategy
-from tests.support.fedmatch_exchanges import LC, LS, TINY, Exchange, assert_in_step, watched
+from fedul_flwr.strategies.fedmatch import FedMatchStrategy
+from tests.support.fedmatch_exchanges import (
+    LC,
+    LS,
+    TINY,
+    Exchange,
+    assert_in_step,
+    parts_after,
+    watched,
+)
 from tests.support.refusals import refuses
 from tests.support.runs import Cut, last_model, metrics, summary, train
 from tests.support.settings import Settings
 
 CLIENTS = 4
-
-
-def parts_after(directory: Path, server_round: int) -> Parts:
-    state = load_file(directory / f"state-{server_round}.safetensors")
-    return unflatten(
-        {name.removeprefix(PARTS): array for name, array in state.items() if PARTS in name}
-    )
 
 
 def assert_same_bits(one: dict[str, Any], other: dict[str, Any]) -> None:

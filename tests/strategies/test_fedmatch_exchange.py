@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message
-from safetensors.numpy import load_file
 
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import resolve
@@ -20,7 +19,6 @@ from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS, STALE
 from fedul_flwr.federated.sparse import HEADER, INDICES, VALUES, decode
 from fedul_flwr.learning.disjoint import PSI, SIGMA, unflatten
-from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.fedmatch_exchanges import (
     LC,
     SCENARIOS,
@@ -28,6 +26,7 @@ from tests.support.fedmatch_exchanges import (
     Fate,
     assert_in_step,
     held_by_server,
+    parts_after,
     watched,
 )
 from tests.support.refusals import refuses
@@ -36,14 +35,6 @@ from tests.support.settings import Settings
 
 THRESHOLD = 5e-5
 """Of differences, by default."""
-
-
-def parts_after(directory: Path, server_round: int) -> dict[str, Arrays]:
-    """The server's parts at the end of a round."""
-    state = load_file(directory / f"state-{server_round}.safetensors")
-    return unflatten(
-        {name.removeprefix(PARTS): array for name, array in state.items() if PARTS in name}
-    )
 
 
 def is_whole(exchange: Exchange, part: str, parts: dict[str, Arrays]) -> bool:

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
 
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.engine.message_log import TO_CLIENT, read_message_log
-from fedul_flwr.federated.messages import from_records
 from tests.support.refusals import refuses
-from tests.support.runs import MeddlingGrid, metrics, summary, train
+from tests.support.runs import metrics, summary, train
 from tests.support.settings import Settings
 
 QUICK = {"model": "mlp", "num_rounds": 2, "local_epochs": 1, "points_per_client": 120}
-
-
-def answers_to_prepare(settings: RunConfig, clients: int) -> list[dict[str, Any]]:
-    """What clients send before round 1."""
-    seen: list[dict[str, Any]] = []
-
-    def watch(call: int, replies: list[Message]) -> list[Message]:
-        if call == 1:
-            seen.extend(dict(from_records(reply.content).values) for reply in replies)
-        return replies
-
-    train(settings, clients, wrap_grid=lambda grid: MeddlingGrid(grid, watch))
-    return seen
 
 
 def test_too_few_sets_are_refused_by_name_once_with_the_ways_out(

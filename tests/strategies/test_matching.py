@@ -13,7 +13,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.label_split import LabelTruth
 from tests.support.plain_loops import assert_ends_as, fresh, mean_state, split_of, step
 from tests.support.refusals import refuses
-from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
+from tests.support.runs import assert_same_run, cut_off, metrics, resume, train
 from tests.support.settings import AT_SERVER, QUICK, WIDE, Settings
 
 # Plain twins
@@ -77,28 +77,6 @@ def test_all_labels_learn_at_the_server_as_well(settings: Settings) -> None:
     assert_ends_as(directory, model)
 
 
-# Settings count
-
-
-STREAMED = {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1}
-OTHERS: dict[str, list[dict[str, Any]]] = {
-    "uda": [{"ssl.unlabeled-batch-size": 7}, {"ssl.operations": 2}, {"ssl.recipe": "release"}],
-    "fixmatch": [{"fixmatch.threshold": 0.3}, {"ssl.unsupervised-weight": 9.0}],
-    "all-labels": [{"ssl.supervised-weight": 1.0}, STREAMED],
-}
-
-
-@pytest.mark.parametrize("method", OTHERS)
-def test_every_setting_counts(settings: Settings, method: str) -> None:
-    # Several steps in the first round: there is something to anneal, and to be sure of.
-    base: dict[str, Any] = {**QUICK, "method": method, "local_epochs": 4, "learning_rate": 0.01}
-    base |= {"fixmatch.threshold": 0.2} if method == "fixmatch" else {}
-    runs = [train(settings(**{**base, **other}), 2) for other in ({}, *OTHERS[method])]
-    for i, run in enumerate(runs):
-        assert not any(same(run, other) for other in runs[:i]), ({}, *OTHERS[method])[i]
-    assert same(runs[0], train(settings(**base), 2))
-
-
 # Streams and interruptions
 
 
@@ -110,6 +88,14 @@ def test_a_stream_that_has_run_dry_ends_the_run_in_one_sentence(settings: Settin
     with refuses("nothing-to-learn", match="Round 3: "):
         train(config, 2)
     assert [line["round"] for line in metrics(Path(config.output))] == [1, 2]
+
+
+def test_given_labels_that_nobody_has_then_the_run_is_refused(settings: Settings) -> None:
+    quick = {**QUICK, "method": "uda", "labels.total": 0}
+    with refuses("labels-missing", match="labels-at"):
+        train(settings(**quick), 2)
+    with refuses("setting-needs-labels"):
+        train(settings(method="uda", model="mlp", **{"scenario.labels-at": "server"}), 2)
 
 
 RESUMED: dict[str, dict[str, Any]] = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -12,15 +11,16 @@ import pytest
 import fedul_flwr.propagation.client
 import tests.support.xclp_parties
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.client import STORED
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from fedul_flwr.propagation.server import LARGEST, LONGEST, refuse_beyond_reach
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.encrypted_distances import STEPS
 from fedul_flwr.secure.similarity import Cost, TooFewClientsError
+from tests.support.recorded_calls import recorded
 from tests.support.refusals import refuses
 from tests.support.secure_parties import assert_same, parties
+from tests.support.settings import Settings
 
 # Equal to the clear
 
@@ -44,16 +44,10 @@ def test_labels_and_confidences_are_those_in_the_clear(
 def test_with_a_secret_seed_they_are_those_in_the_clear_with_that_seed(
     secure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seeds, encode = set(), fedul_flwr.propagation.client.encode
-
-    def noted(features: Any, seed: bytes, num_bits: int) -> Any:
-        seeds.add(seed)
-        return encode(features, seed, num_bits)
-
-    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", noted)
+    seeds = recorded(monkeypatch, fedul_flwr.propagation.client, "encode", 1)
     played = parties(secure, options={"xclp.codes-seed": "secret"})
     found = played.propagate()
-    (seed,) = seeds
+    (seed,) = {*seeds}
     monkeypatch.setattr(tests.support.xclp_parties, "SEED", seed)
     assert_same(found, parties("plaintext").propagate())
     for *_, message, answer in played.heard:
@@ -65,13 +59,7 @@ def test_given_the_same_features_in_several_rounds_then_their_codes_are_the_same
     toy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With new projections in each round the server would know angles better and better."""
-    seeds, encode = [], fedul_flwr.propagation.client.encode
-
-    def noted(features: Any, seed: bytes, num_bits: int) -> Any:
-        seeds.append(seed)
-        return encode(features, seed, num_bits)
-
-    monkeypatch.setattr(fedul_flwr.propagation.client, "encode", noted)
+    seeds = recorded(monkeypatch, fedul_flwr.propagation.client, "encode", 1)
     played = parties(toy, options={"xclp.codes-seed": "secret"})
     graphs = []
     for number in range(4):
@@ -144,14 +132,11 @@ def test_a_new_propagation_begins_with_nothing_of_the_one_before(secure: str) ->
         assert memory[keys].tobytes() != played.state(client).ephemeral(STORED)[keys].tobytes()
 
 
-# In whole runs
-
-
 # Limits
 
 
 def test_a_propagation_may_be_as_large_as_the_limits(
-    settings: Callable[..., RunConfig], monkeypatch: pytest.MonkeyPatch
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = settings(method="xclp", **{"xclp.secure": "rlwe"})[XCLPSettings]
     for seconds, traffic in ((0, 0), (1, 0), (0, 1)):

@@ -20,6 +20,8 @@ from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.codec import ROUNDS
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
+from fedul_flwr.learning.disjoint import Parts, unflatten
+from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.runs import as_error
 
 Fate = Literal["answers", "fails", "lost", "late"]
@@ -153,6 +155,14 @@ def held_by_server(directory: Path, server_round: int) -> dict[int, Arrays]:
         client: load_file(folder / str(client) / f"{EXCHANGED}-{number}.safetensors")
         for client, number in rounds.tolist()
     }
+
+
+def parts_after(directory: Path, server_round: int) -> Parts:
+    """The server's parts at the end of a round."""
+    state = load_file(directory / f"state-{server_round}.safetensors")
+    return unflatten(
+        {name.removeprefix(PARTS): array for name, array in state.items() if PARTS in name}
+    )
 
 
 def assert_in_step(directory: Path, server_round: int) -> set[int]:

@@ -14,30 +14,16 @@ from flwr.app import RecordDict
 from flwr.common import NDArrays
 
 from fedul_flwr.baselines import fedsem
-from fedul_flwr.baselines.all_labels import AllLabelsClient
-from fedul_flwr.baselines.fedllp import FedLLPClient, FedLLPVATClient
-from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
-from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
-from fedul_flwr.baselines.fedpl import FedPLClient
 from fedul_flwr.baselines.fedsem import FedSemClient
 from fedul_flwr.baselines.fedsiam import TEACHER, TEACHER_STEPS, FedSiamClient
-from fedul_flwr.baselines.fixmatch import FixMatchClient
-from fedul_flwr.baselines.given_labels import GivenLabelsClient
-from fedul_flwr.baselines.labels_only import LabelsOnlyClient
-from fedul_flwr.baselines.local_lp import LocalLPClient
-from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
-from fedul_flwr.baselines.sage import SAGEClient
-from fedul_flwr.baselines.semifl import SemiFLClient
-from fedul_flwr.baselines.uda import UDAClient
 from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
-from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
-from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
+from fedul_flwr.config.references import load_reference
 from fedul_flwr.data import federated_split as holdings
 from fedul_flwr.data.cache import map_version
 from fedul_flwr.data.content import Content
@@ -63,37 +49,24 @@ CLIENTS = (0, 1)
 FIRST_STAGE, SECOND_STAGE = 1, 11
 """Rounds that belong to them by default."""
 
-UNLABELED: dict[str, type[MethodClient]] = {
-    "fedul": FedULClient,
-    "fedul-consistency": FedULConsistencyClient,
-    "fedul-assign": FedULAssignClient,
-    "fedpl": FedPLClient,
-    "fedllp": FedLLPClient,
-    "fedllp-vat": FedLLPVATClient,
-    "fedllp-dc": FedLLPDCClient,
-    "fedllp-pvc": FedLLPPVCClient,
-}
-"""Clients of methods that learn without labels."""
 
+def clients_of(*names: str) -> dict[str, type[MethodClient]]:
+    """Classes of clients by the names of their methods."""
+    return {name: load_reference(METHODS[name].client, "method") for name in names}
+
+
+UNLABELED = clients_of(
+    *("fedul", "fedul-consistency", "fedul-assign", "fedpl"),
+    *("fedllp", "fedllp-vat", "fedllp-dc", "fedllp-pvc"),
+)
+"""Clients of methods that learn without labels."""
 PARTLY_LABELED: dict[str, type[MethodClient]] = {
     GIVEN_METHOD: GivenClient,
-    "xclp": XCLPClient,
-    "xclp-predict": XCLPPredictClient,
-    "labels-only": LabelsOnlyClient,
-    "local-lp": LocalLPClient,
-    "pseudo-label": PseudoLabelClient,
-    "fedsem": FedSemClient,
-    "fedsiam": FedSiamClient,
-    "fedmatch": FedMatchClient,
-    "uda": UDAClient,
-    "fixmatch": FixMatchClient,
-    "sage": SAGEClient,
-    "semifl": SemiFLClient,
-    "all-labels": AllLabelsClient,
-    "given-labels": GivenLabelsClient,
+    **clients_of("xclp", "xclp-predict", "labels-only", "local-lp", "pseudo-label", "fedsem"),
+    **clients_of("fedsiam", "fedmatch", "uda", "fixmatch", "sage", "semifl", "all-labels"),
+    **clients_of("given-labels"),
 }
 """Clients of methods that learn from labels of some points, or of all."""
-
 AUDITED = UNLABELED | PARTLY_LABELED
 
 opened: list[str] | None = None

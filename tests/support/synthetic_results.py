@@ -21,7 +21,6 @@ def write_run(
     class_names: tuple[str, ...] = tuple("0123456789"),
     finished: bool = True,
     outcome: dict[str, Any] | None = None,
-    share_priors: bool = True,
     with_sets: bool = True,
     with_counts: bool = False,
     **settings: Any,
@@ -52,7 +51,7 @@ def write_run(
     for client in range(clients):
         sizes = generator.integers(300, 900, size=sets)
         priors = generator.dirichlet(np.full(num_classes, 0.4), size=sets)
-        shared = share_priors and client != 3
+        shared = client != 3
         people.append(
             {
                 "id": client,
