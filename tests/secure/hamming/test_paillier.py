@@ -283,14 +283,6 @@ def test_who_owns_no_pair_has_no_key_and_reveals_nothing() -> None:
     assert played.turns["reveal"][EVALUATOR] == StepResult()
 
 
-def test_the_server_is_told_a_number_for_each_chunk_and_row() -> None:
-    # 31 bits hold two distances of 13 bits: 5 points of an owner are 3 chunks, 3 are 2.
-    masks = {"masks": (np.uint8, (3, 3, 4))}
-    assert Paillier(32).payload_spec("answer", 3, 5) == ("owners", masks)
-    sums = {"modulus": (np.uint8, (4,)), "sums": (np.uint8, (2, 5, 4))}
-    assert Paillier(32).payload_spec("reveal", 3, 5) == ("evaluators", sums)
-
-
 def test_the_server_by_hand() -> None:
     # n = 2^32 - 5, 31 // 13 = 2 slots: distances 3 and 1 are 3 + 2^13 = 8195, a third is a chunk.
     # Masks 100 and n - 1: sums 8295 and 2 - 1 = 1.

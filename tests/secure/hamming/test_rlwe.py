@@ -1,6 +1,5 @@
 """Distances by ring-LWE: the ring's arithmetic, equality, noise, transcripts, refusals, cost."""
 
-import random
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +21,6 @@ from fedul_flwr.secure.hamming.rlwe import (
     packing,
     public_polynomials,
     spectrum,
-    ternary,
     weighted_sums,
 )
 from tests.support.hamming.pairs import (
@@ -37,17 +35,11 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
-from tests.support.hamming.reference import integers, product
+from tests.support.hamming.reference import integers
 from tests.support.refusals import refuses
 
 
 class TestProducts:
-    def test_of_dense_polynomials_are_those_of_integers(self) -> None:
-        a = public_polynomials(SESSION, range(1))[:, 0]
-        s = ternary((N,), random.Random(1).randbytes)
-        result = carry(coefficients(spectrum(a) * spectrum(s)))
-        assert integers(result) == integers(product(a.astype(np.int64), s.astype(np.int64)))
-
     def test_round_to_the_exact_one_where_digits_and_sums_are_largest(self) -> None:
         # All digits 2^32 - 1, all of s 1: coefficient i is (2^32 - 1) (i + 1 - (N - 1 - i)).
         result = coefficients(spectrum(np.full(N, 2.0**32 - 1)) * spectrum(np.ones(N)))
@@ -283,12 +275,6 @@ MASK = rlwe.mask(MASK_KEY.tobytes(), (2, 1))
 
 
 class TestRefusals:
-    def test_of_what_the_server_is_told_in_another_form(self) -> None:
-        # The evaluator's mask of a pair, then what the owner of 3 points decrypts for 5.
-        key, revealed = (np.uint8, (32,)), (np.uint32, (5, 3))
-        assert RLWE.payload_spec("answer", 3, 5) == ("owners", {"mask-key": key})
-        assert RLWE.payload_spec("reveal", 3, 5) == ("evaluators", {"revealed": revealed})
-
     @pytest.mark.parametrize(
         ("step", "name", "change"),
         [
