@@ -16,7 +16,6 @@ import fedul_flwr as ff
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.results.export import export
 from tests.support.points import load_points
-from tests.support.refusals import refuses
 
 ROW = st.fixed_dictionaries(
     {
@@ -152,19 +151,3 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
     [found] = session.run(None, {"points": with_gaps})
     np.testing.assert_allclose(found[:1], run.predict_proba(row), atol=1e-5)
     np.testing.assert_allclose(found[1:], run.predict_proba(frame.iloc[1:]), atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("change", "code"),
-    [
-        ({"sex": "x"}, "category-unknown"),
-        ({"number": "<0.3"}, "cell-not-a-number"),
-        ({"number": float("inf")}, "cell-not-a-number"),
-    ],
-)
-def test_given_new_cells_then_refused(run: ff.Result, change: dict[str, Any], code: str) -> None:
-    row = training().drop(columns="label").iloc[[0]].assign(**change)
-    with refuses(code):
-        run.predict(row)
-    with refuses("column-missing"):
-        run.predict(row.drop(columns="code"))
