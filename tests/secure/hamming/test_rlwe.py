@@ -35,7 +35,6 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
-from tests.support.hamming.reference import integers
 from tests.support.refusals import refuses
 
 
@@ -64,10 +63,6 @@ class TestCarry:
         digits = np.array([[-1, 2**32, 0, 0.4], [0, 2**32 - 1, 0, -0.4], [0, 0, 2**32, 0]])
         top = 2**32 - 1
         assert carry(digits).T.tolist() == [[top, top, top], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
-
-    def test_is_the_integer_modulo_q(self) -> None:
-        digits = np.random.default_rng(0).integers(-(2**52), 2**52, (DIGITS, 50))
-        assert integers(carry(digits.astype(float))) == integers(digits)
 
 
 def some_codes(sizes: list[int], num_bits: int, seed: int = 0) -> dict[int, Bytes]:
@@ -131,10 +126,6 @@ class TestPacking:
         layout = packing({0: largest, 1: 0}, 24)
         assert (layout.beta, layout.slots) == (beta, slots)
         assert layout.ciphertexts == max(1, 24 // beta)
-
-    def test_of_more_points_than_slots_is_in_chunks(self) -> None:
-        assert Packing(1, 8).chunks(5000) == [slice(0, 4096), slice(4096, 5000)]
-        assert Packing(1, 8).chunks(0) == []
 
     @pytest.mark.parametrize(
         ("num_bits", "code"), [(8192, "setting-out-of-range"), (12, "argument-not-allowed")]
