@@ -126,6 +126,13 @@ def test_errors_larger_than_any_labels_have_are_worth_none() -> None:
     assert effective_labels(np.array([[0.5, 0.5]]), np.array([[0.3, 0.3]])).tolist() == [0.0]
 
 
+def test_intervals_vary_as_uniform_distributions() -> None:
+    # Midpoints 0.2, 0.35, 0.45: (0.04 / 0.2 + 0.01 / 0.35 + 0.09 / 0.45) / 12 = 0.0357143;
+    # 2 / 0.0357143 − 1 = 55.
+    low, high = np.array([[0.1, 0.3, 0.3]]), np.array([[0.3, 0.4, 0.6]])
+    assert Dirichlet.from_intervals(low, high).concentrations[0] == pytest.approx(55)
+
+
 def test_intervals_that_exclude_nothing_are_worth_at_least_jeffreys_prior() -> None:
     # (1 + 1) / 0.5 / 12 = 1/3; 1 / (1/3) − 1 = 2, above 2 · 1/2.
     assert Dirichlet.from_intervals(np.zeros((1, 2)), np.ones((1, 2))).concentrations[0] == (

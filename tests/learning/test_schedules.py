@@ -16,6 +16,13 @@ def test_a_ramp_by_hand() -> None:
     assert [ramp_up(number, 10) for number in (10, 11, 99)] == [1.0, 1.0, 1.0]
 
 
+def test_a_cosine_by_hand() -> None:
+    # T = 4: angles 0, 45, 90 and 135 degrees; it would be 0 in round 5.
+    root = math.sqrt(0.5)
+    expected = [1, (1 + root) / 2, 0.5, (1 - root) / 2]
+    assert [cosine(number, 4) for number in (1, 2, 3, 4)] == pytest.approx(expected)
+
+
 def test_a_cosine_stays_where_it_is_in_its_last_round() -> None:
     assert cosine(5, 4) == cosine(99, 4) == cosine(4, 4) > 0
     assert cosine(1, 1) == cosine(2, 1) == 1.0

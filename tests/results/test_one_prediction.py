@@ -16,6 +16,7 @@ import fedul_flwr as ff
 from fedul_flwr.data.columns import read_columns
 from fedul_flwr.results.export import export
 from tests.support.points import load_points
+from tests.support.refusals import refuses
 
 ROW = st.fixed_dictionaries(
     {
@@ -151,3 +152,9 @@ def test_given_an_exported_model_then_it_fills_gaps_alike(run: ff.Result, tmp_pa
     [found] = session.run(None, {"points": with_gaps})
     np.testing.assert_allclose(found[:1], run.predict_proba(row), atol=1e-5)
     np.testing.assert_allclose(found[1:], run.predict_proba(frame.iloc[1:]), atol=1e-5)
+
+
+def test_given_a_new_category_then_a_prediction_is_refused(run: ff.Result) -> None:
+    row = training().drop(columns="label").iloc[[0]].assign(sex="x")
+    with refuses("category-unknown"):
+        run.predict(row)

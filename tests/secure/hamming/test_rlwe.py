@@ -1,5 +1,6 @@
 """Distances by ring-LWE: the ring's arithmetic, equality, noise, transcripts, refusals, cost."""
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedul_flwr.secure.hamming.rlwe import (
     packing,
     public_polynomials,
     spectrum,
+    ternary,
     weighted_sums,
 )
 from tests.support.hamming.pairs import (
@@ -35,10 +37,17 @@ from tests.support.hamming.pairs import (
     seeded,
     traffic,
 )
+from tests.support.hamming.reference import integers, product
 from tests.support.refusals import refuses
 
 
 class TestProducts:
+    def test_of_dense_polynomials_are_those_of_integers(self) -> None:
+        a = public_polynomials(SESSION, range(1))[:, 0]
+        s = ternary((N,), random.Random(1).randbytes)
+        result = carry(coefficients(spectrum(a) * spectrum(s)))
+        assert integers(result) == integers(product(a.astype(np.int64), s.astype(np.int64)))
+
     def test_round_to_the_exact_one_where_digits_and_sums_are_largest(self) -> None:
         # All digits 2^32 - 1, all of s 1: coefficient i is (2^32 - 1) (i + 1 - (N - 1 - i)).
         result = coefficients(spectrum(np.full(N, 2.0**32 - 1)) * spectrum(np.ones(N)))
@@ -63,6 +72,10 @@ class TestCarry:
         digits = np.array([[-1, 2**32, 0, 0.4], [0, 2**32 - 1, 0, -0.4], [0, 0, 2**32, 0]])
         top = 2**32 - 1
         assert carry(digits).T.tolist() == [[top, top, top], [0, 0, 1], [0, 0, 0], [0, 0, 0]]
+
+    def test_is_the_integer_modulo_q(self) -> None:
+        digits = np.random.default_rng(0).integers(-(2**52), 2**52, (DIGITS, 50))
+        assert integers(carry(digits.astype(float))) == integers(digits)
 
 
 def some_codes(sizes: list[int], num_bits: int, seed: int = 0) -> dict[int, Bytes]:
