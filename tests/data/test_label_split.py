@@ -403,13 +403,6 @@ def test_balanced_labels_by_hand() -> None:
     np.testing.assert_array_equal(labels, truth)
 
 
-def test_new_points_do_not_depend_on_labels() -> None:
-    truth = np.repeat([0, 1], 10)
-    _, few = assign_labels_to_clients([truth], options(total=2, new_fraction=0.5), seed=0)
-    _, many = assign_labels_to_clients([truth[::-1]], options(total=9, new_fraction=0.5), seed=0)
-    np.testing.assert_array_equal(few, many)
-
-
 def test_given_classes_per_client_then_labels_alone_are_of_so_many_classes() -> None:
     """XCLP's Non-IID: each class is at k of K clients, as often in each, and points stay."""
     truth = [np.repeat(np.arange(10), 12)] * 20

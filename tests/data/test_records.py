@@ -19,24 +19,7 @@ from fedul_flwr.data.run_files.records import (
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.types import Propagated
 from tests.support.refusals import refuses
-from tests.support.synthetic_results import write_json, write_run
-
-
-def test_reads_what_was_written(tmp_path: Path) -> None:
-    directory = write_run(tmp_path / "run", rounds=4, seed=7)
-    run = read_run(directory)
-    assert run.finished
-    assert run.settings["seed"] == 7
-    assert run.data["input_shape"] == [8, 8, 1]
-    assert [row["round"] for row in run.metrics] == [0, 1, 2, 3, 4]
-    assert run.summary is not None
-    assert run.best_round() == run.summary["best_round"]
-    assert run.environment is not None
-    assert run.federation is not None
-    assert [client.id for client in run.federation.clients] == [0, 1, 2, 3, 4]
-    assert run.federation.clients[3].status == "dropped"
-    assert run.federation.clients[3].priors is None
-    assert run.label == "fedul · digits · seed 7"
+from tests.support.synthetic_results import write_run
 
 
 def test_series_leaves_out_null_and_nan(tmp_path: Path) -> None:
@@ -76,14 +59,6 @@ def test_test_error_never_chooses_the_best_round(tmp_path: Path) -> None:
     directory = write_run(tmp_path / "run", finished=False)
     (directory / "metrics.jsonl").write_text('{"round": 1, "test_error": 5.0}\n')
     assert read_run(directory).best_round() is None
-
-
-def test_only_config_is_needed(tmp_path: Path) -> None:
-    write_json(tmp_path / "config.json", {"settings": {}, "data": {}})
-    run = read_run(tmp_path)
-    assert run.metrics == []
-    assert [run.summary, run.federation, run.environment, run.error] == [None] * 4
-    assert run.label == "run"
 
 
 @pytest.mark.parametrize(

@@ -68,16 +68,9 @@ def asked(grid: Grid, timeout: float | None) -> list[str]:
     return [reply.metadata.reply_to_message_id for reply in replies]
 
 
-def test_replies_are_seen_soon(clock: Clock) -> None:
-    grid = SlowGrid([100.5, 101.0], clock)
-    assert asked(grid, None) == ["0", "1"]
-    # Looks 0.2 s apart, as 5 % of what was waited is less; the last one sees what came at 101.0.
-    assert grid.looks == pytest.approx([100.0, 100.2, 100.4, 100.6, 100.8, 101.0, 101.2][:-1])
-
-
 def test_looks_become_rare_and_never_rarer_than_flowers_own(clock: Clock) -> None:
     grid = SlowGrid([100.0, 400.0], clock)
-    asked(grid, None)
+    assert asked(grid, None) == ["0", "1"]
     pauses = [after - before for before, after in zip(grid.looks, grid.looks[1:], strict=False)]
     waited = [look - 100.0 for look in grid.looks[:-1]]
     # 0.2 s up to 4 s of waiting, then 5 %, and from 60 s on 3 s.

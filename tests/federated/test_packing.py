@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.messages import (
@@ -125,15 +124,3 @@ BAD: dict[str, RecordDict] = {
 def test_anything_else_is_refused(content: RecordDict) -> None:
     with pytest.raises(BadMessageError):
         unpack(content)
-
-
-def objects(content: RecordDict) -> dict[str, Any]:
-    return get_all_nested_objects(Message(content, 1, "train"))
-
-
-def test_a_message_is_few_objects_however_many_arrays_it_has() -> None:
-    arrays = {f"{layer}": np.full(3, float(layer)) for layer in range(50)}
-    content = RecordDict({CONFIG: ConfigRecord({"server-round": 1}), ARRAYS: to_record(arrays)})
-    # Message, its content, two records, the array and its one chunk; else two for each layer.
-    assert len(objects(pack(content))) == 6
-    assert len(objects(content)) == 4 + 2 * 50

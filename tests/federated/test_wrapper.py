@@ -206,9 +206,3 @@ def test_resuming_evaluates_a_round_that_was_cut_off_before(settings: Settings) 
     assert after[0] == before[0]
     assert [line["round"] for line in after] == [1, 2, 3]
     assert after[1]["test_error"] is not None
-
-
-def test_a_finished_run_does_not_resume(settings: Settings) -> None:
-    directory = train(settings(**QUICK), 2)
-    with refuses("run-exists", match="finished"):
-        train(resolve({"resume": str(directory)}, Path.cwd()), 2)

@@ -133,7 +133,7 @@ def test_shifts_of_a_batch_are_all_from_minus_4_to_4(monkeypatch: pytest.MonkeyP
 
 
 def test_affine_turns_scales_and_shifts_within_its_limits() -> None:
-    image = blob(28, 28, right=6.0, up=0.0, radius=4.0)
+    image = blob(28, 56, right=6.0, up=0.0, radius=4.0)  # oblong: a pixel is one both ways
     x0, y0, wide0, high0 = moments(image)
     found = augment_batch(image.repeat(300, 1, 1, 1), "affine", np.random.default_rng(0))
     places = np.array([moments(one[None]) for one in found])
@@ -218,13 +218,3 @@ def test_warp_is_torchs_affine_grid_and_sampling(shape: tuple[int, int, int, int
     grid = functional.affine_grid(maps, list(shape), align_corners=False)
     expected = functional.grid_sample(images, grid, align_corners=False)
     torch.testing.assert_close(warp(images, matrices, shifts), expected)
-
-
-def test_affine_shifts_oblong_images_by_pixels_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment, "AFFINE_DEGREES", 0.0)
-    monkeypatch.setattr(augment, "AFFINE_SCALE", 0.0)
-    image = blob(14, 40, right=0.0, up=0.0)
-    found = augment_batch(image.repeat(200, 1, 1, 1), "affine", np.random.default_rng(1))
-    places = np.array([moments(one[None])[:2] for one in found])
-    assert 1.4 < np.abs(places[:, 0]).max() < 2.6  # 2 pixels, to the nearest one
-    assert 1.4 < np.abs(places[:, 1]).max() < 2.6

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +13,13 @@ from torch import Tensor, nn
 
 from fedul_flwr.learning import device
 from fedul_flwr.learning.device import (
-    autocast,
     choose_device,
     choose_dtype,
     fast_bfloat16,
     has_strides,
     idle_taps,
-    move_model,
     products_in_bfloat16,
     release_freed_memory,
-    reuse_all_memory,
     seed_draws,
     set_threads,
 )
@@ -65,16 +61,6 @@ def test_bfloat16_is_chosen_where_the_machine_has_products_of_it(
     assert choose_dtype("auto", smaller, CPU) == torch.float32
 
 
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
-def test_products_run_in_the_precision(name: str) -> None:
-    dtype = getattr(torch, name)
-    layer = move_model(nn.Linear(4, 4), CPU, name)
-    wide = torch.float64 if dtype == torch.float64 else torch.float32
-    assert next(layer.parameters()).dtype == wide
-    with autocast(CPU, dtype, strided=False):
-        assert layer(torch.zeros(1, 4, dtype=wide)).dtype == dtype
-
-
 @pytest.fixture
 def threads() -> Iterator[int]:
     before = torch.get_num_threads()
@@ -103,25 +89,6 @@ def test_threads(threads: int) -> None:
     assert torch.get_num_threads() == 2
     set_threads(1)
     assert torch.get_num_threads() == 1
-
-
-def test_in_steps_no_block_gets_pages_of_its_own() -> None:
-    libc = device._glibc()
-    if libc is None or not hasattr(libc, "mallinfo2"):
-        pytest.skip("another libc")
-
-    def blocks_with_pages_of_their_own() -> int:
-        device._freed_bytes(libc)  # says what mallinfo2 returns
-        return int(libc.mallinfo2().hblks)
-
-    gc.collect()
-    before = blocks_with_pages_of_their_own()
-    with reuse_all_memory():
-        inside = torch.empty(2**26)  # 256 MiB, more than lies free, above glibc's largest threshold
-        assert blocks_with_pages_of_their_own() == before
-    outside = torch.empty(2**26)
-    assert blocks_with_pages_of_their_own() == before + 1
-    assert len(inside) == len(outside)
 
 
 class Libc:

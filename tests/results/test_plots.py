@@ -213,15 +213,13 @@ def measured(num_classes: int, temperature: float = 1.0) -> dict[str, Any]:
     return {"round": 4, **measures(found / found.sum(axis=1, keepdims=True), labels)}
 
 
-def test_given_few_classes_then_cells_have_percent_of_each_classs_points() -> None:
+def test_given_a_confusion_then_cells_have_percent_of_each_classs_points() -> None:
     figure = confusion_figure([[3, 1], [200, 0], [0, 0]], ["a", "b", "c"], "x")
     axes = figure.axes[0]
     assert [text.get_text() for text in axes.texts] == ["75", "25", "100"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b", "c"]
     assert "no points of that class" in axes.get_xlabel()
-
-
-def test_given_a_rare_confusion_and_no_label_then_both_are_shown() -> None:
+    # No label is a column, and a rare confusion is shown.
     axes = confusion_figure([[3, 0, 1], [0, 4, 0]], ["a", "b"], "x").axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "b", "none"]
     axes = confusion_figure([[999, 1], [0, 5]], None, "x").axes[0]

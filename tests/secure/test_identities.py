@@ -119,10 +119,6 @@ def test_blank_lines_and_names_with_spaces_do_not_count(tmp_path: Path) -> None:
     assert read.owners == ALL[4].owners
 
 
-def test_no_folder_is_no_identity() -> None:
-    assert read_identities("", 0) is None
-
-
 def ed25519_key() -> bytes:
     return ed25519.Ed25519PrivateKey.generate().private_bytes(
         serialization.Encoding.PEM,

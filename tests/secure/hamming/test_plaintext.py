@@ -18,8 +18,8 @@ from tests.propagation.conftest import clusters
 from tests.support.refusals import refuses
 
 BITS = 256
-PARTS = {4: slice(0, 30), 1: slice(30, 35), 9: slice(35, 80)}
-"""Points of each client, whose order is not that of their numbers."""
+PARTS = {4: slice(0, 30), 0: slice(0, 0), 1: slice(30, 35), 9: slice(35, 80)}
+"""Points of each client, whose order is not that of their numbers; client 0 has none."""
 
 FEATURES = clusters(80)[0]
 
@@ -48,7 +48,7 @@ def test_equals_the_graph_of_all_codes() -> None:
     answers = answer(server, PARTS)
     server.take(dict(reversed(answers.items())))  # answers come in any order
     assert not server.ask()
-    assert list(server.sizes().items()) == [(4, 30), (1, 5), (9, 45)]
+    assert list(server.sizes().items()) == [(4, 30), (0, 0), (1, 5), (9, 45)]
     for k in (1, 7):
         graph = normalized_graph(nearest_points(server.compared(), k), 2)
         expected = normalized_graph(neighbors_by_code(encode(FEATURES, SHARED, BITS), k), 2)
@@ -74,15 +74,6 @@ def test_a_client_without_an_answer_was_never_there(lost: int) -> None:
     never.take(answer(never, left))
     assert list(dropped.sizes().items()) == list(never.sizes().items())
     assert (nearest_points(dropped.compared(), 5) != nearest_points(never.compared(), 5)).nnz == 0
-
-
-def test_a_client_without_points_changes_nothing() -> None:
-    parts = {4: PARTS[4], 0: slice(0, 0), 1: PARTS[1], 9: PARTS[9]}
-    one, other = (PlaintextServer(list(p), BITS, SHARED) for p in (PARTS, parts))
-    one.take(answer(one, PARTS))
-    other.take(answer(other, parts))
-    assert list(other.sizes().items()) == [(4, 30), (0, 0), (1, 5), (9, 45)]
-    assert (nearest_points(one.compared(), 5) != nearest_points(other.compared(), 5)).nnz == 0
 
 
 def test_nobody_is_left() -> None:

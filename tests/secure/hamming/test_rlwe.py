@@ -140,10 +140,6 @@ class TestPacking:
         assert (layout.beta, layout.slots) == (beta, slots)
         assert layout.ciphertexts == max(1, 24 // beta)
 
-    def test_of_more_points_than_slots_is_in_chunks(self) -> None:
-        assert Packing(1, 8).chunks(5000) == [slice(0, 4096), slice(4096, 5000)]
-        assert Packing(1, 8).chunks(0) == []
-
     @pytest.mark.parametrize(
         ("num_bits", "code"), [(8192, "setting-out-of-range"), (12, "argument-not-allowed")]
     )
@@ -283,12 +279,6 @@ MASK = rlwe.mask(MASK_KEY.tobytes(), (2, 1))
 
 
 class TestRefusals:
-    def test_of_what_the_server_is_told_in_another_form(self) -> None:
-        # The evaluator's mask of a pair, then what the owner of 3 points decrypts for 5.
-        key, revealed = (np.uint8, (32,)), (np.uint32, (5, 3))
-        assert RLWE.payload_spec("answer", 3, 5) == ("owners", {"mask-key": key})
-        assert RLWE.payload_spec("reveal", 3, 5) == ("evaluators", {"revealed": revealed})
-
     @pytest.mark.parametrize(
         ("step", "name", "change"),
         [

@@ -82,7 +82,7 @@ def play(
         there = [client for client in there if client not in gone.get(step, ())]
         played.inboxes[step] = dict(delivered(played, there))
         played.turns[step] = {client: played.turn(step, client) for client in there}
-        hand_in(played, played.turns[step])
+        hand_in(played, step)
     for owner, evaluator in pairs(list(codes)):
         if owner in there and evaluator in there:
             played.distances[owner, evaluator] = played.compare(owner, evaluator)
@@ -156,13 +156,19 @@ def delivered(played: Played, there: list[int]) -> Iterator[tuple[int, Inbox]]:
         yield client, inbox
 
 
-def hand_in(played: Played, turns: Mapping[int, StepResult]) -> None:
-    """Put what clients told the server to the pairs it is about."""
+def hand_in(played: Played, step: str) -> None:
+    """Put what clients told the server to the pairs it is about; it has the announced form."""
+    turns, codes = played.turns[step], played.codes
     for pair in pairs(list(played.parties)):
         said = played.server.setdefault(pair, {})
         for client, peer in (pair, pair[::-1]):
             if client in turns and peer in turns[client].to_server:
-                said.setdefault(client, {}).update(turns[client].to_server[peer])
+                told = turns[client].to_server[peer]
+                forms = {name: (array.dtype, array.shape) for name, array in told.items()}
+                about = "evaluators" if client == pair[0] else "owners"
+                sizes = len(codes[client]), len(codes[peer])
+                assert (about, forms) == played.protocol.payload_spec(step, *sizes)
+                said.setdefault(client, {}).update(told)
 
 
 def sent(result: StepResult) -> StepResult:
