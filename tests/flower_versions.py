@@ -5,8 +5,6 @@ Flower, and what it asks for beyond the present environment, is installed into a
 on top of the present one. ``make flower-versions`` runs it; arguments are passed on to pytest.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import sysconfig

@@ -4,8 +4,6 @@
 process, after the clients have registered: the server's part, a client's part and the mathematics.
 """
 
-from __future__ import annotations
-
 import ast
 import logging
 import re

@@ -5,8 +5,6 @@ their own (about 6 GB, mostly PyTorch). ``make lowest-versions`` runs it; argume
 pytest.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -4,8 +4,6 @@ They are read from the source. A changed sentence shows in ``tests/golden/senten
 other tests ask for codes and values.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from functools import cache

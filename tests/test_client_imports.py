@@ -1,7 +1,5 @@
 """What a client's process imports: on a device it is a new one for every message."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Codes, values and sentences of errors."""
 
-from __future__ import annotations
-
 import pickle
 import re
 

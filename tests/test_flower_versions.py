@@ -1,7 +1,5 @@
 """The choice of what runs with other versions of Flower and of all dependencies."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests import flower_versions, lowest_versions

@@ -1,7 +1,5 @@
 """Imports run one way through the house, and reach methods by reference only."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re

@@ -1,7 +1,5 @@
 """One namespace for methods: in a checkout, in a wheel and in a Flower app bundle."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

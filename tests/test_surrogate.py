@@ -1,7 +1,5 @@
 """FedUL's transition and loss against Theorem 1, Bayes' rule and calculations by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

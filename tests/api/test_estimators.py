@@ -1,7 +1,5 @@
 """The estimators obey scikit-learn's rules, and compute what runs of the methods compute."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

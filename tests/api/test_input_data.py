@@ -1,7 +1,5 @@
 """Data in memory become a data set on disk with the same points, labels and classes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

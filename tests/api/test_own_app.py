@@ -1,7 +1,5 @@
 """Methods in a Flower app of somebody's own: a strategy and clients with data in memory."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What clients train on: which points, with which targets."""
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """FedSiam through runs: the ramp of its weight, the second head, what it learns from."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The labels that there are and nothing else: at clients, at the server, on FedMatch's splits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Clients of UDA, FixMatch and all labels: what they train on, when it arrives, with which loss."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Every method end to end in process, and that its settings do what they say."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

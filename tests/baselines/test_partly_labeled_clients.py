@@ -1,7 +1,5 @@
 """Clients with labels at some points: what they train on, with which weights, by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

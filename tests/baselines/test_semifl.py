@@ -1,7 +1,5 @@
 """SemiFL in runs: who trains when, what lives on between rounds, what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Clients of LLP-DC, LLP-PVC and FedUL with assignment: what a step trains on, and refusals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The loop that rounds are compared with does the same; what is measured loads no more."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

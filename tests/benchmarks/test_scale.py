@@ -1,7 +1,5 @@
 """The table of what rounds of many clients take."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks import scale

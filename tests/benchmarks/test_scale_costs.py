@@ -1,7 +1,5 @@
 """Formulas of what a federation costs against messages and bytes that runs were counted to have."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Every benchmark runs, in the few repetitions of ``--quick``, and says what it should."""
 
-from __future__ import annotations
-
 import importlib
 import json
 from pathlib import Path

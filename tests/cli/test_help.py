@@ -1,7 +1,5 @@
 """Help of every command, and its lists, at several widths."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import click

@@ -1,7 +1,5 @@
 """``fedul-flwr label``: what it refuses and implies, its progress, and real runs."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What there is to choose from: methods, settings, data sets, and completion of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """``fedul-flwr run --tune``: settings are searched, then the run has them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

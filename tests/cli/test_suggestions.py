@@ -1,7 +1,5 @@
 """A wrong value of an option or setting is answered with the nearest right one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

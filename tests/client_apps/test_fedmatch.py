@@ -1,7 +1,5 @@
 """FedMatch's client, a message at a time: what it holds, helpers' models, and labels it hides."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

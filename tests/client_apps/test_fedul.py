@@ -1,7 +1,5 @@
 """FedUL's client: its loss, the points it holds out, class priors that it learns or checks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

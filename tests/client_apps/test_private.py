@@ -1,7 +1,5 @@
 """What clients of XCLP show where noise hides it: drawn once, used everywhere, still theirs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """XCLP's clients, a message at a time: states that end, precision of features, files of labels."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

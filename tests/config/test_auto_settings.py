@@ -1,7 +1,5 @@
 """Settings that follow from the size and the kind of the data, and those of another kind."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

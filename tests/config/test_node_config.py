@@ -1,7 +1,5 @@
 """What a node config may hold, its limits, and every refusal."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

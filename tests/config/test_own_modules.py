@@ -1,7 +1,5 @@
 """Modules that a run's folder names run only if this user named them, here or before."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What is protected follows from the settings, and what would make epsilon untrue."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings resolved against a directory, under the names of the version before, and documented."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,7 +1,5 @@
 """Settings: what is refused and in which words, methods of one's own, round trips."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

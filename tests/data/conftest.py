@@ -1,7 +1,5 @@
 """Small data sets in every format, a cache of their own, and the real data sets where present."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

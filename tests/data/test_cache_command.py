@@ -1,7 +1,5 @@
 """``fedul-flwr cache``: what decoded data take, and their end."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Labels of every kind: what is no label, which classes there are, and what is refused."""
 
-from __future__ import annotations
-
 import datetime
 from decimal import Decimal
 from pathlib import Path

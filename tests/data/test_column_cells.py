@@ -1,7 +1,5 @@
 """What a column means: decided once by the training data, the same for every file after it."""
 
-from __future__ import annotations
-
 import re
 from decimal import Decimal
 from pathlib import Path

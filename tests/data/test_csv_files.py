@@ -1,7 +1,5 @@
 """CSV files in every dialect give the same bits, and what could be read in two ways is refused."""
 
-from __future__ import annotations
-
 import csv
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """A simulated federation of partly labeled points: dealt, cached, reused, truth kept apart."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A data owner's sets and images: exact pixels, labels never read, refusals in one sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

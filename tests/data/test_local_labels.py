@@ -1,7 +1,5 @@
 """A data owner's partly labeled points: exact pixels and labels, refusals in one sentence."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A data owner's vectors: sets and partly labeled points as CSV, parquet and .npz files."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

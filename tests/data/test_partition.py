@@ -1,7 +1,5 @@
 """Which training points a simulated client holds, for every partition."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Pictures as people have them: 10 to 16 bits, color among gray, strays, names of other systems."""
 
-from __future__ import annotations
-
 import unicodedata
 from io import BytesIO
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One run at a time writes to a directory, and keeps no more than it still needs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

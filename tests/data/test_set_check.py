@@ -1,7 +1,5 @@
 """A client's judgment of its own sets: every refusal and warning, and what they do not tell."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Unlabeled sets dealt out of labeled points: sizes, proportions, overlap, noise, streams."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A simulated federation on disk: cached, shared by methods, and without labels for clients."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Standardizing: moments by hand, pooling equal to one owner of all points, constant columns."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Tables as data: CSV, parquet and .npz become the same vectors; what cannot is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

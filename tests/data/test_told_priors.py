@@ -1,7 +1,5 @@
 """Class priors as owners write them, as Dirichlet distributions; and what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Working folders as the command writes them, and a place for an owner's data."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

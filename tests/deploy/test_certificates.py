@@ -1,7 +1,5 @@
 """Certificates in real TLS handshakes, and keys in the hands of Flower's own loaders."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import ssl

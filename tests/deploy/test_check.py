@@ -1,7 +1,5 @@
 """``fedul-flwr deploy check``: what it finds and shows."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """``fedul-flwr deploy check``: settings and node configs that it refuses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``fedul-flwr deploy init``: what it writes, prints and refuses."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

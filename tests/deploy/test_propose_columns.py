@@ -1,7 +1,5 @@
 """A columns file is proposed from owners' tables, and nothing else of them is said."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The scripts as they run, with programs in Flower's place that say how they were called."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

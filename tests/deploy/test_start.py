@@ -1,7 +1,5 @@
 """Programs of a consortium of which a part has ended start again, and others end."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """Examples in docstrings work as shown."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the guides show works as shown."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tutorials, and the page from a CSV to a checked folder, do what they say, block by block."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

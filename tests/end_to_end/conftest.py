@@ -1,7 +1,5 @@
 """Real programs that several tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

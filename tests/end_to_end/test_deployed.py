@@ -3,8 +3,6 @@
 Every message has a process of its own there; most of the time goes into starting these.
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import re

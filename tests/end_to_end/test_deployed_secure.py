@@ -4,8 +4,6 @@ Every message has a process of its own there: what a client knows of a session l
 state. Most of the time goes into starting these processes.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable

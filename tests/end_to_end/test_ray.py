@@ -1,7 +1,5 @@
 """The real thing: our command line, Flower's SuperLink, Ray."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A simulation on a Ray cluster that runs already."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

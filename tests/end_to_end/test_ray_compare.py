@@ -1,7 +1,5 @@
 """A comparison through the command line and Ray: three methods' runs on one SuperLink."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

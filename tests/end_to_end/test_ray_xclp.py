@@ -1,7 +1,5 @@
 """XCLP's labels through the command line and Ray, against the in-process grid."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

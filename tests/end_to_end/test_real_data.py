@@ -1,7 +1,5 @@
 """FedUL on real data: few points and rounds, enough to see that it learns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

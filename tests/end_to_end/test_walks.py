@@ -4,8 +4,6 @@ A hospital goes from CSV files to what the federation's model predicts. A platfo
 app of their own, and a run among owners. Each walk is bounded, and leaves no process.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

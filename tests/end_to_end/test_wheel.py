@@ -1,7 +1,5 @@
 """The README's commands and Python work from a wheel in a fresh environment, outside a clone."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Flower's own build of the app bundle, and the rules that its Hub checks."""
 
-from __future__ import annotations
-
 import subprocess
 import zipfile
 from io import BytesIO

@@ -1,7 +1,5 @@
 """``run --federation``: exit code, reason and results, with Flower's program replaced."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The level of Flower's log comes back."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from pathlib import Path

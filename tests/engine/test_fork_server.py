@@ -1,7 +1,5 @@
 """Processes that are started import nothing from the working folder that no setting names."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The launcher against a tiny Flower app: results, and nothing left behind."""
 
-from __future__ import annotations
-
 import contextlib
 import http.server
 import os

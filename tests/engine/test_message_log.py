@@ -1,7 +1,5 @@
 """Message logs: what travels, once and in order; secrets are found where they are sent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The pool of processes: the numbers of one process, and what becomes of one that ends."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

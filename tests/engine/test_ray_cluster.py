@@ -1,7 +1,5 @@
 """A Ray cluster that does not answer is refused within seconds."""
 
-from __future__ import annotations
-
 import http.server
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Printing to outputs that are closed, cut, or have a narrow encoding."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

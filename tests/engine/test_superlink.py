@@ -1,7 +1,5 @@
 """Environment variables of a SuperLink's processes."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import tomllib

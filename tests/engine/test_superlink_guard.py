@@ -1,7 +1,5 @@
 """A local server answers the user who started it, and nobody else."""
 
-from __future__ import annotations
-
 import ast
 import http.client
 import inspect

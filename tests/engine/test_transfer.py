@@ -1,7 +1,5 @@
 """Objects sent between processes: equal at the other end, and nothing is left behind."""
 
-from __future__ import annotations
-
 import multiprocessing
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The methods on one page give the product's weights: same data, same seed, two rounds."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from types import ModuleType

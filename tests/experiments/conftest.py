@@ -1,7 +1,5 @@
 """Working directories with the miniature table of digits; comparisons whose plot is not drawn."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``fedul-flwr compare``: its options, and the real thing in process."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

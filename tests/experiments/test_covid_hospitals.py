@@ -1,7 +1,5 @@
 """experiments/covid_hospitals.py on made-up images: who holds what, and who can read it."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The measure of a trial in the round that its run keeps."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

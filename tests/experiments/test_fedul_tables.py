@@ -1,7 +1,5 @@
 """The tables of FedUL and of the bi-objective report have the settings of the papers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

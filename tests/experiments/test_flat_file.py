@@ -1,7 +1,5 @@
 """``fedul-flwr reproduce TABLE --print COLUMN``: the settings of a row as a flat TOML file."""
 
-from __future__ import annotations
-
 import tomllib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A product of axes with overrides, and what is refused in it."""
 
-from __future__ import annotations
-
 import tomllib
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Mean ranks and Nemenyi's test: by hand, against the published table, and of a folder."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

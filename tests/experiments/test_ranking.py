@@ -1,7 +1,5 @@
 """Means over seeds, and the paired t-test: by hand, against SciPy, and in limit cases."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

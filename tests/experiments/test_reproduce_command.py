@@ -1,7 +1,5 @@
 """``fedul-flwr reproduce`` on a miniature table: runs, page, refusals."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Stored results: the digest of their settings, and settings that make them invalid."""
 
-from __future__ import annotations
-
 from fedul_flwr.experiments.result_file import differences
 from fedul_flwr.experiments.trial import digest
 

@@ -1,7 +1,5 @@
 """Which trials run, run again or resume, and the files of a comparison; training is replaced."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The search of one row: trials stop early, resume, fail or are chosen. Training is replaced."""
 
-from __future__ import annotations
-
 import math
 from itertools import islice
 from pathlib import Path

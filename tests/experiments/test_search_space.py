@@ -1,7 +1,5 @@
 """The settings that a search tries: its file, the drawn points, and the changes in a row."""
 
-from __future__ import annotations
-
 from itertools import islice
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The file of a table: its content, and refusals that name file and key."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

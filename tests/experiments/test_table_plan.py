@@ -1,7 +1,5 @@
 """The trials of the papers' tables: accepted settings without paths of this computer."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

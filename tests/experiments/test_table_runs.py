@@ -3,8 +3,6 @@
 Training is replaced, except in the test of a run that resumes.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The paper's figures beside ours: in a line, on the page of all tables, and in a plot."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

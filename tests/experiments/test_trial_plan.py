@@ -1,7 +1,5 @@
 """Runs and seeds, and the trials that they make."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``fedul-flwr tune`` on a miniature table of digits, and runs with the chosen settings."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Files and modules of the user's own that a trial's result depends on."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

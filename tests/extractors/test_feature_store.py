@@ -1,7 +1,5 @@
 """Features are computed once for the same points and extractor, and kept on disk."""
 
-from __future__ import annotations
-
 import json
 import stat
 from pathlib import Path

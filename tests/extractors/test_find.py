@@ -1,7 +1,5 @@
 """Names of extractors, users' own functions, and refusals."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Features by a fixed network: the inputs of its last linear layer, with batch norm folded away."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

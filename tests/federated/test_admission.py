@@ -1,7 +1,5 @@
 """What a server and a client can claim of each other before a round, and what is then refused."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Arrays whose bytes are not what is announced: refused by name, and none is decoded."""
 
-from __future__ import annotations
-
 from io import BytesIO
 from typing import Any
 

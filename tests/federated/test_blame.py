@@ -1,7 +1,5 @@
 """Errors name the client that they come from, and its words cannot mislead the reader."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

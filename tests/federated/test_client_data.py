@@ -1,7 +1,5 @@
 """The hospital case: simulated clients that bring their own folders, one for each owner."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Clients with sets whose shared class priors do not tell the classes apart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fedul_flwr.config.run_config import RunConfig

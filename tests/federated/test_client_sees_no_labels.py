@@ -1,7 +1,5 @@
 """The labels of "unlabeled" data never reach a client: it opens no file that has them."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

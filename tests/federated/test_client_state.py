@@ -1,7 +1,5 @@
 """What a client keeps between messages: in Flower's state on a device, in files in a simulation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The least step away from an update of length zero."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counts and sizes that clients claim, held against what they announced and what the run allows."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

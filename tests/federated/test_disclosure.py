@@ -1,7 +1,5 @@
 """What clients declare that they send is what message logs of runs contain, no less and no more."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Finding the nodes of a run, and numbers that come with their messages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What leaves the owner of some data: neither points nor priors nor labels, with any method."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is wrong at an owner's is written to its own log, and the server hears none of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

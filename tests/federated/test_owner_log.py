@@ -1,7 +1,5 @@
 """An owner's log: what each run asked of its node, what left it, and nothing of the data."""
 
-from __future__ import annotations
-
 import csv
 import json
 import stat

@@ -1,7 +1,5 @@
 """Runs on owners' class folders: labels are written at home, and nobody can tell them by order."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Clients and whole runs whose messages are packed: nothing else is different."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """All arrays of a message in one: what goes in comes out, and anything else is refused."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Two stages and who is sampled in them: by hand, at their borders, over bases, resumed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

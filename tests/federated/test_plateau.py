@@ -1,7 +1,5 @@
 """Step sizes that follow the validation loss: what rounds train with, stages, resumed runs."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Updates that go too far and models that are not finite take the place of no good one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

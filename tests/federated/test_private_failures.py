@@ -1,7 +1,5 @@
 """Differential privacy where a client has failed, or its update goes nowhere."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import cast

@@ -1,7 +1,5 @@
 """Differential privacy: what clipping bounds, how large the noise is, and what epsilon is spent."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Clients that come late, go, come back, or are somebody else."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """FedMatch's traffic to a client as its authors' code counts it, by hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedul_flwr.data.types import Arrays

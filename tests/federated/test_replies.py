@@ -1,7 +1,5 @@
 """Replies one by one: forms, figures, norms, each refused in a sentence."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedUL around bases that one client cannot lead astray, and what these bases need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Traffic of a round by part: totals, percents of a dense model, and what real runs count."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rounds by hand: three nodes, a model of four numbers, replies made up here."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, cast
 

@@ -1,7 +1,5 @@
 """Runs with ``secure-sum = "on"``: the model of a plain run, and nothing of one client's update."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path

@@ -1,7 +1,5 @@
 """When in a round the server trains on its labels: before the clients, or after their mean."""
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import numpy as np

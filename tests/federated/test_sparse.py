@@ -1,7 +1,5 @@
 """Updates: bytes by hand, the smallest form, both ends in step, and messages that are refused."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

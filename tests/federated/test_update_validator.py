@@ -1,7 +1,5 @@
 """Runs in which one client's reply is bad, too far off, or late."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

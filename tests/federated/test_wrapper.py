@@ -1,7 +1,5 @@
 """The wrapping strategy: what the base combines, what it never sees, order, failures, resuming."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any, cast

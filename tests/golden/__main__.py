@@ -6,8 +6,6 @@ runs after the verb choose some of them; ``--engine processes`` before the names
 pool. Digests hold on one machine with one version of torch.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Assignment of a set's points to classes: by hand, against all assignments, and at its ends."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rotating, shifting and flipping whole batches, against torch.rot90, geometry and by hand."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

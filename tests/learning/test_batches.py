@@ -1,7 +1,5 @@
 """From uint8 images to batches: values, memory layout, order, and who belongs to whom."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

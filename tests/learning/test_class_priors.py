@@ -1,7 +1,5 @@
 """Class priors: Bayes' rule, expectation maximization and the mean over clients, by other means."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

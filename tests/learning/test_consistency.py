@@ -1,7 +1,5 @@
 """Consistency and the virtual adversarial step: by hand, and what has no gradient."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Device, arithmetic and threads of a process."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Disjoint learning and its sums of weights: by hand, against autograd, and reductions."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any

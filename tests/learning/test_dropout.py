@@ -1,7 +1,5 @@
 """Dropout between the layers of a model: where it acts, when, and that it leaves no trace."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

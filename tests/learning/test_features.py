@@ -1,7 +1,5 @@
 """Features: the inputs of the last linear layer in evaluation mode, and pixels as they are."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from numpy.typing import NDArray

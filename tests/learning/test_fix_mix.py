@@ -1,7 +1,5 @@
 """SemiFL's and (FL)²'s client by the formulas of their papers and of their authors' code."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast

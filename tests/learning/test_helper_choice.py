@@ -1,7 +1,5 @@
 """Helpers: nearest clients against brute force, ties and strangers; what a server remembers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Inter-client consistency: votes, divergence, the whole loss by hand; what has gradients."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from functools import partial

@@ -1,7 +1,5 @@
 """The local loop against steps by hand, autograd and a plain loop; weights in and out."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """Step sizes over the rounds, at clients and at the server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """UDA's and FixMatch's losses of a batch: by hand, their parts, and what has no gradient."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Mean teacher: the average, the losses and the double head by hand; degenerate weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The model in the arithmetic of the round: its heads, its twins, and what batch norm sees."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

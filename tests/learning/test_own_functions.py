@@ -1,7 +1,5 @@
 """Optimizers and augmentations of the user's own, named by reference."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Personal heads and batch-norm statistics: by hand, degenerate cases, and what stays as it is."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Losses of sets and bags: by hand, against other formulas, and far out."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

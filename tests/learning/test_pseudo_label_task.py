@@ -1,7 +1,5 @@
 """Which pseudo labels are trained on, with which weights, and the loss of a batch of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Literal

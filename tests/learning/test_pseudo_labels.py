@@ -1,7 +1,5 @@
 """FedPL's losses by hand on a model that passes its inputs on, and every option against them."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

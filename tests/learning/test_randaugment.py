@@ -1,7 +1,5 @@
 """RandAugment: what is drawn, what each operation does to an image, and what never changes."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """FedMatch's released RandAugment: its draws, strengths by hand, and Pillow's geometry."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

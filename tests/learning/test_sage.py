@@ -1,7 +1,5 @@
 """SAGE's target and loss by hand and by its authors' formula; runs with it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

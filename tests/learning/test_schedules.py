@@ -1,7 +1,5 @@
 """Weights and thresholds that grow and step sizes that fall over the rounds."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

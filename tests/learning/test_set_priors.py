@@ -1,7 +1,5 @@
 """Class priors of sets from a model's posteriors, on synthetic data whose truth is known."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 

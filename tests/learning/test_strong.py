@@ -1,7 +1,5 @@
 """Strong augmentation, and changes of tone and color against torchvision's."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Temperatures: by hand, of logits whose temperature is known, and at the limits."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.special import softmax

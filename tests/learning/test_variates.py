@@ -1,7 +1,5 @@
 """SCAFFOLD's variates: which a client goes on from, and its training by hand."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

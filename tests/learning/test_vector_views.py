@@ -1,7 +1,5 @@
 """Views of vectors: what noise, feature dropout and mixup change, and what they leave alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Weak views: what pseudo labels are judged on, and what strong views begin from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The last linear layer: a second head on any model, and training of the heads alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Linear layers by oneDNN: the values of torch's own layer, and where they stay torch's own."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

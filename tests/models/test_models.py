@@ -1,7 +1,5 @@
 """Architectures: shapes, sizes by hand, refusals, and weights that follow the seed alone."""
 
-from __future__ import annotations
-
 import math
 import sys
 from typing import Any

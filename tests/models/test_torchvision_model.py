@@ -1,7 +1,5 @@
 """torchvision's models: what they are fed, which there are, and which images they refuse."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -9,8 +9,6 @@ when a test of the piece has changed. It fails where fewer than 95 % of a piece'
 killed. A line of the code whose mutants all mean the same says so: ``# pragma: no mutate``.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

@@ -5,8 +5,6 @@ means, ``def f`` and then ``f = d(f)``, and mutmut changes the plain ``f``. Numb
 what mutmut makes of a loop: a piece with ``numba = false`` runs its loops as Python.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

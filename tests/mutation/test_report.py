@@ -1,7 +1,5 @@
 """What `make mutants` counts, names and fails for; mutmut itself runs in none of these tests."""
 
-from __future__ import annotations
-
 import ast
 import json
 import tomllib

@@ -1,7 +1,5 @@
 """Decorated functions written in two steps, and what git would see in the copy."""
 
-from __future__ import annotations
-
 import subprocess
 import tomllib
 from pathlib import Path

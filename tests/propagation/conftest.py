@@ -1,7 +1,5 @@
 """Points, graphs and labels that several tests use."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

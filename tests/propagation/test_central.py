@@ -1,7 +1,5 @@
 """Label propagation as a whole, and what it stands on."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

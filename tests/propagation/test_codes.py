@@ -1,7 +1,5 @@
 """Codes are pinned, depend on directions only, and differ as often as angles say; distances."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

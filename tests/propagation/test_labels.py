@@ -1,7 +1,5 @@
 """Labels and confidences by hand; class priors that are found and that are not there."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The k nearest of every point equal those of a full sort, with ties by index."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """On MNIST pixels across clients: the form of the code, and class priors of each client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Noise against other formulas and bounds, by its distribution, and what is refused."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Propagation in parts: hand-made rows, and sums of shares that equal the whole."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Conjugate gradients against the dense inverse, scikit-learn and algebra."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -3,8 +3,6 @@
 H is that of 1,000 digits and codes of 4,096 bits. How it was computed makes no difference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exported models predict what the run's own model predicts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The card beside a trained model: what is in it, and what is not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

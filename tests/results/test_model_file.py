@@ -1,7 +1,5 @@
 """A model in one file predicts as its run does, names no place, and is read safely."""
 
-from __future__ import annotations
-
 import csv
 import getpass
 import io

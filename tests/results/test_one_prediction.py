@@ -1,7 +1,5 @@
 """A row has one prediction: alone, among others, in any order of rows and columns, in any file."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The report in a real browser: at the widths of a phone, a tablet and a screen, light and dark."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

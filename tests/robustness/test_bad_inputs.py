@@ -1,7 +1,5 @@
 """Some of the inputs of ``python -m robustness.faults bad-inputs``: one sentence, nothing begun."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Some of the hostile replies of ``robustness/hostile_replies.py``, for families of every kind."""
 
-from __future__ import annotations
-
 import pytest
 
 from robustness.hostile_attacks import Attack

@@ -1,7 +1,5 @@
 """What breaking ring-LWE takes: published figures of other parameters, and ours in privacy.md."""
 
-from __future__ import annotations
-
 from math import log2, pi, sqrt
 from pathlib import Path
 

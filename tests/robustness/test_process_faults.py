@@ -1,7 +1,5 @@
 """A few of the faults of ``robustness.process_faults``, with the whole program in one process."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """First weights by a user's function of the classes' names: a start without any label."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from types import ModuleType

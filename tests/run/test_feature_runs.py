@@ -1,7 +1,5 @@
 """Runs on features instead of points, and runs that train the last layer first."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

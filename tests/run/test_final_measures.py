@@ -1,7 +1,5 @@
 """Measures of whole runs: of saved models, with and without temperature and estimated priors."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

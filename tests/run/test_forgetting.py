@@ -1,7 +1,5 @@
 """Errors on the labeled training points: whose they are, and where nobody knows them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

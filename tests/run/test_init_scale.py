@@ -1,7 +1,5 @@
 """`init-scale`: what is multiplied, by how much, and what it does not go with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

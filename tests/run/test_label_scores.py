@@ -1,7 +1,5 @@
 """Scores of labels, of their confidence, of pseudo labels and of class priors, by hand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

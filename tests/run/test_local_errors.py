@@ -1,7 +1,5 @@
 """Errors of the models that clients return: means by hand, what is kept, resumed runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

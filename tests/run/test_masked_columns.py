@@ -1,7 +1,5 @@
 """Runs that standardize by a masked sum: who learns what, who is lost, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

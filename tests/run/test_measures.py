@@ -1,7 +1,5 @@
 """Measures of predictions: by hand, as scikit-learn has them, and where they are not defined."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """A whole run on partly labeled data: what its clients see, keep, and what a later run reuses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

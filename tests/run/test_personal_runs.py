@@ -1,7 +1,5 @@
 """Runs with personal models: what is trained on, compared, sent, written, and resumed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Runs that resume: how many clients, files that are damaged or gone, a disk that is full."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Warnings about class shares and one-class models: when they come, when not, what they say."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """First weights from another run, a file or torchvision: what is taken, what stays, what not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Texts as points, which a user's extractor turns into vectors: runs, tables, predictions."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys

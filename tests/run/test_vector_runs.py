@@ -1,7 +1,5 @@
 """Runs on vectors: every method, standardizing by the federation, resuming, owners' own tables."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Backends made of protocols: which parts they have, and that settings name them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fedul_flwr.propagation.codes import encode

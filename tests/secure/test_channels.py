@@ -1,7 +1,5 @@
 """Keys, seals and streams of bytes: known answers, round trips, and what does not open."""
 
-from __future__ import annotations
-
 import json
 import os
 import struct

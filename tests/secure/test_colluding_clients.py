@@ -1,7 +1,5 @@
 """Clients that put together what they know: whose labels a sum hides from how many of them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the server refuses while distances are computed, and whom it names."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

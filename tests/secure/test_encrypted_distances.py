@@ -1,7 +1,5 @@
 """The five steps of encrypted distances, with a toy protocol: H, dropouts, secrecy, refusals."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sums of float32 columns and of their squares, exact to the last binary digit, and moments."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import numpy as np

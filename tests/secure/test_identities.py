@@ -1,7 +1,5 @@
 """Identities of owners: whose keys are taken, and for what their signatures are good."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

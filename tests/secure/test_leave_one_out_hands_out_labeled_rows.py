@@ -14,8 +14,6 @@ backend that is to protect labels has to refuse leave-one-out. Each attacker bel
 labels, and from a message log the messages of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

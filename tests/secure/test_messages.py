@@ -1,7 +1,5 @@
 """Arrays of messages, refused by name and without a value; who leaves when messages disagree."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Row sums and masks of pairs: by hand, equality with the plain sum, secrecy, refusals."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

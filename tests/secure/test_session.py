@@ -1,7 +1,5 @@
 """A client's end of a session: refusals, and what all participants derive alike."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import os

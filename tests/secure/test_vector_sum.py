@@ -1,7 +1,5 @@
 """Sums of clients' vectors under masks: what they give, and what nobody learns from them."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Protocols that propagations are tested with."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.support.secure_parties import PROTOCOLS, TOY, borrowed

@@ -1,7 +1,5 @@
 """A sum of labels with a wrong part: whose it was is found out, and the others sum without it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Bi-objective FedUL: degenerate cases, a plain twin, and who sees whose data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Who drops out of a propagation, when, and what is left of it; and what messages hold."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """FedMatch as a whole: what is saved, bases, resumed runs; an example has a plain twin of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

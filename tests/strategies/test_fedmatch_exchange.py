@@ -1,7 +1,5 @@
 """FedMatch's messages: both ends in step, replies that do not fit, helpers, and traffic by hand."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """FedUL end to end in process: who takes part, what is sent, how the best round is chosen."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

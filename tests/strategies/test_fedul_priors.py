@@ -1,7 +1,5 @@
 """FedUL with class priors as they come in practice: uncertain, learned, checked, too few sets."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

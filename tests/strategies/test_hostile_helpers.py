@@ -1,7 +1,5 @@
 """FedMatch's helper channel: what is judged bad reaches no other client."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from flwr.app import Message

@@ -1,7 +1,5 @@
 """XCLP's phases between a server and clients: equal to the whole, whoever holds which points."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

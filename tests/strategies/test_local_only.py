@@ -1,7 +1,5 @@
 """Clients that train alone: plain twins, late first rounds, what is refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

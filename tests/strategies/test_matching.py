@@ -1,7 +1,5 @@
 """Runs of UDA, FixMatch and all labels: where labels are, plain twins, streams, resuming."""
 
-from __future__ import annotations
-
 import copy
 from pathlib import Path
 from typing import Any

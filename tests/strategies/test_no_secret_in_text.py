@@ -1,7 +1,5 @@
 """Nothing that a propagation prints, logs or raises has a key, a mask or what was decrypted."""
 
-from __future__ import annotations
-
 import logging
 import os
 import traceback

@@ -1,7 +1,5 @@
 """SCAFFOLD and FedNova: degenerate cases, hand calculations, a plain twin, and use on their own."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """SCAFFOLD's c stays the mean of all c_i: lost, late and refused replies, restarts, newcomers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """Propagations over secure backends: equal to those in the clear, and nothing is left."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any

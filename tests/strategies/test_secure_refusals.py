@@ -1,7 +1,5 @@
 """What a client of a secure propagation does not do for its server."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

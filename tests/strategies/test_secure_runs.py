@@ -1,7 +1,5 @@
 """Whole runs in secret: who fails where, what messages show, what is refused in advance."""
 
-from __future__ import annotations
-
 import json
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The class priors at test time in whole runs: who finds them, who hears of them, what they do."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """XCLP for prediction: files of labels against propagation by hand, groups, edges, refusals."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

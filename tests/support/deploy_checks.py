@@ -1,7 +1,5 @@
 """``fedul-flwr deploy check`` as an owner runs it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A consortium on this machine: what ``deploy init`` writes, started by its own scripts."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """Settings of clients that are built without a server, which would choose what is `auto`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

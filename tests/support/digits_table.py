@@ -1,7 +1,5 @@
 """A miniature table of digits with two methods and two columns, and the commands on it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The one sentence that a refused command prints."""
 
-from __future__ import annotations
-
 
 def error_line(output: str) -> str:
     """The only line of an error; it is said once, and no traceback is beside it."""

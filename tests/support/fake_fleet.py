@@ -1,7 +1,5 @@
 """A grid whose nodes come, go and forget, and data owners to run on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A registry of clients that nobody has asked."""
 
-from __future__ import annotations
-
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog

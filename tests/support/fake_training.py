@@ -1,7 +1,5 @@
 """Training that is replaced: it writes the files of a run, with the errors that a test asks for."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What FedMatch's server and its clients send each other, and clients that drop out and in."""
 
-from __future__ import annotations
-
 import bisect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

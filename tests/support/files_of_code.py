@@ -1,7 +1,5 @@
 """Programs outside the package, imported from their files."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """The simplest method on partly labeled data, for tests of what its clients are given."""
 
-from __future__ import annotations
-
 import numpy as np
 from torch.nn import functional
 

@@ -1,7 +1,5 @@
 """Identities of owners: in memory, and in folders as ``deploy init`` writes them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Simulated clients on disk for audits of what they open."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ shuffled or cut into pieces is not. So not to find a secret proves little by its
 show as well that it is found where nothing hides it.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Folders of data owners from which a class can be learned: a brighter row shows it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

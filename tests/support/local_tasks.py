@@ -1,7 +1,5 @@
 """Parts of a client's task of local training: its points, targets, classes and weights."""
 
-from __future__ import annotations
-
 from inspect import getclosurevars
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Code that runs as another user of this machine; only root can do that."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

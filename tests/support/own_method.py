@@ -1,7 +1,5 @@
 """A method as a user would write one."""
 
-from __future__ import annotations
-
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import Settings
 from fedul_flwr.config.method_settings import FedULSettings

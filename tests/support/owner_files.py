@@ -1,7 +1,5 @@
 """Folders of data owners, small and made up."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Settings of the shipped tables, for tests."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

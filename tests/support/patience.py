@@ -4,8 +4,6 @@ A second counts as much less as there are more processes that want to run than t
 is seconds without progress that are limited, wherever progress can be seen.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Training on digits as a plain loop in float64, with which runs are compared."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Points of files as arrays."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from fedul_flwr.data.decode import join_blocks

@@ -1,7 +1,5 @@
 """What a function was called with, in tests that let it do its work."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

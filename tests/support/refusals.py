@@ -1,7 +1,5 @@
 """What an error is about, without its words: ``with refuses("unknown-name", name="x"): …``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

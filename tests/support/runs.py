@@ -1,7 +1,5 @@
 """Running federations in tests, and looking at what they leave behind."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Parties whose propagation is secure: few points, every kind of them, and every protocol."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Settings that tests of runs share, and the type of the fixture ``settings``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

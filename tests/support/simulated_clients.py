@@ -1,7 +1,5 @@
 """Simulated clients of digits, set up as a server does it, and weights for their model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Run directories as the server app writes them, with made-up numbers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The search for secrets finds them in usual forms, and in a message log without protection."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The clock of tests that wait for real programs."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 

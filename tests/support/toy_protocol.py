@@ -1,7 +1,5 @@
 """A protocol for two clients that hides nothing from the evaluator, and clients who play it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar

@@ -1,7 +1,5 @@
 """A grid of devices in this process: what is sent is taken to pieces and put together again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Clients of XCLP on features and labels of one's choice, asked as a grid would ask them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ out of the garbage collector's way. What functions of a piece have cached in an 
 pytest is forgotten: a changed function would not be called.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import logging

@@ -4,8 +4,6 @@ TenSEAL is for this test alone: ``pip install 'fedul-flwr[crosscheck]'``, or ``m
 is no backend, as its BFV has no room for a flood (docs/privacy.md).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@
 a few numbers in full. The code's have to be these, and those of schoolbook arithmetic too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

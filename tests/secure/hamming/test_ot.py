@@ -1,7 +1,5 @@
 """Distances by oblivious transfer: equality with counting, base transfers, secrecy, refusals."""
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from typing import Any

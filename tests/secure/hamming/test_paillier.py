@@ -1,7 +1,5 @@
 """Paillier: all of Z_35 by hand, distances equal to plain ones, secrecy, refusals."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Callable, Iterable

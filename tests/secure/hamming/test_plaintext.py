@@ -1,7 +1,5 @@
 """The backend without secrets: one graph of all codes, dropouts, refusals by name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

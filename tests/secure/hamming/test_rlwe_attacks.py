@@ -5,8 +5,6 @@ succeeds. Numbers modulo q = 2^96 are looked at modulo small powers of 2, where 
 hides: Delta x vanishes there, a_0 and A_c can be divided by, and secrets are still told apart.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import Any

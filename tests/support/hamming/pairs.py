@@ -1,7 +1,5 @@
 """All steps of a protocol for two clients' distances, played among several clients."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field

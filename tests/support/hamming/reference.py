@@ -3,8 +3,6 @@
 Nothing of ``fedul_flwr.secure.hamming.rlwe`` is used but its constants.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

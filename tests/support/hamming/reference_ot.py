@@ -4,8 +4,6 @@ Nothing of ``fedul_flwr.secure.hamming`` is used. Points are (X, Y, Z, T) with x
 and x y = T / Z (RFC 8032, 5.1.4).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 :func:`make_app` writes it to a directory for ``flwr run``.
 """
 
-from __future__ import annotations
-
 import shutil
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Client app of the watched app; the server knows nothing of it."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import cast
