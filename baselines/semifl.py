@@ -159,7 +159,7 @@ class SemiFL(LabelSourceStrategy):
             self.record.metrics[CONFIDENT_SHARE] = 0.0
             if self.settings.evaluate == "local":  # clients hold the model that they got
                 self.local_models = [to_arrays(self.global_arrays)]
-            return self.global_arrays, None
+            return self._parallel or self.global_arrays, None
 
     def weigh(self, replies: Sequence[Message]) -> Floats:
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""

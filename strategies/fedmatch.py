@@ -59,6 +59,7 @@ class FedMatchStrategy(LabelSourceStrategy):
     """
 
     codec: PartsCodec
+    can_train_in_parallel = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import FedULMixSettings
 from fedul_flwr.data.types import Arrays, below
+from fedul_flwr.federated.aggregation import mix
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.strategies.fedul import FedULStrategy
 
@@ -54,21 +54,3 @@ class FedULMix(FedULStrategy):
         super().load_state_dict(state)
         independent = below(INDEPENDENT, state)
         self._independent = to_record(independent) if independent else None
-
-
-def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
-    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``.
-
-    Examples
-    --------
-    >>> one, other = to_record({"weight": np.array([0.0])}), to_record({"weight": np.array([8.0])})
-    >>> mix(one, other, weight=0.25)["weight"].numpy().tolist()
-    [2.0]
-    """
-    mixed: Arrays = {}
-    for name, array in one.items():
-        value = array.numpy()
-        if np.issubdtype(value.dtype, np.floating):
-            value = np.asarray((1 - weight) * value + weight * other[name].numpy(), value.dtype)
-        mixed[name] = value
-    return to_record(mixed)

@@ -57,11 +57,11 @@ class ServerTrainingSettings(Settings):
     """Epochs per round."""
     learning_rate: Annotated[float, Field(ge=0), LABELED_SERVER] = 0.0
     """Step size (learning rate) at the server; 0 takes the shared `learning-rate`."""
-    when: Annotated[Literal["auto", "before", "after"], LABELED_SERVER] = "auto"
-    """When the server trains in a round: `before` the clients, or `after`, from the mean of their
-    models; the model that is evaluated and saved is then the one that it has trained. `auto` is
-    the order of the method's paper: `after` for `semifl`, `fedul-finetune` and `fedul-mix`,
-    `before` for the others."""
+    when: Annotated[Literal["auto", "before", "after", "parallel"], LABELED_SERVER] = "auto"
+    """When the server trains in a round: `before` the clients; `after` them, from the mean of their
+    models; or in `parallel`, from the model that they receive, and its model has half of the weight
+    in the mean. `auto` is the order of the method's paper: `after` for `semifl`, `fedul-finetune`
+    and `fedul-mix`, `before` for the others."""
 
 
 class FedULMixSettings(Settings):

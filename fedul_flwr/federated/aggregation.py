@@ -99,6 +99,25 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
     return array_record(merged)
 
 
+def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
+    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``.
+
+    Examples
+    --------
+    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (0.0, 8.0)]
+    >>> mix(*models, weight=0.25)["weight"].numpy().tolist()
+    [2.0]
+    """
+    mixed: dict[str, Array] = {}
+    for name, array in one.items():
+        mixed[name] = array
+        value = array.numpy()
+        if np.issubdtype(value.dtype, np.floating):
+            value = np.asarray((1 - weight) * value + weight * other[name].numpy(), value.dtype)
+            mixed[name] = PlainArray.of(value)
+    return array_record(mixed)
+
+
 def refuse_non_finite(
     arrays: ArrayRecord,
     memory: Mapping[str, NDArray[Any]],

@@ -98,6 +98,8 @@ class MethodStrategy(Strategy):
     """Whether it always trains at the server; see :meth:`learns_at_server`."""
     server_order = "before"
     """When it trains there with ``server.when = "auto"``, as its paper has it."""
+    can_train_in_parallel = False
+    """Whether the server's model can be averaged with theirs (``server.when = "parallel"``)."""
     takes_test_prior = False
     """Whether its models are trained for given class priors at test time."""
     can_train_alone = True
@@ -148,7 +150,7 @@ class MethodStrategy(Strategy):
 
     @classmethod
     def trains_in_turn(cls, settings: RunConfig, turn: str) -> bool:
-        """Whether the server trains ``"before"`` the clients of a round, or ``"after"`` them."""
+        """Whether the server trains ``"before"`` or ``"after"`` the clients, or ``"parallel"``."""
         chosen = settings[ServerTrainingSettings].when
         order = cls.server_order if chosen == AUTO else chosen
         return cls.learns_at_server(settings) and order == turn
@@ -177,7 +179,8 @@ class MethodStrategy(Strategy):
                 "setting-without-effect",
                 setting="max-update-norm",
             )
-
+        if cls.trains_in_turn(settings, "parallel"):
+            refuse_parallel(settings, can_average=cls.can_train_in_parallel)
         if settings.sums_updates and not cls.can_sum:
             raise UserError(
                 f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
@@ -365,9 +368,9 @@ class MethodStrategy(Strategy):
             usable = self.sums.open(usable)
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
-        self.before_aggregate(usable, weights)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]
+        self.before_aggregate(usable, weights)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
         robust = self.settings.base in ROBUST
         start = self.global_arrays
@@ -478,3 +481,18 @@ def refuse_turns(settings: RunConfig) -> None:
             "setting-without-effect",
             setting="server.when",
         )
+
+
+def refuse_parallel(settings: RunConfig, *, can_average: bool) -> None:
+    """Refuse ``server.when = "parallel"`` where half of the server's model is no part of a mean."""
+    if not can_average:
+        reason = f"method {settings.method!r} does not average models of clients and server"
+    elif settings.base in ("scaffold", "fednova"):
+        reason = f"base = {settings.base!r} counts the steps of clients"
+    else:
+        return
+    raise UserError(
+        f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
+        "method-mismatch",
+        setting="server.when",
+    )

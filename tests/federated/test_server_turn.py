@@ -9,6 +9,8 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.baselines.server_only import ServerOnly
+from fedul_flwr.config.methods import find_method
+from fedul_flwr.config.references import load_reference
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.label_source import LabelSourceStrategy
@@ -59,6 +61,7 @@ def doubled(message: Message) -> Message:
     [
         ("before", 4.0, 10.0),  # 2·(1 + 1), 2·(4 + 1)
         ("after", 3.0, 7.0),  # 2·1 + 1, 2·3 + 1
+        ("parallel", 2.0, 3.5),  # (2·1 + 1 + 1)/2, (2·2 + 2 + 1)/2
     ],
 )
 def test_given_a_turn_then_the_model_of_a_round_is_what_the_last_one_has_made_of_it(
@@ -95,6 +98,9 @@ def rounds_by_hand(settings: Settings, when: str, **more: Any) -> list[float]:
         # Of 1 it makes 2, the step is 1, the model 2 and, with the server's 1, 3. Of 3 it makes 6:
         # the step is 3 + 1/2, and the model 6.5 + 1. Then it is 7.5 + 3.5/2, 16.75 and 17.75.
         ("after", [3.0, 7.5, 17.75]),
+        # Of 1 both make 2: the step is 1. Of 2 they make 4 and 3: the step is 1.5 + 1/2, the model
+        # 4. Of 4 they make 8 and 5: the step is 2.5 + 2/2.
+        ("parallel", [2.0, 4.0, 7.5]),
     ],
 )
 def test_given_server_momentum_then_its_step_begins_at_the_model_that_clients_got(
@@ -162,6 +168,33 @@ def test_given_a_run_without_clients_then_there_is_no_turn(
     config = settings(**{**QUICK, **where}, method=method, **{"server.when": "after"})
     with refuses("setting-without-effect", setting="server.when"):
         strategy.validate(config)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "fedmatch"},
+        {"method": "fixmatch", "base": "fednova", "optimizer": "sgd"},
+    ],
+)
+def test_given_models_that_are_not_averaged_then_parallel_is_refused(
+    settings: Settings, options: dict[str, Any]
+) -> None:
+    config = settings(**AT_SERVER, **options, **{"server.when": "parallel"})
+    strategy = load_reference(find_method(config.method).strategy, "method")
+    with refuses("method-mismatch", setting="server.when"):
+        strategy.validate(config)
+
+
+def test_given_no_sure_point_then_semifl_in_parallel_has_the_servers_model(
+    settings: Settings,
+) -> None:
+    unsure = {"method": "semifl", "semifl.threshold": 0.999}
+    runs = [
+        train(settings(**{**AT_SERVER, **unsure, "num_rounds": 1, "server.when": when}), 1)
+        for when in ("parallel", "after")
+    ]
+    assert same(*runs)
 
 
 def test_given_labels_at_clients_then_the_server_has_no_turn(settings: Settings) -> None:

@@ -8,9 +8,9 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.federated.aggregation import mix
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.learning import batches
-from fedul_flwr.strategies.fedul_mix import mix
 from tests.support.plain_loops import assert_ends_as, fresh, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import metrics, same, summary, train
