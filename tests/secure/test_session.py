@@ -63,8 +63,6 @@ def roots_of(own: int) -> Mapping[str, NDArray[Any]]:
     return sessions[own].mask_roots(shares)
 
 
-# Refusals
-
 WRONG: dict[str, dict[str, Any]] = {
     "no keys": {PUBLIC: None},
     "participants of another type": {PARTICIPANTS: np.array(CLIENTS, np.int32)},
@@ -105,9 +103,6 @@ def test_a_key_that_the_server_tells_does_not_become_the_clients_own() -> None:
     foreign = {PRIVATE: bytes_array(bytes([77]) * 96), NONCE: bytes_array(bytes(32))}
     session = joined(5, {**TOLD, **foreign})
     assert (session.private, session.nonce) == (KEYS[5], SERVERS)
-
-
-# Both ends
 
 
 @pytest.mark.parametrize(("source", "reader"), [*itertools.permutations(CLIENTS, 2)])
@@ -167,9 +162,6 @@ def test_a_session_is_the_same_after_it_was_remembered() -> None:
     assert {array.dtype.kind for array in session.as_arrays().values()} == {"i", "u"}
 
 
-# What is derived
-
-
 def test_the_number_by_hand() -> None:
     told = [b"fedul-flwr session 2", SERVERS, ROUND.to_bytes(8, "little")]
     for client in CLIENTS:
@@ -222,9 +214,6 @@ def test_what_keys_are_derived_from_by_hand() -> None:
     seed = derive(together, everybody.info("seed") + who)
     assert {joined(client).seed(SHARES) for client in CLIENTS} == {seed}
     assert session.seed(dict(reversed(SHARES.items()))) == seed
-
-
-# Pairs
 
 
 @pytest.mark.parametrize("count", range(2, 10))
