@@ -34,13 +34,8 @@ def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-# Values of more than 8 bits
-
-
 @pytest.mark.parametrize("bits", [10, 12, 14, 16])
-def test_the_upper_8_of_the_bits_that_the_training_uses_are_taken(
-    tmp_path: Path, bits: int
-) -> None:
+def test_the_upper_8_of_the_bits_that_training_uses_are_taken(tmp_path: Path, bits: int) -> None:
     train = pixels(4, 4, 5).astype(np.uint16) * 2 ** (bits - 8)
     train[0, 0, 0] = 2**bits - 1
     test = np.full((2, 4, 5), 2 ** (bits - 1), np.uint16)  # a dark split has the same scale
@@ -149,9 +144,6 @@ def test_16_bit_colors_are_read_where_they_use_all_bits_and_refused_else(tmp_pat
         load_source(str(tmp_path))
 
 
-# Color among gray
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_one_color_picture_in_any_split_makes_all_have_color(tmp_path: Path, split: str) -> None:
     gray, color = pixels(3, 4, 5), pixels(1, 4, 5, 3)[0]
@@ -171,9 +163,6 @@ def test_gray_in_a_mode_of_color_keeps_its_values(mode: str) -> None:
     np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GRAY)
     color = decode_image("x", content, (4, 5, 3))
     np.testing.assert_array_equal(color, np.repeat(GRAY[..., None], 3, axis=2))
-
-
-# Files that are no picture of a point
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("GIF", "gif"), ("TIFF", "tif"), ("PNG", "png")])
@@ -208,9 +197,6 @@ def test_a_picture_that_is_too_large_is_refused_for_its_size() -> None:
         inspect_image("scan.png", content)
 
 
-# What systems leave beside data, and how they write names
-
-
 STRAYS = ("Thumbs.db", ".DS_Store", "._0.png", "desktop.ini", "__MACOSX/a/._0.png", "@eaDir/x.jpg")
 
 
@@ -238,9 +224,7 @@ def test_strays_are_no_class_no_set_and_no_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_disk", ["NFD", "NFC"])
 @pytest.mark.parametrize("written", ["NFD", "NFC"])
-def test_names_compare_however_their_umlauts_are_written(
-    tmp_path: Path, on_disk: str, written: str
-) -> None:
+def test_names_compare_in_any_form_of_umlauts(tmp_path: Path, on_disk: str, written: str) -> None:
     def form(kind: Any, name: str) -> str:
         return unicodedata.normalize(kind, name)
 
@@ -266,9 +250,7 @@ def test_names_compare_however_their_umlauts_are_written(
     assert sorted(by_folder.labels.tolist()) == [0, 1]
 
 
-def test_two_names_that_differ_in_their_form_alone_are_one_class_each_split(
-    tmp_path: Path,
-) -> None:
+def test_names_that_differ_in_their_form_alone_are_one_class_in_both_splits(tmp_path: Path) -> None:
     for split, kind in (("train", "NFD"), ("test", "NFC")):
         folder = unicodedata.normalize(kind, "Bär")  # type: ignore[arg-type]
         write_png(tmp_path / split / folder / "0.png", GRAY)
