@@ -27,8 +27,7 @@ from tests.data.conftest import write_source
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
-COUNTS = [160, 120, 80, 40]
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [160, 120, 80, 40]))
 KIND = "partly-labeled"
 REUSED = {"labels.total": 100, "validation-fraction": 0.2}  # the defaults, as `labels.split` needs
 
@@ -189,8 +188,6 @@ def test_a_saved_split_that_does_not_fit_is_refused(
     with refuses("split-file-unfit", match="other training labels"):
         build_split(other, 3, config(**options))
 
-
-# Split files of the XCLP authors' code
 
 NAMES = ("oak", "fir", "elm", "ash")
 

@@ -109,13 +109,10 @@ def test_shards_by_hand() -> None:
         split("shard", 10, **{"shard.shards-per-client": 61})
 
 
-def test_natural_groups_are_clients_in_order() -> None:
+def test_natural_groups_of_a_column_that_exists_are_clients_in_order() -> None:
     parts = split("natural", **KINDS["natural"])
     for client, part in enumerate(parts):
         np.testing.assert_array_equal(part, np.flatnonzero(client == WRITERS))
-
-
-def test_natural_needs_a_column_that_exists_and_a_client_per_group() -> None:
     for num_clients in (5, 7):
         with refuses("number-of-clients", setting="partition"):
             split("natural", num_clients, **KINDS["natural"])
@@ -225,11 +222,8 @@ def test_a_client_without_points_is_refused() -> None:
         majority([1] * 10, 10)
 
 
-# imbalanced: FedMatch's Batch-NonIID
-
-
 def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) -> Ints:
-    """``(C, K)`` numbers of points."""
+    """``(C, K)`` numbers of points of FedMatch's Batch-NonIID."""
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(counts)), counts))
     rng = np.random.default_rng(0)
     parts = imbalanced_partition(

@@ -18,6 +18,7 @@ from tests.data.conftest import pixels, png, write_png
 from tests.support.refusals import refuses
 
 GRAY = pixels(1, 4, 5)[0]
+DEEP = GRAY.astype(np.uint16) * 16  # the same of 12 bits
 SIZE = (4, 5, 1)
 
 
@@ -66,11 +67,9 @@ def test_given_one_bright_picture_among_many_of_fewer_bits_then_it_is_named(tmp_
 
 
 def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path) -> None:
-    deep = png(GRAY.astype(np.uint16) * 16)
     with refuses("image-not-readable"):
-        decode_image("x.png", deep, SIZE)
-    (tmp_path / "own" / "a").mkdir(parents=True)
-    (tmp_path / "own" / "a" / "x.png").write_bytes(deep)
+        decode_image("x.png", png(DEEP), SIZE)
+    write_png(tmp_path / "own" / "a" / "x.png", DEEP)
     with refuses("image-not-readable"):
         load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE)
     found = load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE, table=TableOptions(bits=12))
@@ -80,7 +79,7 @@ def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path)
 @pytest.mark.parametrize(
     ("image", "form"),
     [
-        (Image.fromarray(GRAY.astype(np.uint16) * 16), "TIFF"),
+        (Image.fromarray(DEEP), "TIFF"),
         (Image.fromarray(GRAY.astype(np.int32) * 16), "TIFF"),
         (Image.fromarray((GRAY / np.float32(255)).astype(np.float32)), "TIFF"),
         (Image.fromarray(GRAY), "BMP"),
@@ -94,16 +93,14 @@ def test_modes_of_gray_have_the_same_values(image: Image.Image, form: str) -> No
 
 
 def test_a_tiff_whose_white_is_zero_is_turned_around() -> None:
-    content = encoded(
-        Image.fromarray(4095 - GRAY.astype(np.uint16) * 16), "TIFF", tiffinfo={262: 0}
-    )
+    content = encoded(Image.fromarray(4095 - DEEP), "TIFF", tiffinfo={262: 0})
     np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
 
 
 def test_a_16_bit_picture_is_turned_by_the_orientation_of_the_camera() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    content = encoded(Image.fromarray(GRAY.astype(np.uint16) * 16), "PNG", exif=exif)
+    content = encoded(Image.fromarray(DEEP), "PNG", exif=exif)
     found = decode_image("x", content, (5, 4, 1), 12)
     np.testing.assert_array_equal(found[..., 0], np.rot90(GRAY, -1))
 

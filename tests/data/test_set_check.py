@@ -69,11 +69,8 @@ def test_each_row_has_its_own_tolerance() -> None:
     assert all(word in refused.reason for word in ("'ward C'", " 1.02, "))
 
 
-def test_an_empty_set_is_named() -> None:
+def test_an_empty_set_and_fewer_sets_than_classes_are_refused() -> None:
     assert checked(GOOD, np.array([10, 20, 0, 40])).reason.startswith("set 'ward C' ")
-
-
-def test_fewer_sets_than_classes_are_refused() -> None:
     found = checked(GOOD[:2])
     assert re.search("2 .* 3 ", found.reason)
     assert found.num_points == 30

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -163,10 +164,8 @@ def test_hub_data_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     import datasets
 
-    def fail(*_: Any) -> None:
-        raise ConnectionError("Couldn't reach 'owner/x' on the Hub\nmore")
-
-    monkeypatch.setattr(datasets, "load_dataset", fail)
+    error = ConnectionError("Couldn't reach 'owner/x' on the Hub\nmore")
+    monkeypatch.setattr(datasets, "load_dataset", Mock(side_effect=error))
     refused("owner/x", "data-set-missing")
 
 

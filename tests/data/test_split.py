@@ -15,8 +15,7 @@ from fedul_flwr.data.split import Split, build_split, client_files
 from tests.data.conftest import write_source
 from tests.support.refusals import refuses
 
-COUNTS = [160, 120, 80, 40]
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [160, 120, 80, 40]))
 
 
 def config(**options: Any) -> RunConfig:

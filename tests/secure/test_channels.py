@@ -168,8 +168,6 @@ def test_more_than_can_be_sealed_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     # Safetensors' header: 8 bytes and 64 of text.
 
 
-# Key pairs and capsules that only their reader opens
-
 SEED = bytes(range(64))
 """Of ML-KEM's part of a private key."""
 

@@ -115,28 +115,20 @@ def test_blank_lines_and_names_with_spaces_do_not_count(tmp_path: Path) -> None:
     assert read.owners == ALL[4].owners
 
 
-def ed25519_key() -> bytes:
-    return ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-
-
-def other_format() -> bytes:
-    return ALL[4].private.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"secret"),
-    )
-
-
+ED25519 = ed25519.Ed25519PrivateKey.generate().private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+)
+WITH_PASSWORD = ALL[4].private.private_bytes(
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.BestAvailableEncryption(b"secret"),
+)
 LIST = owners_list(ALL[4].owners).encode()
 OTHERS = identities([9])[9].owners, {40: ALL[4].owners[9]}
 WRONG_FILES: dict[str, tuple[str, bytes, str]] = {
     "a text as key": (PRIVATE_FILE, b"key", "key-file-wrong"),
-    "a key of another kind": (PRIVATE_FILE, ed25519_key(), "key-file-wrong"),
-    "another format, with a password": (PRIVATE_FILE, other_format(), "key-file-wrong"),
+    "a key of another kind": (PRIVATE_FILE, ED25519, "key-file-wrong"),
+    "another format, with a password": (PRIVATE_FILE, WITH_PASSWORD, "key-file-wrong"),
     "no number": (OWNERS_FILE, b"x" + LIST, "owners-list-wrong"),
     "no public key": (OWNERS_FILE, LIST + b"12 ecdsa nonsense x\n", "owners-list-wrong"),
     "one number twice": (OWNERS_FILE, LIST + owners_list(OTHERS[0]).encode(), "owners-list-wrong"),

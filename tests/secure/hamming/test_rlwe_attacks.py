@@ -211,8 +211,6 @@ class TestTheAnswer:
                 assert (one == other).mean() < 0.5
 
 
-# A client that lies
-
 LIAR, VICTIM = 0, 1
 """The first owns their pair."""
 
