@@ -222,7 +222,7 @@ def test_the_sender_of_a_changed_message_is_complained_about(at: str, position: 
 
 
 @pytest.mark.parametrize("at", SEALED)
-def test_a_message_for_or_from_somebody_else_is_complained_about(at: str) -> None:
+def test_a_message_of_somebody_else_or_another_session_is_complained_about(at: str) -> None:
     played = group(FOUR)
     messages = played.play(until=at).ask()
     mine, others = messages[1], messages[2]

@@ -56,13 +56,6 @@ def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> S
     return join(own, message=told, num_points=POINTS[own], **options)
 
 
-def roots_of(own: int) -> Mapping[str, NDArray[Any]]:
-    """What a client has for masks, after the others' shares have arrived."""
-    sessions = {client: joined(client) for client in CLIENTS}
-    shares = {peer: sessions[peer].mask_share(own).tobytes() for peer in CLIENTS if peer != own}
-    return sessions[own].mask_roots(shares)
-
-
 WRONG: dict[str, dict[str, Any]] = {
     "no keys": {PUBLIC: None},
     "participants of another type": {PARTICIPANTS: np.array(CLIENTS, np.int32)},
@@ -205,7 +198,8 @@ def test_what_keys_are_derived_from_by_hand() -> None:
     ]
     assert joined(2).mask_share(5).tobytes() == shares[0]
     root = derive(secret + b"".join(shares), Address(number, 0, "sum", 2, 5).info("masks"))
-    assert roots_of(5)[MASK_ROOTS][0].tobytes() == root
+    arrived = {peer: joined(peer).mask_share(5).tobytes() for peer in CLIENTS if peer != 5}
+    assert session.mask_roots(arrived)[MASK_ROOTS][0].tobytes() == root
     everybody = Address(b"", 3, "sum", EVERYBODY, EVERYBODY)
     assert mask_key(bytes(32), 3) == derive(bytes(32), everybody.info("mask"))
     everybody = Address(number, 0, "seed", EVERYBODY, EVERYBODY)

@@ -175,11 +175,6 @@ def point(data: bytes) -> Point:
     return found
 
 
-def other(first: bytes) -> Point:
-    """PK_1 = C - PK_0."""
-    return add(point(common_point(CONTEXT)), negative(point(first)))
-
-
 def outside_the_group() -> list[bytes]:
     """Bytes that are no point, another encoding of one, and points that are not of prime order."""
     small = small_order_points()
@@ -215,7 +210,8 @@ def test_pairs_have_no_public_key_in_common() -> None:
     seeds, points = choose(CONTEXT, choices, seeded(0))
     assert len({seed.tobytes() for seed in seeds}) == 24
     firsts = [row.tobytes() for row in points]
-    seconds = [compressed(other(first)) for first in firsts]
+    common = point(common_point(CONTEXT))  # PK_1 = C - PK_0
+    seconds = [compressed(add(common, negative(point(first)))) for first in firsts]
     assert len({*firsts, *seconds}) == 48
 
 
