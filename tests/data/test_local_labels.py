@@ -131,14 +131,10 @@ def folders(tmp_path: Path) -> Path:
     return root
 
 
-def labels_by_name(found: PartlyLabeledPoints) -> dict[str, int]:
-    return dict(zip(found.names, found.labels.tolist(), strict=True))
-
-
 def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
     (folders / ".DS_Store").touch()
     found = load(folders)
-    assert labels_by_name(found) == {
+    assert dict(zip(found.names, found.labels.tolist(), strict=True)) == {
         **{"cat/1.png": 0, "cat/2024/1.png": 0, "dog/1.png": 1},
         **{"unlabeled/1.png": -1, "unlabeled/2.png": -1},
     }

@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure import session as channels
 from fedul_flwr.secure.session import (
     CAPSULE_BYTES,
@@ -120,13 +119,6 @@ def test_it_opens_in_its_place_alone(change: dict[str, Any]) -> None:
         unseal(sealed, SECRET, PLACE)
 
 
-def sealed_bytes(plain: bytes) -> Bytes:
-    """Anything at all, sealed as it should be."""
-    nonce = bytes(NONCE_BYTES)
-    cipher = AESGCM(derive(SECRET, PLACE.info("key")))
-    return np.frombuffer(nonce + cipher.encrypt(nonce, plain, PLACE.info("seal")), np.uint8)
-
-
 def headed(dtype: str, length: int, num_bytes: int, body: bytes) -> bytes:
     """An array as safetensors writes it."""
     about = {"dtype": dtype, "shape": [length], "data_offsets": [0, num_bytes]}
@@ -146,8 +138,10 @@ NO_ARRAYS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("plain", NO_ARRAYS.values(), ids=NO_ARRAYS)
 def test_what_holds_no_arrays_is_refused_and_not_quoted(plain: bytes) -> None:
+    nonce, cipher = bytes(NONCE_BYTES), AESGCM(derive(SECRET, PLACE.info("key")))
+    sealed = np.frombuffer(nonce + cipher.encrypt(nonce, plain, PLACE.info("seal")), np.uint8)
     with refuses("message-form", match="Client 3's .*arrays") as error:
-        unseal(sealed_bytes(plain), SECRET, PLACE)
+        unseal(sealed, SECRET, PLACE)
     assert error.value.__cause__ is None
 
 
