@@ -61,12 +61,7 @@ DIALECTS = {
     "bars": in_columns(PLAIN, "|").encode(),
     "sep=": b"sep=;\r\n" + GERMAN.encode(),
     "thousands": GERMAN.replace("1234,5", "1.234,5").encode(),
-    "quoted decimal commas": in_columns(PLAIN, ",")
-    .replace("170.5", '"170,5"')
-    .replace("1234.5", '"1234,5"')
-    .replace("-0.25", '"-0,25"')
-    .replace("1.5", '"1,5"')
-    .encode(),
+    "quoted decimal commas": re.sub(r"(-?\d+)\.(\d+)", r'"\1,\2"', PLAIN).encode(),
     "empty lines": PLAIN.replace("label\n", "label\n\n").encode() + b"\n\n  \n",
     "empty rows and a separator at the end": re.sub(
         r"(label|ill|well)$", r"\1;", GERMAN, flags=re.MULTILINE
@@ -158,10 +153,7 @@ def test_files_that_cannot_be_read_for_sure_are_refused_with_the_cause(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "extra",
-    ["x,x,", '"note\nfree",id,', "date;time,1.234,", "kg,kg,"],
-)
+@pytest.mark.parametrize("extra", ["x,x,", '"note\nfree",id,', "date;time,1.234,", "kg,kg,"])
 def test_given_columns_that_the_run_leaves_out_then_nothing_in_them_is_refused(
     extra: str, tmp_path: Path
 ) -> None:
@@ -216,9 +208,7 @@ def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
         ('# by hand\na,b\n1,x\n"2,y\n3,z\n', 4),
     ],
 )
-def test_given_a_quote_that_is_not_closed_then_no_row_is_swallowed(
-    text: str, line: int, tmp_path: Path
-) -> None:
+def test_given_an_open_quote_then_no_row_is_swallowed(text: str, line: int, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(text)
     with refuses("csv-quote"):
         open_csv(tmp_path / "a.csv")
@@ -234,9 +224,7 @@ def test_given_any_text_when_written_and_read_then_it_is_the_same(text: str) -> 
     assert not written.startswith(("=", "+", "-", "@", "\t", "\r"))
 
 
-def test_given_a_file_with_a_formula_for_a_name_when_labeled_then_its_name_is_text(
-    tmp_path: Path,
-) -> None:
+def test_given_a_formula_for_a_files_name_when_labeled_then_it_is_text(tmp_path: Path) -> None:
     found = Propagated(np.array([1]), np.array([0.5]))
     write_labels(tmp_path / "labels.csv", [FORMULA], found, ["sound", "-ill"])
     with (tmp_path / "labels.csv").open(newline="") as stream:

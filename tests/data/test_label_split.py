@@ -27,8 +27,7 @@ from tests.data.conftest import write_source
 from tests.support.given_labels_method import GIVEN_METHOD
 from tests.support.refusals import refuses
 
-COUNTS = [160, 120, 80, 40]
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [160, 120, 80, 40]))
 KIND = "partly-labeled"
 REUSED = {"labels.total": 100, "validation-fraction": 0.2}  # the defaults, as `labels.split` needs
 
@@ -137,9 +136,6 @@ def test_points_without_label_in_the_source_stay_so(tmp_path: Path) -> None:
         build_split(place, 3, config(partition="majority"))
 
 
-# Nothing that a client is told of holds the label of an unlabeled point
-
-
 def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> None:
     split = build_split(place, 3, config(**{"labels.new-fraction": 0.2}))
     files = client_files(place, split.directory, KIND)
@@ -148,9 +144,6 @@ def test_the_file_for_clients_holds_no_label_that_was_not_given(place: Path) -> 
         assert set(archive.files) == {"points", "labels", "new", "bounds"}
         assert (archive["labels"] == -1).sum() == 300 - 60
         assert (archive["labels"][archive["new"]] == -1).all()
-
-
-# Using the split of an earlier run again
 
 
 def write_saved(file: Path, split: Split) -> None:
@@ -195,8 +188,6 @@ def test_a_saved_split_that_does_not_fit_is_refused(
     with refuses("split-file-unfit", match="other training labels"):
         build_split(other, 3, config(**options))
 
-
-# Split files of the XCLP authors' code
 
 NAMES = ("oak", "fir", "elm", "ash")
 
@@ -245,9 +236,7 @@ def test_given_a_split_file_of_the_authors_then_clients_have_its_points_and_labe
     assert len(other.clients[1].points) == len(split.clients[1].points) + 1
 
 
-def test_given_cifar_10_in_the_order_of_the_hub_then_rows_are_those_of_its_parts(
-    tmp_path: Path,
-) -> None:
+def test_given_cifar_10_in_the_hubs_order_then_rows_are_those_of_its_parts(tmp_path: Path) -> None:
     of_authors = np.random.default_rng(0).integers(0, 4, 50_000)
     # The archive has the five parts of 10,000 as 4, 3, 2, 5, 1, and so has the data set.
     hub = np.concatenate([of_authors[10_000 * part :][:10_000] for part in (3, 2, 1, 4, 0)])
@@ -333,9 +322,7 @@ def test_new_points_have_no_label_and_are_the_same_ones(place: Path) -> None:
 
 
 @pytest.mark.parametrize("scenario", [{}, AT_SERVER])
-def test_the_labels_of_an_earlier_split(
-    place: Path, tmp_path: Path, scenario: dict[str, Any]
-) -> None:
+def test_an_earlier_split_is_reused(place: Path, tmp_path: Path, scenario: dict[str, Any]) -> None:
     earlier = build_split(
         place, 3, config_scenarios("uda", **{"labels.total": 60, "server-fraction": 0.1})
     )
@@ -349,9 +336,6 @@ def test_the_labels_of_an_earlier_split(
     every = build_split(place, 3, config_scenarios(ALL_GIVEN_METHOD, **reused))
     for one in clients_of(every):
         np.testing.assert_array_equal(one.observed, one.labels)
-
-
-# Which runs share a split
 
 
 def directory(place: Path, method: str, **options: Any) -> Path:
@@ -375,9 +359,8 @@ def options(**values: Any) -> LabelSettings:
     return LabelSettings.parse({key.replace("_", "-"): value for key, value in values.items()})
 
 
-def counts(labels: Ints, num_classes: int) -> list[int]:
-    found: list[int] = np.bincount(labels[labels >= 0], minlength=num_classes).tolist()
-    return found
+def counts(labels: Ints, num_classes: int) -> Any:
+    return np.bincount(labels[labels >= 0], minlength=num_classes).tolist()
 
 
 def test_who_has_labels_is_drawn() -> None:

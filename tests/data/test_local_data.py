@@ -50,19 +50,12 @@ def test_sets_in_the_order_of_the_csv_with_exact_pixels(owned: Path) -> None:
     assert not sets.inputs.flags.writeable
 
 
-def test_other_priors_need_no_decoding_and_new_images_do(
-    owned: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_images_alone_are_decoded(owned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     load_unlabeled_sets(owned, NAMES, 2, SHAPE)
-    original = decode.decode_image
-
-    def fail(*_: Any) -> None:
-        raise AssertionError("decoded again")
-
-    monkeypatch.setattr(decode, "decode_image", fail)
-    (owned / "priors.csv").write_text(PRIORS.replace("0.25,0.75", "0.5,0.5"))
-    assert load_unlabeled_sets(owned, NAMES, 2, SHAPE).priors[0].tolist() == [0.5, 0.5]
-    monkeypatch.setattr(decode, "decode_image", original)
+    with monkeypatch.context() as patch:
+        patch.setattr(decode, "decode_image", None)  # whoever called it would fail
+        (owned / "priors.csv").write_text(PRIORS.replace("0.25,0.75", "0.5,0.5"))
+        assert load_unlabeled_sets(owned, NAMES, 2, SHAPE).priors[0].tolist() == [0.5, 0.5]
     write_png(owned / "young" / "a.png", np.full((4, 4), 7, np.uint8))
     write_png(owned / "young" / "c.png", np.full((4, 4), 9, np.uint8))
     sets = load_unlabeled_sets(owned, NAMES, 2, SHAPE)
@@ -123,9 +116,6 @@ def test_sets_that_are_refused(owned: Path) -> None:
     refused(owned, "folder-layout")
     (owned / "priors.csv").unlink()
     refused(owned, "file-missing")
-
-
-# Images for prediction
 
 
 def test_images_of_a_folder_by_relative_name(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ def owned(tmp_path: Path) -> Path:
     return root
 
 
-def load(root: Path, names: Any = NAMES, shape: Any = SHAPE) -> PartlyLabeledPoints:
-    return load_partly_labeled(root, names, shape)
+def load(root: Path, names: Any = NAMES, **options: Any) -> PartlyLabeledPoints:
+    return load_partly_labeled(root, names, SHAPE, **options)
 
 
 def labels(found: PartlyLabeledPoints) -> list[int]:
@@ -38,9 +38,9 @@ def labels(found: PartlyLabeledPoints) -> list[int]:
     return found.labels[np.argsort(found.points)].tolist()
 
 
-def refused(root: Path, code: str, **options: Any) -> None:
-    with refuses(code) as caught:
-        load(root, **options)
+def refused(root: Path, code: str, names: Any = NAMES, **options: Any) -> None:
+    with refuses(code, OwnDataError) as caught:
+        load(root, names, **options)
     assert "\n" not in str(caught.value)
 
 
@@ -114,18 +114,11 @@ def test_folders_that_are_refused(owned: Path, tmp_path: Path) -> None:
     refused(empty, "labels-file-wrong")
 
 
-# A file of labels elsewhere
-
-
 def test_labels_from_elsewhere(owned: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "known.csv"
     (owned / "labels.csv").rename(elsewhere)
     assert load(owned).labels.tolist() == [-1] * 4
-    found = load_partly_labeled(owned, NAMES, SHAPE, known_labels=elsewhere)
-    assert labels(found) == [0, -1, 1, -1]
-
-
-# Class folders
+    assert labels(load(owned, known_labels=elsewhere)) == [0, -1, 1, -1]
 
 
 @pytest.fixture
@@ -138,19 +131,14 @@ def folders(tmp_path: Path) -> Path:
     return root
 
 
-def labels_by_name(found: PartlyLabeledPoints) -> dict[str, int]:
-    return dict(zip(found.names, found.labels.tolist(), strict=True))
-
-
 def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
     (folders / ".DS_Store").touch()
     found = load(folders)
-    assert labels_by_name(found) == {
+    assert dict(zip(found.names, found.labels.tolist(), strict=True)) == {
         **{"cat/1.png": 0, "cat/2024/1.png": 0, "dog/1.png": 1},
         **{"unlabeled/1.png": -1, "unlabeled/2.png": -1},
     }
-    expected = dict(zip(("cat/1.png", "cat/2024/1.png"), pixels(2, 4, 4), strict=True))
-    for name, image in expected.items():
+    for name, image in zip(("cat/1.png", "cat/2024/1.png"), pixels(2, 4, 4), strict=True):
         point = found.points[found.names.index(name)]
         np.testing.assert_array_equal(found.inputs[point, ..., 0], image)
     assert sorted(found.points.tolist()) == [0, 1, 2, 3, 4]
@@ -158,7 +146,7 @@ def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
 
 
 def test_other_folders_are_files_unless_it_is_said(folders: Path) -> None:
-    assert (load_partly_labeled(folders, NAMES, SHAPE, form="files").labels == -1).all()
+    assert (load(folders, form="files").labels == -1).all()
     assert (load(folders, ("dog", "owl")).labels == -1).all()  # cat is no class
     assert (load(folders, ("cow", "owl")).labels == -1).all()
     (folders / "cat" / "1.png").rename(folders / "1.png")
@@ -194,16 +182,12 @@ def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
 def test_class_folders_that_are_refused(folders: Path, change: str, form: str, code: str) -> None:
     (folders / change).parent.mkdir(exist_ok=True)
     (folders / change).write_text("name,label\n")
-    with refuses(code, OwnDataError) as error:
-        load_partly_labeled(folders, NAMES, SHAPE, form=form)
-    assert "\n" not in str(error.value)
+    refused(folders, code, form=form)
 
 
 def test_folders_without_a_class_or_with_a_class_of_that_name(folders: Path) -> None:
-    with refuses("class-names-wrong", OwnDataError):
-        load(folders, ("cat", "dog", "unlabeled"))
+    refused(folders, "class-names-wrong", ("cat", "dog", "unlabeled"))
     for name in ("cat", "dog"):
         shutil.rmtree(folders / name)
     assert load(folders).labels.tolist() == [-1, -1]
-    with refuses("folder-layout", OwnDataError):
-        load_partly_labeled(folders, NAMES, SHAPE, form="class-folders")
+    refused(folders, "folder-layout", form="class-folders")

@@ -89,9 +89,7 @@ def test_sets_that_are_refused(old: str, new: str, code: str, named: str, ward: 
     refused(ward, code, named)
 
 
-def test_partly_labeled_vectors_have_labels_by_row_and_an_order_of_their_own(
-    tmp_path: Path,
-) -> None:
+def test_partly_labeled_vectors_have_labels_by_row_in_another_order(tmp_path: Path) -> None:
     folder = tmp_path / "points"
     folder.mkdir()
     (folder / "patients.csv").write_text(CSV)

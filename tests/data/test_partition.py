@@ -109,13 +109,10 @@ def test_shards_by_hand() -> None:
         split("shard", 10, **{"shard.shards-per-client": 61})
 
 
-def test_natural_groups_are_clients_in_order() -> None:
+def test_natural_groups_of_a_column_that_exists_are_clients_in_order() -> None:
     parts = split("natural", **KINDS["natural"])
     for client, part in enumerate(parts):
         np.testing.assert_array_equal(part, np.flatnonzero(client == WRITERS))
-
-
-def test_natural_needs_a_column_that_exists_and_a_client_per_group() -> None:
     for num_clients in (5, 7):
         with refuses("number-of-clients", setting="partition"):
             split("natural", num_clients, **KINDS["natural"])
@@ -125,9 +122,7 @@ def test_natural_needs_a_column_that_exists_and_a_client_per_group() -> None:
 
 
 @each_kind
-def test_points_per_client_are_drawn_from_the_clients_own(
-    partition: str, options: dict[str, Any]
-) -> None:
+def test_points_per_client_are_of_the_clients_own(partition: str, options: dict[str, Any]) -> None:
     whole = split(partition, **options)
     thin = split(partition, **options, **{"points-per-client": 20})
     for many, few in zip(whole, thin, strict=True):
@@ -164,17 +159,12 @@ def class_counts(labels: Ints, parts: list[Ints], num_classes: int) -> Ints:
     return np.array([np.bincount(labels[part], minlength=num_classes) for part in parts])
 
 
-# majority: tables D.5 and D.6
-
-
-def majority(
-    counts: list[int], num_clients: int, seed: int = 0, *, mild: bool = False
-) -> tuple[Ints, list[Ints]]:
-    """``(C, K)`` numbers of points, and the parts."""
+def majority(counts: list[int], num_clients: int, seed: int = 0, *, mild: bool = False) -> Ints:
+    """``(C, K)`` numbers of points."""
     labels = np.repeat(np.arange(len(counts)), counts)
     rng = np.random.default_rng(seed)
     parts = majority_partition(labels, len(counts), num_clients, rng, mild=mild)
-    return class_counts(labels, parts, len(counts)), parts
+    return class_counts(labels, parts, len(counts))
 
 
 def test_majority_on_mnist_is_like_table_d5() -> None:
@@ -184,7 +174,7 @@ def test_majority_on_mnist_is_like_table_d5() -> None:
     # Quota 48,000 / 5 = 9600: 4094 to 5052, and 46 to 69.
     assert all(4094 <= n <= 5052 for n in TABLE_D5_CLIENT_1[:2])
     assert all(46 <= n <= 69 for n in TABLE_D5_CLIENT_1[2:])
-    first = np.array([majority(MNIST_COUNTS, 5, seed)[0][0] for seed in range(30)])
+    first = np.array([majority(MNIST_COUNTS, 5, seed)[0] for seed in range(30)])
     assert first[:, :2].min() >= 4094
     assert first[:, :2].max() <= 5052
     assert first[:, 2:].min() >= 46
@@ -203,7 +193,7 @@ def test_mild_majorities_keep_to_the_papers_bounds() -> None:
     # Majorities in [0.15, 0.25], minorities below 0.08: bounds of shares; counts are rounded down
     # from 500, so they lie at most 1/500 below.
     for seed in range(60):
-        shares = majority([500] * 10, 10, seed, mild=True)[0][0] / 500
+        shares = majority([500] * 10, 10, seed, mild=True)[0] / 500
         assert shares[:2].min() >= 0.15 - 0.002
         assert shares[:2].max() <= 0.25
         assert shares[2:].max() < 0.08
@@ -232,11 +222,8 @@ def test_a_client_without_points_is_refused() -> None:
         majority([1] * 10, 10)
 
 
-# imbalanced: FedMatch's Batch-NonIID
-
-
 def imbalanced(counts: list[int], num_clients: int, points_per_client: int = 0) -> Ints:
-    """``(C, K)`` numbers of points."""
+    """``(C, K)`` numbers of points of FedMatch's Batch-NonIID."""
     labels = np.random.default_rng(1).permutation(np.repeat(np.arange(len(counts)), counts))
     rng = np.random.default_rng(0)
     parts = imbalanced_partition(

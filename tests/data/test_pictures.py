@@ -18,6 +18,7 @@ from tests.data.conftest import pixels, png, write_png
 from tests.support.refusals import refuses
 
 GRAY = pixels(1, 4, 5)[0]
+DEEP = GRAY.astype(np.uint16) * 16  # the same of 12 bits
 SIZE = (4, 5, 1)
 
 
@@ -34,13 +35,8 @@ def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
     return stream.getvalue()
 
 
-# Values of more than 8 bits
-
-
 @pytest.mark.parametrize("bits", [10, 12, 14, 16])
-def test_the_upper_8_of_the_bits_that_the_training_uses_are_taken(
-    tmp_path: Path, bits: int
-) -> None:
+def test_the_upper_8_of_the_bits_that_training_uses_are_taken(tmp_path: Path, bits: int) -> None:
     train = pixels(4, 4, 5).astype(np.uint16) * 2 ** (bits - 8)
     train[0, 0, 0] = 2**bits - 1
     test = np.full((2, 4, 5), 2 ** (bits - 1), np.uint16)  # a dark split has the same scale
@@ -71,11 +67,9 @@ def test_given_one_bright_picture_among_many_of_fewer_bits_then_it_is_named(tmp_
 
 
 def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path) -> None:
-    deep = png(GRAY.astype(np.uint16) * 16)
     with refuses("image-not-readable"):
-        decode_image("x.png", deep, SIZE)
-    (tmp_path / "own" / "a").mkdir(parents=True)
-    (tmp_path / "own" / "a" / "x.png").write_bytes(deep)
+        decode_image("x.png", png(DEEP), SIZE)
+    write_png(tmp_path / "own" / "a" / "x.png", DEEP)
     with refuses("image-not-readable"):
         load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE)
     found = load_partly_labeled(tmp_path / "own", ("a", "b"), SIZE, table=TableOptions(bits=12))
@@ -85,7 +79,7 @@ def test_a_16_bit_picture_is_refused_where_nobody_knows_its_bits(tmp_path: Path)
 @pytest.mark.parametrize(
     ("image", "form"),
     [
-        (Image.fromarray(GRAY.astype(np.uint16) * 16), "TIFF"),
+        (Image.fromarray(DEEP), "TIFF"),
         (Image.fromarray(GRAY.astype(np.int32) * 16), "TIFF"),
         (Image.fromarray((GRAY / np.float32(255)).astype(np.float32)), "TIFF"),
         (Image.fromarray(GRAY), "BMP"),
@@ -99,16 +93,14 @@ def test_modes_of_gray_have_the_same_values(image: Image.Image, form: str) -> No
 
 
 def test_a_tiff_whose_white_is_zero_is_turned_around() -> None:
-    content = encoded(
-        Image.fromarray(4095 - GRAY.astype(np.uint16) * 16), "TIFF", tiffinfo={262: 0}
-    )
+    content = encoded(Image.fromarray(4095 - DEEP), "TIFF", tiffinfo={262: 0})
     np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
 
 
 def test_a_16_bit_picture_is_turned_by_the_orientation_of_the_camera() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    content = encoded(Image.fromarray(GRAY.astype(np.uint16) * 16), "PNG", exif=exif)
+    content = encoded(Image.fromarray(DEEP), "PNG", exif=exif)
     found = decode_image("x", content, (5, 4, 1), 12)
     np.testing.assert_array_equal(found[..., 0], np.rot90(GRAY, -1))
 
@@ -149,9 +141,6 @@ def test_16_bit_colors_are_read_where_they_use_all_bits_and_refused_else(tmp_pat
         load_source(str(tmp_path))
 
 
-# Color among gray
-
-
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_one_color_picture_in_any_split_makes_all_have_color(tmp_path: Path, split: str) -> None:
     gray, color = pixels(3, 4, 5), pixels(1, 4, 5, 3)[0]
@@ -171,9 +160,6 @@ def test_gray_in_a_mode_of_color_keeps_its_values(mode: str) -> None:
     np.testing.assert_array_equal(decode_image("x", content, SIZE)[..., 0], GRAY)
     color = decode_image("x", content, (4, 5, 3))
     np.testing.assert_array_equal(color, np.repeat(GRAY[..., None], 3, axis=2))
-
-
-# Files that are no picture of a point
 
 
 @pytest.mark.parametrize(("form", "suffix"), [("GIF", "gif"), ("TIFF", "tif"), ("PNG", "png")])
@@ -208,9 +194,6 @@ def test_a_picture_that_is_too_large_is_refused_for_its_size() -> None:
         inspect_image("scan.png", content)
 
 
-# What systems leave beside data, and how they write names
-
-
 STRAYS = ("Thumbs.db", ".DS_Store", "._0.png", "desktop.ini", "__MACOSX/a/._0.png", "@eaDir/x.jpg")
 
 
@@ -238,9 +221,7 @@ def test_strays_are_no_class_no_set_and_no_picture(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("on_disk", ["NFD", "NFC"])
 @pytest.mark.parametrize("written", ["NFD", "NFC"])
-def test_names_compare_however_their_umlauts_are_written(
-    tmp_path: Path, on_disk: str, written: str
-) -> None:
+def test_names_compare_in_any_form_of_umlauts(tmp_path: Path, on_disk: str, written: str) -> None:
     def form(kind: Any, name: str) -> str:
         return unicodedata.normalize(kind, name)
 
@@ -266,9 +247,7 @@ def test_names_compare_however_their_umlauts_are_written(
     assert sorted(by_folder.labels.tolist()) == [0, 1]
 
 
-def test_two_names_that_differ_in_their_form_alone_are_one_class_each_split(
-    tmp_path: Path,
-) -> None:
+def test_names_that_differ_in_their_form_alone_are_one_class_in_both_splits(tmp_path: Path) -> None:
     for split, kind in (("train", "NFD"), ("test", "NFC")):
         folder = unicodedata.normalize(kind, "Bär")  # type: ignore[arg-type]
         write_png(tmp_path / split / folder / "0.png", GRAY)

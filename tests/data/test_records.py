@@ -109,9 +109,7 @@ def test_given_incidents_then_rows_and_a_sentence() -> None:
     assert incident_rows(incidents(LINES)) == {"failed": failed, "away": away}
     said = f"clients that failed: {failed}; clients that were away: {away}"
     assert incidents_in_words(incidents(LINES)) == said
-
-
-def test_given_a_run_without_incidents_then_nothing_is_said() -> None:
+    # Nothing is said of a run without incidents.
     assert incident_rows(incidents(LINES[:1])) == {}
     assert incidents_in_words(incidents(LINES[:1])) == ""
     assert incidents_in_words({}) == ""  # a summary of an earlier version
@@ -137,9 +135,7 @@ def test_given_honest_clients_then_the_round_that_most_prefer_is_kept() -> None:
 
 @pytest.mark.parametrize("lie", [-1e30, 0.0, 1e30])
 @pytest.mark.parametrize("round_of_lie", [1, 2, 3])
-def test_given_one_liar_of_three_then_it_does_not_pick_the_round(
-    lie: float, round_of_lie: int
-) -> None:
+def test_given_a_liar_of_three_then_it_picks_no_round(lie: float, round_of_lie: int) -> None:
     honest = [(0.9, 2.0), (0.5, 1.5), (0.7, 1.8)]  # both honest clients are best in round 2
     lines = [
         line(number, c0=one, c1=other, c2=lie if number == round_of_lie else 1.0)

@@ -210,9 +210,7 @@ def test_given_half_written_files_of_a_killed_process_when_a_run_resumes_then_th
     assert left == set(others)
 
 
-def test_after_a_round_one_version_is_left(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_round_leaves_one_version(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
     record = Recorder.record
 

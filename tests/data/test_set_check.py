@@ -69,11 +69,8 @@ def test_each_row_has_its_own_tolerance() -> None:
     assert all(word in refused.reason for word in ("'ward C'", " 1.02, "))
 
 
-def test_an_empty_set_is_named() -> None:
+def test_an_empty_set_and_fewer_sets_than_classes_are_refused() -> None:
     assert checked(GOOD, np.array([10, 20, 0, 40])).reason.startswith("set 'ward C' ")
-
-
-def test_fewer_sets_than_classes_are_refused() -> None:
     found = checked(GOOD[:2])
     assert re.search("2 .* 3 ", found.reason)
     assert found.num_points == 30
@@ -101,16 +98,10 @@ def test_strict_rank_refuses_instead_of_warning(priors: Floats) -> None:
     assert checked(GOOD, strict_rank=True).accepted
 
 
-def nearly_flat(spread: float, num_classes: int = 3) -> Floats:
-    """``(1 - spread)/K + spread·I``: eigenvalues 1 and spread, so its condition is 1/spread."""
-    return np.full((num_classes, num_classes), (1 - spread) / num_classes) + spread * np.eye(
-        num_classes
-    )
-
-
 @pytest.mark.parametrize(("spread", "warned"), [(1 / 1100, True), (1 / 900, False)])
 def test_ill_conditioned_priors_are_warned_about(spread: float, warned: bool) -> None:
-    found = checked(nearly_flat(spread))
+    # With the eigenvalues 1 and spread its condition is 1/spread.
+    found = checked((1 - spread) / 3 + spread * np.eye(3))
     assert found.accepted
     assert found.condition_number == pytest.approx(1 / spread, rel=1e-6)
     assert bool(found.warnings) == warned

@@ -66,35 +66,27 @@ def test_shared_sets_repeat_no_point_within_a_set() -> None:
 
 # Two classes of 8 and 4 points and two sets: n / M = 6.
 SMALL: Ints = np.array([0] * 8 + [1] * 4)
-WEIGHTS = np.array([[0.75, 0.25], [0.25, 0.75]])
+WEIGHTS = [[0.75, 0.25], [0.25, 0.75]]
 
 
-def deal_small(
-    monkeypatch: pytest.MonkeyPatch, overlap: str, weights: NDArray[np.float64] = WEIGHTS
-) -> GeneratedSets:
-    monkeypatch.setattr(set_generator, "draw_priors", lambda *_: weights)
-    return deal(labels=SMALL, points=np.arange(12), num_classes=2, num_sets=2, overlap=overlap)
-
-
-def test_disjoint_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Columns sum to 1: class 0 is cut at .75 · 8 = 6, class 1 at .25 · 4 = 1.
-    made = deal_small(monkeypatch, "disjoint")
-    np.testing.assert_array_equal(counts(made, SMALL, 2), [[6, 1], [2, 3]])
-    np.testing.assert_allclose(made.priors, [[6 / 7, 1 / 7], [2 / 5, 3 / 5]])
-
-
-def test_shared_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    # floor(6 · .75) = 4 and floor(6 · .25) = 1 points of the classes, then the reverse.
-    made = deal_small(monkeypatch, "shared")
-    np.testing.assert_array_equal(counts(made, SMALL, 2), [[4, 1], [1, 4]])
-    np.testing.assert_allclose(made.priors, [[0.8, 0.2], [0.2, 0.8]])
-
-
-def test_shared_sets_take_what_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    # floor(6 · .95) = 5 points of class 1, of which there are 4; floor(6 · .05) = 0.
-    made = deal_small(monkeypatch, "shared", np.array([[0.05, 0.95], [0.5, 0.5]]))
-    np.testing.assert_array_equal(counts(made, SMALL, 2), [[0, 4], [3, 3]])
-    np.testing.assert_allclose(made.priors, [[0, 1], [0.5, 0.5]])
+@pytest.mark.parametrize(
+    ("overlap", "weights", "table", "priors"),
+    [
+        # Columns sum to 1: class 0 is cut at .75 · 8 = 6, class 1 at .25 · 4 = 1.
+        ("disjoint", WEIGHTS, [[6, 1], [2, 3]], [[6 / 7, 1 / 7], [2 / 5, 3 / 5]]),
+        # floor(6 · .75) = 4 and floor(6 · .25) = 1 points of the classes, then the reverse.
+        ("shared", WEIGHTS, [[4, 1], [1, 4]], [[0.8, 0.2], [0.2, 0.8]]),
+        # floor(6 · .95) = 5 points of class 1, of which there are 4; floor(6 · .05) = 0.
+        ("shared", [[0.05, 0.95], [0.5, 0.5]], [[0, 4], [3, 3]], [[0, 1], [0.5, 0.5]]),
+    ],
+)
+def test_given_weights_then_sets_of_twelve_points_are_as_by_hand(
+    overlap: str, weights: Any, table: Any, priors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(set_generator, "draw_priors", lambda *_: np.array(weights))
+    made = deal(labels=SMALL, points=np.arange(12), num_classes=2, num_sets=2, overlap=overlap)
+    np.testing.assert_array_equal(counts(made, SMALL, 2), table)
+    np.testing.assert_allclose(made.priors, priors)
 
 
 def test_more_sets_than_points_leave_sets_empty_with_priors_of_zero() -> None:
@@ -154,23 +146,13 @@ TEN: Ints = np.random.default_rng(1).permutation(np.repeat(np.arange(10), 960))
 """9600 points, as a client of five has of MNIST's 48,000."""
 
 
-def deal_ten(seed: int = 0, **options: Any) -> GeneratedSets:
-    return deal(
-        seed=seed,
-        labels=TEN,
-        points=np.arange(len(TEN)),
-        num_classes=10,
-        overlap="shared",
-        **{"shared_prior_draws": 1, **options},
-    )
-
-
 def test_a_sum_of_draws_is_the_authors_matrix() -> None:
     # Three draws with rows of sum 1, added up, columns divided by their sums; its rows again.
     rng = stream(4, "same-priors")
     total = sum(draw_priors(20, 10, "dominant", rng) for _ in range(3))
     weights = total / np.sum(total, axis=0)
-    made = deal_ten(seed=4, num_sets=20, shared_prior_draws=3)
+    shared: dict[str, Any] = {"num_sets": 20, "overlap": "shared", "shared_prior_draws": 3}
+    made = deal(seed=4, labels=TEN, points=np.arange(len(TEN)), num_classes=10, **shared)
     expected = weights / weights.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(made.drawn_priors, expected, rtol=1e-12)
     # Enough points of every class: 480·w are rounded down, and that is all.
@@ -209,43 +191,31 @@ def test_uniform_priors_as_in_the_papers_text() -> None:
     assert found.mean(axis=0) == pytest.approx(np.full(10, 0.1), abs=0.01)
 
 
-class Fixed:
-    """Generator whose ``random`` gives what it was told."""
+@pytest.mark.parametrize(
+    ("epsilon", "gamma", "expected"),
+    [
+        # 1 + .4 (2 gamma - 1): [1.4, .6], [1, .8]. Row 0: .7, .3. Row 1: .2, .64 over .84.
+        (0.4, [[1.0, 0.0], [0.5, 0.25]], [[0.7, 0.3], [0.2 / 0.84, 0.64 / 0.84]]),
+        # 1 + 1.6 (2 gamma - 1) = -.6 and 2.6. Row 0: -.3 and 1.3 become 0 and 1; row 1: -.12 and
+        # 2.08.
+        (1.6, [[0.0, 1.0], [0.0, 1.0]], [[0, 1], [0, 1]]),
+        # Row 0: twice 1.3 becomes 1. Without clipping row 1 would be (.52, 2.08) / 2.6 = (.2, .8).
+        (1.6, [[1.0, 1.0], [1.0, 1.0]], [[0.5, 0.5], [0.52 / 1.52, 1 / 1.52]]),
+        # Factors -.6 and 1: a row that is clipped to nothing stays.
+        (1.6, [[0.0, 0.0], [0.5, 0.5]], [[0.5, 0.5], [0.2, 0.8]]),
+    ],
+)
+def test_given_symmetric_noise_then_priors_are_as_by_hand(
+    epsilon: float, gamma: Any, expected: Any
+) -> None:
+    class Fixed:
+        def random(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
+            assert shape == (2, 2)
+            return np.array(gamma)
 
-    def __init__(self, gamma: list[list[float]]) -> None:
-        self.gamma = np.array(gamma)
-
-    def random(self, shape: tuple[int, ...]) -> NDArray[np.float64]:
-        assert shape == self.gamma.shape
-        return self.gamma
-
-
-PRIORS = np.array([[0.5, 0.5], [0.2, 0.8]])
-GAMMA = [[1.0, 0.0], [0.5, 0.25]]
-
-
-def noisy(epsilon: float, gamma: list[list[float]] = GAMMA) -> NDArray[np.float64]:
-    rng: Any = Fixed(gamma)
-    return add_prior_noise(PRIORS, epsilon, rng)
-
-
-def test_symmetric_noise_by_hand() -> None:
-    # 1 + .4 (2 gamma - 1): [1.4, .6], [1, .8]. Row 0: .7, .3. Row 1: .2, .64 over .84.
-    expected = [[0.7, 0.3], [0.2 / 0.84, 0.64 / 0.84]]
-    np.testing.assert_allclose(noisy(0.4), expected)
-
-
-def test_large_noise_is_clipped() -> None:
-    # 1 + 1.6 (2 gamma - 1) = -.6 and 2.6. Row 0: -.3 and 1.3 become 0 and 1; row 1: -.12 and 2.08.
-    gamma = [[0.0, 1.0], [0.0, 1.0]]
-    np.testing.assert_allclose(noisy(1.6, gamma), [[0, 1], [0, 1]])
-    # Without clipping at 1, row 1 for gamma = (1, 1) would be (.52, 2.08) / 2.6 = (.2, .8).
-    np.testing.assert_allclose(noisy(1.6, [[1.0, 1.0], [1.0, 1.0]])[1], [0.52 / 1.52, 1 / 1.52])
-
-
-def test_a_row_clipped_to_nothing_stays() -> None:
-    gamma = [[0.0, 0.0], [0.5, 0.5]]  # factors -.6 and 1
-    np.testing.assert_allclose(noisy(1.6, gamma), PRIORS)
+    rng: Any = Fixed()
+    found = add_prior_noise(np.array([[0.5, 0.5], [0.2, 0.8]]), epsilon, rng)
+    np.testing.assert_allclose(found, expected)
 
 
 def test_noise_changes_what_a_client_is_told_and_nothing_else() -> None:

@@ -1,6 +1,5 @@
 """A simulated federation on disk: cached, shared by methods, and without labels for clients."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +15,7 @@ from fedul_flwr.data.split import Split, build_split, client_files
 from tests.data.conftest import write_source
 from tests.support.refusals import refuses
 
-COUNTS = [160, 120, 80, 40]
-LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), COUNTS))
-
-
-@dataclass
-class Place:
-    """A decoded data set of 400 points in 4 classes."""
-
-    directory: Path
-
-    def build(self, num_clients: int = 3, **options: Any) -> Split:
-        return build_split(self.directory, num_clients, config(**options))
+LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(4), [160, 120, 80, 40]))
 
 
 def config(**options: Any) -> RunConfig:
@@ -36,19 +24,24 @@ def config(**options: Any) -> RunConfig:
     return parse_flat({**default_flat(), **values, **options})
 
 
+def build(place: Path, num_clients: int = 3, **options: Any) -> Split:
+    return build_split(place, num_clients, config(**options))
+
+
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(write_source(tmp_path / "data", LABELS))
+def place(tmp_path: Path) -> Path:
+    """A decoded data set of 400 points in 4 classes."""
+    return write_source(tmp_path / "data", LABELS)
 
 
-def test_a_federation_is_built_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_federation_is_built_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     built = []
     write = split_module._write
     monkeypatch.setattr(split_module, "_write", lambda *args: (built.append(args[0]), write(*args)))
-    first, second = place.build(), place.build()
+    first, second = build(place), build(place)
     assert len(built) == 1
     assert first.directory == second.directory
-    assert place.build(seed=1).directory != first.directory
+    assert build(place, seed=1).directory != first.directory
     assert len(built) == 2
 
 
@@ -65,9 +58,9 @@ SAME_DATA: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("options", SAME_DATA.values(), ids=SAME_DATA)
 def test_runs_that_differ_elsewhere_share_a_federation(
-    place: Place, options: dict[str, Any]
+    place: Path, options: dict[str, Any]
 ) -> None:
-    assert place.build(**options).directory == place.build().directory
+    assert build(place, **options).directory == build(place).directory
 
 
 OTHER_DATA: dict[str, dict[str, Any]] = {
@@ -89,21 +82,19 @@ OTHER_DATA: dict[str, dict[str, Any]] = {
 }
 
 
-def test_federations_of_other_data_differ(place: Place) -> None:
-    found = [place.build().directory]
-    found += [place.build(**options).directory for options in OTHER_DATA.values()]
-    found += [place.build(partition="pathological").directory]  # the table's default, not 3
+def test_federations_of_other_data_differ(place: Path) -> None:
+    found = [build(place).directory]
+    found += [build(place, **options).directory for options in OTHER_DATA.values()]
+    found += [build(place, partition="pathological").directory]  # the table's default, not 3
     assert len(set(found)) == len(found)
-
-
-def test_every_setting_of_unlabeled_sets_is_part_of_the_key() -> None:
+    # Every setting of unlabeled sets is among them.
     named = {key for options in OTHER_DATA.values() for key in options if key.startswith("fedul.")}
     assert named == {f"fedul.{name}" for name in UnlabeledSetSettings.names()}
 
 
-def test_the_servers_labeled_points_are_nobody_elses(place: Place) -> None:
-    without = place.build()
-    split = place.build(**{"server-fraction": 0.25})
+def test_the_servers_labeled_points_are_nobody_elses(place: Path) -> None:
+    without = build(place)
+    split = build(place, **{"server-fraction": 0.25})
     # A quarter of 160, 120, 80 and 40 each.
     for points in (split.server, split.validation):
         np.testing.assert_array_equal(np.bincount(LABELS[points]), [40, 30, 20, 10])
@@ -140,11 +131,9 @@ def test_given_one_seed_then_validation_and_server_points_are_drawn_apart() -> N
 
 @pytest.mark.parametrize("fraction", [0.001, 0.999])
 @pytest.mark.parametrize("key", ["validation-fraction", "server-fraction"])
-def test_a_fraction_that_cannot_be_stratified_is_refused(
-    place: Place, key: str, fraction: float
-) -> None:
+def test_a_fraction_too_small_or_large_is_refused(place: Path, key: str, fraction: float) -> None:
     with refuses("setting-unfit-for-data", setting=key):
-        place.build(**{"validation-fraction": 0.0, key: fraction})
+        build(place, **{"validation-fraction": 0.0, key: fraction})
 
 
 def test_unlabeled_training_points_are_refused(tmp_path: Path) -> None:
@@ -154,16 +143,16 @@ def test_unlabeled_training_points_are_refused(tmp_path: Path) -> None:
         build_split(write_source(tmp_path / "gaps", labels), 3, config())
 
 
-def test_what_is_read_is_what_was_generated(place: Place) -> None:
+def test_what_is_read_is_what_was_generated(place: Path) -> None:
     settings = config(**{"fedul.prior-noise": 0.5, "seed": 3})
-    split = build_split(place.directory, 3, settings)
+    split = build_split(place, 3, settings)
     table = settings[UnlabeledSetSettings]
     for client, truth in enumerate(split.clients):
         # Every point of a client is in one of its sets: its points are known from them.
         expected = generate_sets(
             LABELS, np.unique(truth.points), 4, client, table, seed=3, num_clients=3
         )
-        opened = open_unlabeled_sets(client_files(place.directory, split.directory), client)
+        opened = open_unlabeled_sets(client_files(place, split.directory), client)
         for found in (truth, opened):
             for name in ("points", "sets", "priors"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
@@ -172,24 +161,24 @@ def test_what_is_read_is_what_was_generated(place: Place) -> None:
         assert not np.array_equal(truth.priors, truth.true_priors)
 
 
-def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Place) -> None:
-    split = place.build()
-    expected = open_unlabeled_sets(client_files(place.directory, split.directory), 1)
+def test_unlabeled_sets_need_no_file_that_holds_a_label(place: Path) -> None:
+    split = build(place)
+    expected = open_unlabeled_sets(client_files(place, split.directory), 1)
     read_arrays.cache_clear()
     kept = {"train_inputs.npy", "sets.npz"}
-    for file in [*place.directory.iterdir(), *split.directory.iterdir()]:
+    for file in [*place.iterdir(), *split.directory.iterdir()]:
         if file.name not in kept:
             file.unlink()
-    found = open_unlabeled_sets(client_files(place.directory, split.directory), 1)
+    found = open_unlabeled_sets(client_files(place, split.directory), 1)
     for name in ("points", "sets", "priors", "inputs"):
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
     assert found.inputs.shape == (400, 4, 4, 1)
     with pytest.raises(FileNotFoundError):
-        open_labeled_points(client_files(place.directory, split.directory, "labels"), 1)
+        open_labeled_points(client_files(place, split.directory, "labels"), 1)
 
 
-def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
-    split = place.build()
+def test_the_file_for_clients_holds_no_labels(place: Path) -> None:
+    split = build(place)
     with np.load(split.directory / "sets.npz") as archive:
         assert set(archive.files) == {
             *("points", "sets", "priors", "drawn_priors", "posterior_means", "concentrations"),
@@ -198,9 +187,9 @@ def test_the_file_for_clients_holds_no_labels(place: Place) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["disjoint", "shared"])
-def test_labeled_points_are_all_of_the_client_each_once(place: Place, overlap: str) -> None:
-    split = place.build(**{"fedul.overlap": overlap})
-    files = client_files(place.directory, split.directory, "labels")
+def test_labeled_points_are_all_of_the_client_each_once(place: Path, overlap: str) -> None:
+    split = build(place, **{"fedul.overlap": overlap})
+    files = client_files(place, split.directory, "labels")
     left_out = 0
     everything = [split.validation]
     for client, truth in enumerate(split.clients):

@@ -44,17 +44,14 @@ def test_the_tolerance_is_what_rounding_to_the_written_decimals_explains(
 
 
 def test_rounded_rows_are_divided_by_their_sum_and_the_owner_is_told(tmp_path: Path) -> None:
-    told = read(tmp_path, "a,0.333,0.333,0.333\nb,0.5,0.25,0.25\n")
+    told = read(tmp_path, "a,0.333,0.333,0.333\nb,0.5,0.25,0.25\nc,0.7,0.2,0.1\n")
     np.testing.assert_allclose(told.posterior.means[0], [1 / 3] * 3, rtol=1e-15)
     assert told.posterior.means[1].tolist() == [0.5, 0.25, 0.25]
-    assert told.posterior.concentrations.tolist() == [np.inf, np.inf]
-    assert "1 of 2 sets" in told.notes[0]
-
-
-def test_rows_that_sum_to_1_up_to_floating_point_keep_every_bit(tmp_path: Path) -> None:
-    told = read(tmp_path, "a,0.7,0.2,0.1\n")
+    # A row that sums to 1 up to floating point keeps every bit.
     assert 0.7 + 0.2 + 0.1 != 1.0
-    assert told.posterior.means[0].tolist() == [0.7, 0.2, 0.1]
+    assert told.posterior.means[2].tolist() == [0.7, 0.2, 0.1]
+    assert told.posterior.concentrations.tolist() == [np.inf] * 3
+    assert "1 of 3 sets" in told.notes[0]
 
 
 def test_a_row_off_by_exactly_its_tolerance_is_taken_as_rounded(tmp_path: Path) -> None:
@@ -91,21 +88,18 @@ def test_intervals_give_normalized_midpoints_and_the_rest_of_the_file_stays(tmp_
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("file", "row"),
     [
-        "0.4-0.2,0.3,0.4",  # ends before it begins
-        "0.1-0.2,0.3,0.4",  # sums from 0.8 to 0.9
-        "0.5-0.6,0.3,0.4",  # sums from 1.2 to 1.3
-        *("0.1-0.2-0.3,0.3,0.4", "inf,0,0", "nan,0,0", "some,0,0"),
+        ("priors.csv", "0.4-0.2,0.3,0.4"),  # ends before it begins
+        ("priors.csv", "0.1-0.2,0.3,0.4"),  # sums from 0.8 to 0.9
+        ("priors.csv", "0.5-0.6,0.3,0.4"),  # sums from 1.2 to 1.3
+        ("priors.csv", "0.1-0.2-0.3,0.3,0.4"),
+        *(("priors.csv", f"{cell},0,0") for cell in ("inf", "nan", "some")),
+        *(("counts.csv", f"{cell},0,0") for cell in ("1.5", "-1", "x", "1e3", "²")),
     ],
 )
-def test_cells_that_are_no_shares_are_refused(tmp_path: Path, row: str) -> None:
-    refused(tmp_path, "priors-cell", f"a,{row}\n")
-
-
-@pytest.mark.parametrize("cell", ["1.5", "-1", "x", "1e3", "²"])
-def test_counts_that_are_no_whole_numbers_are_refused(tmp_path: Path, cell: str) -> None:
-    refused(tmp_path, "priors-cell", f"a,{cell},0,0\n", "counts.csv")
+def test_no_shares_and_no_whole_counts_are_refused(tmp_path: Path, file: str, row: str) -> None:
+    refused(tmp_path, "priors-cell", f"a,{row}\n", file)
 
 
 def test_both_files_are_refused(tmp_path: Path) -> None:
@@ -118,6 +112,9 @@ def test_the_variances_of_a_dirichlet_distribution_give_its_concentration() -> N
     means = alpha / alpha.sum(axis=1, keepdims=True)
     variances = np.array([dirichlet(row).var() for row in alpha])
     np.testing.assert_allclose(effective_labels(means, variances), [10.5, 50.0])
+    # A class that cannot occur does not count.
+    wider = (np.hstack([array, np.zeros((2, 1))]) for array in (means, variances))
+    np.testing.assert_allclose(effective_labels(*wider), [10.5, 50.0])
 
 
 def test_errors_larger_than_any_labels_have_are_worth_none() -> None:
@@ -146,10 +143,3 @@ def test_noise_counts_as_labels_with_jeffreys_prior() -> None:
     np.testing.assert_allclose(found.means[0], [14.5 / 21, 6.5 / 21])
     assert found.concentrations[0] == pytest.approx(21)
     assert Dirichlet.from_noise(np.array([[1.0, 0.0]]), 20.0).means[0, 1] > 0
-
-
-def test_classes_that_cannot_occur_do_not_count() -> None:
-    row = np.array([3.0, 5.0, 2.0])
-    means = np.array([[0.3, 0.5, 0.2, 0.0]])
-    variances = np.append(dirichlet(row).var(), 0.0)[None]
-    np.testing.assert_allclose(effective_labels(means, variances), [10.0])

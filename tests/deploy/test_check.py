@@ -14,7 +14,7 @@ from tests.support.own_method import MIRROR
 from tests.support.owner_files import PRIORS, write_folders, write_points, write_sets
 
 
-def test_unlabeled_sets(here: Path) -> None:
+def test_given_unlabeled_sets_then_points_priors_and_messages_are_shown(here: Path) -> None:
     write_sets(here / "ward")
     lines = ready("fedul", f"{WHERE} allow-priors=true", **{"fedul.share-priors": True})
     # Singular values of [[.7, .3], [.2, .8]]: s1² + s2² = 1.26 and s1·s2 = |det| = 0.5, so
@@ -25,15 +25,14 @@ def test_unlabeled_sets(here: Path) -> None:
         "set february: 10 points",
         "class priors: rank 2, condition number 2.03",
     ]
-    for line in (
+    assert {*lines} >= {
         "partition-id = 1 (8 bytes)",
         "num-sets = 2 (8 bytes)",
         "priors = [0.7, 0.3, 0.2, 0.8] (32 bytes)",
         "set-sizes = [20, 10] (16 bytes)",
         # 20 · (.7, .3) + 10 · (.2, .8)
         "class-masses = [16.0, 14.0] (16 bytes)",
-    ):
-        assert line in lines
+    }
     # 64·128 + 128, 128·128 + 128 and 128·2 + 2 weights of 4 bytes, and 6 headers of 128.
     assert "arrays: 6 arrays, at most 101,128 bytes" in lines
     assert any(line.endswith("(evaluate)") for line in lines)  # held-out losses: no data at server
@@ -75,7 +74,7 @@ def test_every_method(here: Path, method: str) -> None:
     ready(method, **({"scenario.labels-at": "server"} if method == "semifl" else {}))
 
 
-def test_a_method_that_does_not_say_all(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_method_does_not_declare_shows(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.support.own_method import MirrorClient
 
     def register(self: Any) -> dict[str, Any]:

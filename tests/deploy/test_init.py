@@ -22,9 +22,8 @@ from tests.support.refusals import code_of, refuses
 
 ADDRESS = ["--address", "fl.example.org"]
 TWO = ["--owners", "2"]
-MACHINE = {".dockerignore", "Dockerfile", "compose.yaml"}
 OWNER = {
-    *MACHINE,
+    *(".dockerignore", "Dockerfile", "compose.yaml"),
     *("README.md", "ca.pem", "fedul-supernode.service", "node.env", "node.key", "node.pub"),
     *("check-data.sh", "start-supernode.sh", "owners.pub"),
     *("flower/.keep", "labels/.keep", "log/.keep"),
@@ -39,7 +38,7 @@ def files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 
 
-def test_who_may_read_what(tmp_path: Path) -> None:
+def test_given_any_umask_then_modes_are_those_of_secrets_scripts_and_files(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     before = os.umask(0)
     try:
@@ -47,16 +46,11 @@ def test_who_may_read_what(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     for path in [folder, *folder.rglob("*")]:
-        mode = path.stat().st_mode & 0o777
-        if path.is_dir():
-            assert mode == 0o700, path
-        elif path.suffix == ".key":
-            assert mode == 0o600, path
-        else:
-            assert mode == (0o755 if path.suffix == ".sh" else 0o644), path
+        of_file = {".key": 0o600, ".sh": 0o755}.get(path.suffix, 0o644)
+        assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else of_file), path
 
 
-def test_what_is_printed(tmp_path: Path) -> None:
+def test_given_owners_and_hosts_then_folders_and_certificate_are_shown(tmp_path: Path) -> None:
     owners = ("--owner", "St.-Mary_2", "--owner", "b")
     done = run(tmp_path / "c d", *ADDRESS, *owners, "--also", "192.0.2.7", "--days", "1")
     assert "Client 0: owners/St.-Mary_2/\nClient 1: owners/b/\n" in done.output
@@ -66,10 +60,8 @@ def test_what_is_printed(tmp_path: Path) -> None:
     hosts = "fl.example.org, 192.0.2.7, 127.0.0.1, ::1, localhost"
     certificate = x509.load_pem_x509_certificate((tmp_path / "c d/server/server.pem").read_bytes())
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    assert (
-        f"Certificate for {hosts}: valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC\n"
-        in done.output
-    )
+    valid = f"valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+    assert f"Certificate for {hosts}: {valid}\n" in done.output
     # A day, and the hour before for clocks that are late.
     assert (end - begin).total_seconds() == 25 * 3600
     assert f"mkdir -p ~/.flwr && '{tmp_path}/c d/server/connection.sh' >>~/.flwr/" in done.output
@@ -79,7 +71,7 @@ def test_what_is_printed(tmp_path: Path) -> None:
     assert found == ["192.0.2.7", "127.0.0.1", "::1"]
 
 
-def test_behind_a_proxy(tmp_path: Path) -> None:
+def test_given_another_address_to_listen_at_then_owners_do_not_see_it(tmp_path: Path) -> None:
     folder = tmp_path / "c"
     done = run(folder, *ADDRESS, *TWO, "--listen", "10.0.0.7:8001")
     assert "fl.example.org:8000, listens at 10.0.0.7:8001\n" in done.stdout
@@ -163,12 +155,12 @@ def refused(folder: Path, *options: str) -> str:
         ([*ADDRESS, *TWO, "--public-key", "owner-0=/absent"], "file-not-readable", "/absent"),
     ],
 )
-def test_bad_input(tmp_path: Path, options: list[str], code: str, named: str) -> None:
+def test_wrong_options_are_named(tmp_path: Path, options: list[str], code: str, named: str) -> None:
     said = refused(tmp_path / "c", *options)
     assert (code_of(said), named in said) == (code, True)
 
 
-def test_bad_public_keys(tmp_path: Path) -> None:
+def test_given_a_private_key_or_one_key_twice_then_it_is_refused(tmp_path: Path) -> None:
     private, public = make_node_key("a")
     (tmp_path / "a").write_bytes(private)
     (tmp_path / "a.pub").write_bytes(public)
@@ -196,7 +188,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         assert code_of(refused(folder, *ADDRESS, *TWO)) == code
 
 
-def test_all_or_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 
     def write(root: Path, file: Any) -> None:

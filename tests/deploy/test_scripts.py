@@ -62,10 +62,13 @@ def fill(file: Path, **values: object) -> None:
     file.write_text("".join(f"{name}='{text}'\n" for name, text in texts.items()))
 
 
-def run(script: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    script: Path, *words: str, umask: int = -1, **environment: str
+) -> subprocess.CompletedProcess[str]:
     env = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **environment}
-    command = [str(script), *words]
-    return subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [script, *words], cwd="/", env=env, umask=umask, capture_output=True, text=True, check=False
+    )
 
 
 def arguments(done: subprocess.CompletedProcess[str], program: str) -> list[str]:
@@ -106,14 +109,7 @@ def test_given_any_umask_then_nobody_else_reads_what_scripts_and_their_programs_
     else:
         fill(folder / "node.env", VENV=programs, DATA=tmp_path, PORT=9094)
     out = folder / "of-the-program"
-    done = subprocess.run(
-        [str(started)],
-        env={"PATH": os.environ["PATH"], "OUT": str(out)},
-        capture_output=True,
-        text=True,
-        check=False,
-        umask=0,
-    )
+    done = run(started, umask=0, OUT=str(out))
     assert done.returncode == 7, done.stderr
     made = [file for file in folder.rglob("*") if file not in before]
     assert out / "written" in made
@@ -121,7 +117,7 @@ def test_given_any_umask_then_nobody_else_reads_what_scripts_and_their_programs_
         assert file.stat().st_mode & 0o077 == 0, file
 
 
-def test_the_superlink(secure: Path, programs: Path) -> None:
+def test_given_tls_then_flower_reads_what_a_superlink_is_told(secure: Path, programs: Path) -> None:
     server = secure / "server"
     fill(server / "server.env", VENV=programs)
     done = run(server / "start-superlink.sh", NO_PROXY="10.0.0.1")
@@ -140,7 +136,7 @@ def test_the_superlink(secure: Path, programs: Path) -> None:
     )
 
 
-def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
+def test_a_supernodes_options_and_data_check(secure: Path, programs: Path, tmp_path: Path) -> None:
     owner, data = secure / "owners" / "owner-1", tmp_path / "it's data=of $HOME, a `ward`"
     data.mkdir()
     fill(owner / "node.env", VENV=programs, DATA=data, LABELS=tmp_path / "l.csv", PORT=9095)
@@ -164,15 +160,12 @@ def test_a_supernode(secure: Path, programs: Path, tmp_path: Path) -> None:
     assert checked[3] == parsed.node_config  # data are checked as they would be used
 
 
-def test_without_tls(plain: Path, programs: Path, tmp_path: Path) -> None:
+def test_given_no_tls_then_both_know_and_warn(plain: Path, programs: Path, tmp_path: Path) -> None:
     fill(plain / "server/server.env", VENV=programs)
     server = run(plain / "server/start-superlink.sh")
     parsed = _parse_args_run_superlink().parse_args(arguments(server, "superlink"))
-    assert (parsed.insecure, parsed.enable_supernode_auth, parsed.ssl_certfile) == (
-        True,
-        False,
-        None,
-    )
+    told = (parsed.insecure, parsed.enable_supernode_auth, parsed.ssl_certfile)
+    assert told == (True, False, None)
     fill(plain / "owners/owner-0/node.env", VENV=programs, DATA=tmp_path, PORT=9094)
     node = run(plain / "owners/owner-0/start-supernode.sh")
     named = _parse_args_run_supernode().parse_args(arguments(node, "supernode"))
@@ -225,10 +218,8 @@ def test_owners_are_registered(secure: Path, programs: Path) -> None:
     assert done.returncode == 0
     # A connection of its own, whatever the user's Flower home has.
     config = tomllib.loads((server / "flower" / "config.toml").read_text())["superlink"]
-    assert config["here"] == {
-        "address": "127.0.0.1:9123",
-        "root-certificates": str(server / "ca.pem"),
-    }
+    wanted = {"address": "127.0.0.1:9123", "root-certificates": str(server / "ca.pem")}
+    assert config["here"] == wanted
     failed = run(server / "register-owners.sh", DOWN="1")
     assert failed.returncode == 1
     assert failed.stdout == known
@@ -281,13 +272,9 @@ def test_given_an_address_then_a_unit_has_it(tmp_path: Path, address: str, reach
 
 def test_given_no_file_then_the_owners_log_lies_in_its_folder(secure: Path, programs: Path) -> None:
     owner = secure / "owners" / "owner-0"
-    for value, expected in (
-        ("", owner / "log" / "messages.csv"),
-        ("/srv/audit/fl.csv", "/srv/audit/fl.csv"),
-    ):
+    for value, expected in (("", owner / "log" / "messages.csv"), ("/srv/fl.csv", "/srv/fl.csv")):
         fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG=value)
-        said = run(owner / "start-supernode.sh").stdout
-        [config] = re.findall(r"<(data=.*)>", said)
+        [config] = re.findall(r"<(data=.*)>", run(owner / "start-supernode.sh").stdout)
         assert parse_config_args([config])["log"] == str(expected)
     fill(owner / "node.env", VENV=programs, DATA="/", PORT="9094", LOG="log.csv")
     assert "log.csv in " in refused(owner / "start-supernode.sh")

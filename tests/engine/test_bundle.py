@@ -16,6 +16,7 @@ from fedul_flwr.engine.flower_run import METHODS, app_directory
 
 ROOT = app_directory()
 MOST_FILES = 400
+PACKAGES = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
 
 
 @pytest.fixture(scope="module")
@@ -27,33 +28,27 @@ def files() -> dict[str, Path]:
     return {name: path for name, path in paths.items() if path.is_file() and not path.is_symlink()}
 
 
-@pytest.fixture(scope="module")
-def published(files: dict[str, Path]) -> dict[str, Path]:
-    return {name: Path(str(path)) for name, path in filter_paths_for_publish(files).items()}
-
-
 def test_given_flowers_build_then_the_bundle_has_all_modules(files: dict[str, Path]) -> None:
     bundle, metadata = build_fab_from_files(files)
     assert metadata.fab_format_version == 1
     assert (metadata.flwr_version_min, metadata.flwr_version_target) == ("1.41", "1.41.0")
     with zipfile.ZipFile(BytesIO(bundle)) as archive:
         names = set(archive.namelist()) - {".info/CONTENT"}
-    own = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
-    modules = {name for name in files if name.startswith(own) and name.endswith(".py")}
+    modules = {name for name in files if name.startswith(PACKAGES) and name.endswith(".py")}
     assert names == {"pyproject.toml", "README.md", "LICENSE", *modules}
     assert len(names) <= MOST_FILES
     assert get_fab_config(bundle)["tool"]["flwr"]["app"]["publisher"] == "fedul"
 
 
 def test_given_the_hubs_rules_then_all_files_of_the_packages_pass_and_are_published(
-    files: dict[str, Path], published: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     config, warnings = load_and_validate(ROOT / "pyproject.toml")
     assert warnings == []
     _validate_app_name(config["project"]["name"], "name")
     _validate_description(config["project"]["description"])
-    _validate_files(list(published.values()))
+    published = filter_paths_for_publish(files)
+    _validate_files([Path(str(path)) for path in published.values()])
     assert "Validation passed" in capsys.readouterr().out
-    folders = ("fedul_flwr/", *(f"{name}/" for name in METHODS))
-    missing = {name for name in files if name.startswith(folders) and name not in published}
+    missing = {name for name in files if name.startswith(PACKAGES) and name not in published}
     assert missing <= {"fedul_flwr/py.typed"}  # for type checkers

@@ -12,33 +12,6 @@ SHADOWS = (
 )
 
 
-def fedul(folder: Path, *arguments: str) -> str:
-    program = Path(sys.executable).with_name("fedul-flwr")
-    done = subprocess.run(
-        [str(program), *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder of files with the names of modules, each of which writes a marker."""
-    place = tmp_path / "my folder, ä"
-    place.mkdir()
-    for name in SHADOWS:
-        text = (
-            f"open({str(place / 'marker')!r}, 'a').write('{name} ')\nraise ImportError('{name}')\n"
-        )
-        (place / f"{name}.py").write_text(text, encoding="utf-8")
-    return place
-
-
 FEW = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
 
 
@@ -55,6 +28,13 @@ FEW = ("-c", "num-rounds=1 model=linear", "--num-supernodes", "2")
     ],
     ids=["compare", "run", "label", "ray"],
 )
-def test_given_files_named_as_modules_then_none_run(folder: Path, command: tuple[str, ...]) -> None:
-    fedul(folder, *command)
+def test_given_names_of_modules_then_no_file_runs(tmp_path: Path, command: tuple[str, ...]) -> None:
+    folder = tmp_path / "my folder, ä"
+    folder.mkdir()
+    for name in SHADOWS:  # each writes a marker
+        mark = f"open({str(folder / 'marker')!r}, 'a').write('{name} ')"
+        (folder / f"{name}.py").write_text(f"{mark}\nraise ImportError('{name}')\n", "utf-8")
+    words = [Path(sys.executable).with_name("fedul-flwr"), *command]
+    done = subprocess.run(words, cwd=folder, capture_output=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr.decode()
     assert not (folder / "marker").exists()

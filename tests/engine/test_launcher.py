@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from fedul_flwr.data.cores import usable_cpus
 from fedul_flwr.engine import flower_run
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.flower_simulation import LocalSuperLink, RunOutcome, run_app
@@ -130,7 +131,7 @@ def start(superlink: LocalSuperLink, app: Path, output: Path, **options: object)
         app,
         {"output": str(output), **options},  # type: ignore[dict-item]
         num_supernodes=2,
-        client_cpus=os.cpu_count() or 1,  # one Ray worker: each takes seconds to start
+        client_cpus=usable_cpus(),  # one Ray worker: each takes seconds to start
         on_poll=on_poll,
         log_file=output / "flower.log",
     )
@@ -162,23 +163,18 @@ def test_a_failed_run_has_its_reason_lines_and_log_and_nothing_of_the_users_is_t
     with contextlib.suppress(OSError):  # the port may be in use on a developer's machine
         foreign = http.server.HTTPServer(("127.0.0.1", 39091), Foreign)
         threading.Thread(target=foreign.serve_forever, daemon=True).start()
-    polls = 0
-
-    def on_poll() -> None:
-        nonlocal polls
-        polls += 1
-
+    polls: list[None] = []
     with LocalSuperLink() as superlink:
         own_home = superlink.home
         assert (own_home / "config.toml").is_file()
         assert superlink.pid in started()
-        failed = start(superlink, mini_app, tmp_path, fail=True, on_poll=on_poll)
+        failed = start(superlink, mini_app, tmp_path, fail=True, on_poll=lambda: polls.append(None))
         assert failed == RunOutcome("finished:failed", "ValueError: broken on purpose")
         assert not failed.succeeded
     if foreign is not None:
         foreign.shutdown()
         foreign.server_close()
-    assert polls > 5
+    assert len(polls) > 5
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
     log = (tmp_path / "flower.log").read_text()
     assert "mini round 2 with 2 replies" in log

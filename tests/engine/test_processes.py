@@ -130,8 +130,7 @@ QUICK = {"dataset": "digits", "model": "mlp", "num-rounds": 2, "local-epochs": 1
 def assert_as_alone(settings: Settings, options: dict[str, Any]) -> None:
     alone, config = train(settings(**options), 4), settings(**options)
     run_in_processes(config, 4)
-    beside = Path(config.output)
-    assert_same_run(alone, beside)
+    assert_same_run(alone, Path(config.output))
 
 
 @pytest.mark.parametrize("options", RUNS.values(), ids=RUNS)

@@ -36,10 +36,8 @@ def test_a_file_does_not_get_the_number_of_an_output_that_is_closed() -> None:
 
 
 def test_all_outputs_may_be_closed() -> None:
-    assert (
-        run("print(1); print(2, file=sys.stderr)", '"$P" -c "$PROGRAM" <&- >&- 2>&-').returncode
-        == 0
-    )
+    done = run("print(1); print(2, file=sys.stderr)", '"$P" -c "$PROGRAM" <&- >&- 2>&-')
+    assert done.returncode == 0
 
 
 def test_work_goes_on_when_the_reader_has_gone_and_its_exit_code_counts() -> None:

@@ -1,6 +1,7 @@
 """A local server answers the user who started it, and nobody else."""
 
 import ast
+import asyncio
 import http.client
 import inspect
 import os
@@ -16,7 +17,7 @@ import pytest
 import uvicorn
 from flwr.superlink.cli.flower_superlink import _run_superlink_http_api
 
-from fedul_flwr.engine.superlink import LocalSuperLink, superlink_environment
+from fedul_flwr.engine.superlink import LocalSuperLink, _new_home, superlink_environment
 from fedul_flwr.engine.superlink_guard import (
     KERNEL_TABLES,
     Address,
@@ -128,18 +129,12 @@ def test_our_own_connection_is_ours(monkeypatch: pytest.MonkeyPatch, has_tables:
         with socket.create_connection(server.getsockname()) as client:
             ends = client.getsockname(), client.getpeername()
             assert belongs_to_user(*ends)
-        port = client_port_of_nobody()
-        assert not belongs_to_user(("127.0.0.1", port), ends[1])
-
-
-def client_port_of_nobody() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            nobody = closed.getsockname()
+        assert not belongs_to_user(nobody, ends[1])
 
 
 def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused() -> None:
-    import asyncio
-
     scope = {"type": "http", "path": "/", "client": None, "server": ("127.0.0.1", 2)}
     sent: list[Any] = []
 
@@ -155,8 +150,6 @@ def test_given_a_request_without_addresses_when_it_comes_then_it_is_refused() ->
 
 def test_given_a_superlink_when_it_starts_ray_then_ray_asks_for_a_secret_token() -> None:
     superlink = LocalSuperLink()
-    from fedul_flwr.engine.superlink import _new_home
-
     superlink.home = _new_home()
     try:
         environment = superlink_environment(superlink.home, "")

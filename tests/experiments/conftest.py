@@ -1,5 +1,6 @@
 """Working directories with the miniature table of digits; comparisons whose plot is not drawn."""
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,11 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import in_process as simulation
 from fedul_flwr.experiments import compare_files
 from tests.support.digits_table import FILE, METHODS, SEARCH, TABLE
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
 
 
 @pytest.fixture(autouse=True)

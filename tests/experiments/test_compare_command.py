@@ -1,6 +1,5 @@
 """``fedul-flwr compare``: its options, and the real thing in process."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +11,7 @@ from fedul_flwr.cli.main import app
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine import flower_simulation as launcher
 from fedul_flwr.engine.flower_simulation import RunOutcome
+from tests.experiments.conftest import csv_rows
 from tests.support.refusals import code_of
 from tests.support.runs import assert_same_run
 
@@ -28,11 +28,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def compare(*arguments: str) -> Any:
     return runner.invoke(app, ["compare", *arguments])
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 @pytest.mark.parametrize(
@@ -62,8 +57,8 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
     assert "trial 4 of 4: supervised, seed 1, about " in done.output
     assert "round 2/2: test error" in done.output
     assert f"Saved: {output}" in done.output
-    fedul, supervised = rows(output / "comparison.csv")
-    trials = rows(output / "trials.csv")
+    fedul, supervised = csv_rows(output / "comparison.csv")
+    trials = csv_rows(output / "trials.csv")
     errors = [float(trial["test_error"]) for trial in trials if trial["run"] == "fedul"]
     assert float(fedul["mean"]) == pytest.approx(sum(errors) / 2)
     assert (supervised["marked"], supervised["n_seeds"]) == ("true", "2")
@@ -72,11 +67,9 @@ def test_given_two_methods_and_seeds_then_each_trial_is_the_run_of_the_run_comma
 
     # A trial is the run that `run` makes of the same settings.
     plain = ["run", "-c", QUICK, "-c", "seed=1 method='fedul'", "--num-supernodes", "3"]
-    assert (
-        runner.invoke(app, [*plain, "--engine", "in-process", "--output", "plain"]).exit_code == 0
-    )
-    trial = output / "fedul" / "seed-1"
-    assert_same_run(trial, here / "plain")
+    done = runner.invoke(app, [*plain, "--engine", "in-process", "--output", "plain"])
+    assert done.exit_code == 0
+    assert_same_run(output / "fedul" / "seed-1", here / "plain")
 
     # Nothing is left to simulate, and no SuperLink starts.
     ran.clear()
@@ -133,9 +126,7 @@ method = "xclp-predict"
 """
 
 
-def test_given_settings_that_label_then_labels_are_compared(
-    here: Path, ran: list[RunConfig]
-) -> None:
+def test_given_runs_that_label_then_labels_are_compared(here: Path, ran: list[RunConfig]) -> None:
     (here / "runs.toml").write_text(LABELING)
     arguments = ("--runs", "runs.toml", "--num-supernodes", "3", "--seeds", "0,1", "--output")
     arguments += ("out", "--engine", "in-process", "-c", 'labels.total=30 xclp.secure="plaintext"')
@@ -143,7 +134,7 @@ def test_given_settings_that_label_then_labels_are_compared(
     assert done.exit_code == 0, done.output
     assert [(run.method, run.seed) for run in ran] == [("xclp-predict", s) for s in (0, 0, 1, 1)]
     assert "3 neighbors, seed 0: error" in done.output
-    for row in rows(here / "out" / "trials.csv"):
+    for row in csv_rows(here / "out" / "trials.csv"):
         assert row["status"] == "finished"
         scores = json.loads((here / "out" / row["directory"] / "labels.json").read_text())
         assert float(row["test_error"]) == scores["sources"]["xclp"]["error"]

@@ -1,17 +1,14 @@
 """experiments/covid_hospitals.py on made-up images: who holds what, and who can read it."""
 
-import io
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from PIL import Image
 
 from fedul_flwr.data.local_data import load_partly_labeled, load_unlabeled_sets
+from tests.data.conftest import png, write_parquet
 from tests.support.files_of_code import module_of_file
 
 ROOT = Path(__file__).parents[2]
@@ -22,22 +19,18 @@ SHAPE = (8, 8, 1)
 script = module_of_file(ROOT / "experiments" / "covid_hospitals.py")
 
 
-def png(label: int, number: int) -> dict[str, Any]:
+def image_of(label: int, number: int) -> bytes:
     """An image that no other has: its number is in two pixels, its class in a third."""
     pixels = np.zeros(SHAPE[:2], dtype=np.uint8)
     pixels[0, :3] = number // 256, number % 256, label
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "png")
-    return {"bytes": buffer.getvalue(), "path": None}
+    return png(pixels)
 
 
 def write(path: Path, patients: list[str], first: int, rng: np.random.Generator) -> None:
     label_of = {patient: int(rng.choice(3, p=[0.5, 0.15, 0.35])) for patient in set(patients)}
     labels = [label_of[patient] for patient in patients]
-    images = [png(label, first + row) for row, label in enumerate(labels)]
-    about = {"info": {"features": {"label": {"names": NAMES, "_type": "ClassLabel"}}}}
-    table = pa.table({"image": images, "label": labels, "group_id": patients})
-    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), path)
+    images = [image_of(label, first + row) for row, label in enumerate(labels)]
+    write_parquet(path, images, {"label": labels, "group_id": patients}, names=NAMES)
 
 
 @pytest.fixture(scope="module")

@@ -37,29 +37,27 @@ def test_given_a_table_that_trains_then_no_setting_is_left_to_the_data() -> None
                     assert AUTO not in [found[key] for key in AUTO_KEYS], (name, column, row)
 
 
+OF_TABLES: dict[str, dict[str, Scalar]] = {
+    "fedul/table-2": {"partition": "iid"},
+    "fedul/table-e10": {"points-per-client": 500},
+    "fedul/table-e12": {"fedul.num-sets-max": 50},
+    "bi-objective/table-1": {"batch-size": 100, "server-fraction": 0.2},
+}
+WHOLE_NUMBERS = {"M": "fedul.num-sets", "E": "local-epochs", "B": "batch-size"}
+
+
 def settings_in_name(name: str, column: str) -> dict[str, Scalar]:
     """Settings that the names of a table and a column state."""
     found: dict[str, Scalar] = {"fedul.num-sets": 10, "partition": "majority"}
     for word in column.split():
+        sign, _, value = word.partition("=")
         if word in ("IID", "Non-IID"):
             found["partition"] = "majority" if word == "Non-IID" else "iid"
-        elif match := re.fullmatch(r"M=(\d+)", word):
-            found["fedul.num-sets"] = int(match[1])
-        elif match := re.fullmatch(r"E=(\d+)", word):
-            found["local-epochs"] = int(match[1])
-        elif match := re.fullmatch(r"B=(\d+|all)", word):
-            found["batch-size"] = 0 if match[1] == "all" else int(match[1])
-        elif match := re.fullmatch(r"epsilon=([\d.]+)", word):
-            found["fedul.prior-noise"] = float(match[1])
-    if name == "fedul/table-2":
-        found["partition"] = "iid"
-    if name == "fedul/table-e10":
-        found["points-per-client"] = 500
-    if name == "fedul/table-e12":
-        found["fedul.num-sets-max"] = 50
-    if name == "bi-objective/table-1":
-        found |= {"batch-size": 100, "server-fraction": 0.2}
-    return found
+        elif sign in WHOLE_NUMBERS:
+            found[WHOLE_NUMBERS[sign]] = 0 if value == "all" else int(value)
+        elif sign == "epsilon":
+            found["fedul.prior-noise"] = float(value)
+    return found | OF_TABLES.get(name, {})
 
 
 def num_clients(name: str, column: str) -> int:

@@ -113,10 +113,7 @@ def test_given_a_wrong_key_then_the_refusal_names_its_place(old: str, new: str, 
     ("text", "code"),
     [
         # Every value of the axis replaces the table's model.
-        (
-            CONTENT.replace('MNIST = { augment = "rotate" }', 'MNIST = { model = "cnn-small" }'),
-            "key-without-effect",
-        ),
+        (CONTENT.replace('augment = "rotate"', 'model = "cnn-small"'), "key-without-effect"),
         # Two columns have the name x y z.
         (
             'clients = 1\n[matrix.a]\nx = {}\n"x y" = {}\n[matrix.b]\n"y z" = {}\nz = {}\n',

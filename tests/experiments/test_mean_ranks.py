@@ -47,21 +47,12 @@ def test_published_quantiles_are_ours(level: float, num_rows: int, q: float) -> 
         assert found == pytest.approx(q, abs=1e-3)  # it has three digits, some cut off
 
 
-def results(*errors: tuple[str, str, int, float]) -> dict[tuple[str, str, int], dict[str, object]]:
-    return {
-        (row, column, seed): {"figures": {"test_error": error}}
-        for row, column, seed, error in errors
-    }
-
-
 def test_given_results_then_a_cell_is_the_mean_over_seeds_or_missing(digits_table: Path) -> None:
-    found = results(
-        ("FedUL", "M=10", 0, 2.0),
-        ("FedUL", "M=10", 1, 4.0),
-        ("FedUL", "M=12", 0, 2.0),
-        ("all labels", "M=10", 0, 1.0),
-        ("all labels", "M=10", 1, 1.0),
-    )
+    errors_found = {
+        **{("FedUL", "M=10", 0): 2.0, ("FedUL", "M=10", 1): 4.0, ("FedUL", "M=12", 0): 2.0},
+        **{("all labels", "M=10", 0): 1.0, ("all labels", "M=10", 1): 1.0},
+    }
+    found = {cell: {"figures": {"test_error": error}} for cell, error in errors_found.items()}
     table = read_table(EXPERIMENTS, "mini/table-1")
     errors = row_errors(table, ROWS, COLUMNS, found, num_seeds=2)
     assert errors == {"FedUL": {"M=10": 3.0}, "all labels": {"M=10": 1.0}}

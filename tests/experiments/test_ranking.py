@@ -58,13 +58,8 @@ def test_given_equal_differences_then_ties_with_the_lowest_error_alone_are_marke
 
 
 def test_given_a_run_that_the_test_does_not_tell_from_the_best_then_both_are_marked() -> None:
-    ranked = rank(
-        {
-            "worse": {0: 9.0, 1: 9.3, 2: 9.1},
-            "best": {0: 1.0, 1: 1.5, 2: 1.2},
-            "close": {0: 1.4, 1: 1.3, 2: 1.3},
-        }
-    )
+    errors = {"worse": (9.0, 9.3, 9.1), "best": (1.0, 1.5, 1.2), "close": (1.4, 1.3, 1.3)}
+    ranked = rank({name: dict(enumerate(of_seeds)) for name, of_seeds in errors.items()})
     assert marked(ranked) == {"best", "close"}
     assert ranked["best"].p_value is None
     assert ranked["worse"].p_value == pytest.approx(ttest_rel([9, 9.3, 9.1], [1, 1.5, 1.2])[1])

@@ -1,7 +1,6 @@
 """``fedul-flwr reproduce`` on a miniature table: runs, page, refusals."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def named(runs: list[RunConfig]) -> list[str]:
     return [f"{Path(run.output).parent.parent.name} {run.method}" for run in runs]
 
 
-def test_given_no_results_then_they_run_and_are_shown(
+def test_given_no_results_then_runs_make_and_show_them(
     digits_table: Path, ran: list[RunConfig]
 ) -> None:
     first = reproduce(*MINI)
@@ -95,9 +94,8 @@ def test_given_no_results_then_they_run_and_are_shown(
     refused = reproduce("--render")
     assert code_of(refused.output) == "result-of-other-settings"
     assert "row 'FedUL', column 'M=10', seed 0" in output_of(refused)
-    assert re.search(
-        r"\(learning-rate was 0.5, is 'auto'\): run it again: fedul-flwr", output_of(refused)
-    )
+    again = "(learning-rate was 0.5, is 'auto'): run it again: fedul-flwr"
+    assert again in output_of(refused)
 
     # A setting that is newer than the result had its default's effect; another value has not.
     old = {key: value for key, value in kept[0]["settings"].items() if key != "momentum"}
@@ -131,7 +129,7 @@ def test_given_list_then_each_table_says_how_many_and_how_old(digits_table: Path
     assert output_of(reproduce("--list")).endswith("results: 2 full since 2025-01-02 (01234567))")
 
 
-def test_given_verify_then_runs_run_again_and_drift(
+def test_given_verify_then_runs_repeat_and_drift_shows(
     digits_table: Path, ran: list[RunConfig]
 ) -> None:
     none = reproduce(*MINI, "--verify", "2")

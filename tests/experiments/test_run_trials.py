@@ -1,6 +1,5 @@
 """Which trials run, run again or resume, and the files of a comparison; training is replaced."""
 
-import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from fedul_flwr.experiments import compare_files
 from fedul_flwr.experiments.compare_table import print_rows, texts
 from fedul_flwr.experiments.trial_plan import Plan, make_plan
 from fedul_flwr.results.figure_style import draw_formats
+from tests.experiments.conftest import csv_rows
 from tests.support.fake_training import FakeTraining
 from tests.support.refusals import refuses
 
@@ -28,11 +28,6 @@ def plan(
 @pytest.fixture
 def training() -> FakeTraining:
     return FakeTraining()
-
-
-def table(path: Path) -> list[dict[str, str]]:
-    with path.open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_given_finished_trials_then_none_runs(training: FakeTraining, tmp_path: Path) -> None:
@@ -85,10 +80,10 @@ apart from it at the 5 % level (p is its p-value). With fewer seeds the test tel
 - All other settings have their defaults. Time and traffic are means over trials.
 """
     )
-    first, _ = table(asked.output / "comparison.csv")
+    first, _ = csv_rows(asked.output / "comparison.csv")
     assert float(first["half_width"]) == pytest.approx(6.3531, abs=1e-4)
     assert (first["mean"], first["marked"], first["n_seeds"]) == ("3.5", "true", "2")
-    trials = table(asked.output / "trials.csv")
+    trials = csv_rows(asked.output / "trials.csv")
     expected = {
         **{"run": "All | labels", "seed": "0", "status": "finished", "test_error": "1.0"},
         **{"bytes_up": "1500000", "percent_up": "50.0", "nonzero_up_percent": "", "ece": ""},
@@ -103,7 +98,7 @@ def test_given_an_interrupted_trial_then_it_resumes(training: FakeTraining, tmp_
     training.failing = {("fedul", 1): KeyboardInterrupt()}
     with pytest.raises(KeyboardInterrupt):
         training.run(asked)
-    states = [row["status"] for row in table(asked.output / "trials.csv")]
+    states = [row["status"] for row in csv_rows(asked.output / "trials.csv")]
     assert states == [*["finished"] * 2, "interrupted", "to do"]
     training.failing = {}
     training.run(plan(tmp_path))

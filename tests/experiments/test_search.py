@@ -54,9 +54,8 @@ def task(
 
 
 def tried(asked: RowSearch, trials: int = 8) -> list[float]:
-    return [
-        float(one.changes.get("learning-rate", 0.0)) for one in islice(asked.candidates(), trials)
-    ]
+    found = islice(asked.candidates(), trials)
+    return [float(one.changes.get("learning-rate", 0.0)) for one in found]
 
 
 def nothing(_: str) -> None:
@@ -220,6 +219,5 @@ def test_given_another_searchs_files_then_they_go(runs: FakeSearchTraining, tmp_
 def test_given_ended_trials_then_their_models_go(runs: FakeSearchTraining, tmp_path: Path) -> None:
     run_search(task(tmp_path), nothing)
     left = {path.name for path in (tmp_path / "study").rglob("*") if path.is_file()}
-    assert left == {
-        *("search.sha256", "trial.json", "config.json", "metrics.jsonl", "summary.json")
-    }
+    kept = "search.sha256", "trial.json", "config.json", "metrics.jsonl", "summary.json"
+    assert left == {*kept}

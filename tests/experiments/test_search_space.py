@@ -59,12 +59,9 @@ def test_given_another_optimizer_or_schedule_then_settings_of_the_old_one_are_de
 
 
 def test_given_a_share_of_the_rounds_then_stages_and_schedules_are_scaled_too() -> None:
-    staged: dict[str, Any] = {
-        "method": "labels-only",
-        "num-rounds": 160,
-        "semi.labels-only-rounds": 100,
-        "learning-rate-schedule": "cosine",
-        "learning-rate-rounds": 15,
+    staged = {
+        **{"method": "labels-only", "num-rounds": 160, "semi.labels-only-rounds": 100},
+        **{"learning-rate-schedule": "cosine", "learning-rate-rounds": 15},
     }
     assert changes(resolved(staged), {"rounds": 0.5}) == {
         "num-rounds": 80,
@@ -84,9 +81,8 @@ def test_candidates_begin_with_the_own_settings_and_have_no_settings_twice() -> 
     assert len(found) == 4
     changed = [tuple(sorted(one.changes.items())) for one in found]
     assert len(set(changed)) == 4
-    assert [one.changes for one in candidates(space, 0, flat(), resolved)] == [
-        one.changes for one in found
-    ]
+    again = candidates(space, 0, flat(), resolved)
+    assert [one.changes for one in again] == [one.changes for one in found]
 
 
 def test_given_first_points_then_they_come_after_the_own_settings_and_not_again() -> None:

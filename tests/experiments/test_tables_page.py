@@ -27,11 +27,8 @@ def test_given_some_runs_then_the_page_shows_them_and_counts_others(digits_table
         "| M=10 | FedUL | 2.50 (0.50) | 2.00, 1 seed | -0.50 |",
     ]
     # Two methods at M=10 and M=12 are four cells.
-    assert not_run_lines(table, shown) == [
-        "",
-        "Not run: 3 of 4 cells; the paper's figures of these are in "
-        "`experiments/mini/table-1.toml`.",
-    ]
+    where = "the paper's figures of these are in `experiments/mini/table-1.toml`."
+    assert not_run_lines(table, shown) == ["", f"Not run: 3 of 4 cells; {where}"]
     FILE.write_text(TABLE.partition("[paper.test-error]")[0])
     without = read_table(EXPERIMENTS, "mini/table-1")
     assert not_run_lines(without, shown) == ["", "Not run: 3 of 4 cells."]
@@ -39,11 +36,8 @@ def test_given_some_runs_then_the_page_shows_them_and_counts_others(digits_table
 
 def test_given_three_seeds_then_a_line_has_mean_deviation_and_interval(digits_table: Path) -> None:
     table = read_table(EXPERIMENTS, "mini/table-1")
-    errors = {0: 2.0, 1: 4.0, 2: 6.0}
-    results = {
-        ("FedUL", "M=10", seed): {"figures": {"test_error": error}}
-        for seed, error in errors.items()
-    }
+    errors = enumerate([2.0, 4.0, 6.0])
+    results = {("FedUL", "M=10", s): {"figures": {"test_error": one}} for s, one in errors}
     line, other = lines(table, {"full": results}, ["FedUL", "all labels"], ["M=10"])
     # Mean 4, sample variance (4 + 0 + 4) / 2 = 4. The 0.975 quantile of t with 2 degrees of freedom
     # is 4.3027: half of the interval is 4.3027 * 2 / sqrt(3) = 4.968.

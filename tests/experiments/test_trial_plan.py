@@ -12,11 +12,12 @@ from tests.support.refusals import refuses
 TWO = {"F": {"method": "fedul"}, "S": {"method": "supervised"}}
 
 
-def plan(
-    tmp_path: Path, runs: dict[str, dict[str, Any]] = TWO, seeds: Any = (0,), **shared: Any
-) -> Plan:
-    flat = {key.replace("__", ".").replace("_", "-"): value for key, value in shared.items()}
-    return make_plan(runs, flat, seeds, 4, tmp_path / "out")
+DIFFER = "The runs do not share their data splits"
+GIVEN = {"method": GIVEN_METHOD}
+
+
+def plan(tmp_path: Path, runs: Any = TWO, seeds: Any = (0,), shared: Any = ()) -> Plan:
+    return make_plan(runs, dict(shared), seeds, 4, tmp_path / "out")
 
 
 def test_given_runs_and_seeds_then_each_run_has_each_seed(tmp_path: Path) -> None:
@@ -75,14 +76,8 @@ def test_given_a_wrong_setting_then_it_is_refused_before_a_trial_starts(
 
 def test_given_a_key_of_a_table_then_it_applies_to_runs_that_use_the_table(tmp_path: Path) -> None:
     runs = {**TWO, "P": {"base": "fedprox", "num-rounds": 7}}
-    found = plan(
-        tmp_path,
-        runs,
-        num_rounds=5,
-        fedprox__proximal_mu=0.3,
-        fedul__strict_rank=True,
-        fedul__num_sets=20,
-    )
+    shared = {"num-rounds": 5, "fedprox.proximal-mu": 0.3, "fedul.strict-rank": True}
+    found = plan(tmp_path, runs, shared={**shared, "fedul.num-sets": 20})
     flat = {trial.row: trial.config.to_flat() for trial in found.trials}
     assert flat["P"]["fedprox.proximal-mu"] == 0.3
     assert [flat[name]["num-rounds"] for name in "FSP"] == [5, 5, 7]  # a run's own wins
@@ -91,43 +86,31 @@ def test_given_a_key_of_a_table_then_it_applies_to_runs_that_use_the_table(tmp_p
 
 
 def test_given_runs_on_different_splits_then_there_is_a_warning(tmp_path: Path) -> None:
-    runs = {
-        "F": {},
-        "S": {"method": "supervised"},
-        "D": {"partition": "dirichlet", "fedul.num-sets": 20},
-    }
+    runs = {"F": {}, "S": TWO["S"], "D": {"partition": "dirichlet", "fedul.num-sets": 20}}
     assert plan(tmp_path, runs).split_warnings == (
-        "The runs do not share their data splits, partition differs: 'iid' for F, S; "
-        "'dirichlet' for D.",
-        "The runs do not share their data splits, fedul.num-sets differs: 10 for F, S; 20 for D.",
+        f"{DIFFER}, partition differs: 'iid' for F, S; 'dirichlet' for D.",
+        f"{DIFFER}, fedul.num-sets differs: 10 for F, S; 20 for D.",
     )
     same = {"F": {"learning-rate": 0.1}, "S": {"method": "supervised", "model": "mlp"}}
-    assert plan(tmp_path, same, partition="dirichlet").split_warnings == ()
-    labels = {
-        "F": {},
-        "G": {"method": GIVEN_METHOD},
-        "H": {"method": GIVEN_METHOD, "labels.total": 20},
-    }
-    assert plan(tmp_path, labels).split_warnings == (
-        "The runs do not share their data splits, labels.total differs: 100 for G; 20 for H.",
-    )
+    assert plan(tmp_path, same, shared={"partition": "dirichlet"}).split_warnings == ()
+    labels = {"F": {}, "G": GIVEN, "H": {**GIVEN, "labels.total": 20}}
+    total = f"{DIFFER}, labels.total differs: 100 for G; 20 for H."
+    assert plan(tmp_path, labels).split_warnings == (total,)
 
 
 def test_given_a_run_with_all_labels_then_its_split_counts_as_the_same(tmp_path: Path) -> None:
     few = {"U": {"method": "uda", "labels.total": 20}, "A": {"method": "all-labels"}}
     server = {"method": "fixmatch", "scenario.labels-at": "server"}
     assert plan(tmp_path, few).split_warnings == ()
-    assert plan(tmp_path, {"F": server, "A": few["A"]}, server_fraction=0.1).split_warnings == ()
+    at_server = plan(tmp_path, {"F": server, "A": few["A"]}, shared={"server-fraction": 0.1})
+    assert at_server.split_warnings == ()
     other = {**few, "A": {"method": "all-labels", "server-fraction": 0.1}}
-    assert plan(tmp_path, other).split_warnings == (
-        "The runs do not share their data splits, server-fraction differs: 0.0 for U; 0.1 for A.",
-    )
+    fraction = f"{DIFFER}, server-fraction differs: 0.0 for U; 0.1 for A."
+    assert plan(tmp_path, other).split_warnings == (fraction,)
     # Points that are kept for prediction are kept from it as well.
     new = {**few, "U": {"method": "uda", "labels.new-fraction": 0.1}}
-    assert plan(tmp_path, new).split_warnings == (
-        "The runs do not share their data splits, labels.new-fraction differs: 0.1 for U; "
-        "0.0 for A.",
-    )
+    fraction = f"{DIFFER}, labels.new-fraction differs: 0.1 for U; 0.0 for A."
+    assert plan(tmp_path, new).split_warnings == (fraction,)
 
 
 def test_given_lists_of_methods_and_seeds_then_wrong_ones_are_refused() -> None:

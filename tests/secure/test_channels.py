@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, 
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from numpy.typing import NDArray
 
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.secure import session as channels
 from fedul_flwr.secure.session import (
     CAPSULE_BYTES,
@@ -40,16 +39,11 @@ from tests.support.refusals import refuses
 SECRET = bytes(range(32))
 PLACE = Address(session=bytes(32), attempt=0, step="offer", source=3, destination=5)
 
-# Keys
-
 
 def test_known_answer_of_rfc_5869() -> None:
     # Test case 3, without salt and info; of its 42 bytes those of the first block of HMAC.
     expected = "8da4e775a563c18f715f802a063c5a31b8a11f5c5ee1879ec3454e5f3c738d2d"
     assert derive(b"\x0b" * 22, b"").hex() == expected
-
-
-# Places
 
 
 def test_the_info_of_a_place_by_hand() -> None:
@@ -65,8 +59,6 @@ def test_the_info_of_a_place_by_hand() -> None:
         ]
     )
 
-
-# Seals
 
 ARRAYS: dict[str, NDArray[Any]] = {
     "words": np.array([[2**64 - 1, 0]], np.uint64),
@@ -127,16 +119,10 @@ def test_it_opens_in_its_place_alone(change: dict[str, Any]) -> None:
         unseal(sealed, SECRET, PLACE)
 
 
-def sealed_bytes(plain: bytes) -> Bytes:
-    """Anything at all, sealed as it should be."""
-    nonce = bytes(NONCE_BYTES)
-    cipher = AESGCM(derive(SECRET, PLACE.info("key")))
-    return np.frombuffer(nonce + cipher.encrypt(nonce, plain, PLACE.info("seal")), np.uint8)
-
-
-def headed(header: object, body: bytes = b"") -> bytes:
-    """As safetensors writes it."""
-    text = json.dumps(header).encode()
+def headed(dtype: str, length: int, num_bytes: int, body: bytes) -> bytes:
+    """An array as safetensors writes it."""
+    about = {"dtype": dtype, "shape": [length], "data_offsets": [0, num_bytes]}
+    text = json.dumps({"hidden": about}).encode()
     return struct.pack("<Q", len(text)) + text + body
 
 
@@ -144,32 +130,25 @@ NO_ARRAYS: dict[str, bytes] = {
     "nothing": b"",
     "text": b"not arrays but a text that is somewhat longer",
     "no header": struct.pack("<Q", 2**60),
-    "cut off": headed({"hidden": {"dtype": "U8", "shape": [2], "data_offsets": [0, 2]}}, b"a"),
-    "unknown type": headed({"hidden": {"dtype": "Q", "shape": [1], "data_offsets": [0, 1]}}, b"a"),
-    "no type of numpy": headed(
-        {"hidden": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}, b"ab"
-    ),
+    "cut off": headed("U8", 2, 2, b"a"),
+    "unknown type": headed("Q", 1, 1, b"a"),
+    "no type of numpy": headed("BF16", 1, 2, b"ab"),
 }
 
 
 @pytest.mark.parametrize("plain", NO_ARRAYS.values(), ids=NO_ARRAYS)
 def test_what_holds_no_arrays_is_refused_and_not_quoted(plain: bytes) -> None:
+    nonce, cipher = bytes(NONCE_BYTES), AESGCM(derive(SECRET, PLACE.info("key")))
+    sealed = np.frombuffer(nonce + cipher.encrypt(nonce, plain, PLACE.info("seal")), np.uint8)
     with refuses("message-form", match="Client 3's .*arrays") as error:
-        unseal(sealed_bytes(plain), SECRET, PLACE)
+        unseal(sealed, SECRET, PLACE)
     assert error.value.__cause__ is None
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [np.zeros(27, np.uint8), np.zeros(100, np.int8), np.zeros((10, 10), np.uint8)],
-    ids=["short", "signed", "a matrix"],
-)
-def test_what_is_no_seal_is_refused(wrong: NDArray[Any]) -> None:
-    with refuses("message-form", match="Client 3's .*sealed"):
-        unseal(wrong, SECRET, PLACE)
-
-
-def test_what_is_missing_is_refused() -> None:
+def test_what_is_no_seal_or_is_missing_is_refused() -> None:
+    for wrong in (np.zeros(27, np.uint8), np.zeros(100, np.int8), np.zeros((10, 10), np.uint8)):
+        with refuses("message-form", match="Client 3's .*sealed"):
+            unseal(wrong, SECRET, PLACE)
     with refuses("message-incomplete", match="Client 3's .* 'offer'"):
         unseal(None, SECRET, PLACE)
 
@@ -182,8 +161,6 @@ def test_more_than_can_be_sealed_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
         seal({"a": np.zeros(2000, np.uint8)}, SECRET, PLACE, os.urandom)
     # Safetensors' header: 8 bytes and 64 of text.
 
-
-# Key pairs and capsules that only their reader opens
 
 SEED = bytes(range(64))
 """Of ML-KEM's part of a private key."""
@@ -238,8 +215,6 @@ def test_a_new_private_key_is_entropy() -> None:
     assert new_private_key(os.urandom) != new_private_key(os.urandom)
 
 
-# ML-KEM-768
-
 MINE = bytes(range(PRIVATE_BYTES))
 THEIRS = bytes(range(1, PRIVATE_BYTES + 1))
 
@@ -288,13 +263,11 @@ def test_without_ml_kem_one_sentence_says_what_is_missing(monkeypatch: pytest.Mo
             call()
 
 
-# AES-256 in counter mode
-
 ZERO, ONE = bytes(32), bytes(31) + b"\1"
 
 
-def test_known_answers() -> None:
-    """Blocks 0 and 1 under the key 0: the hash key and E(K, Y0) of GCM's test case 14."""
+def test_a_stream_begins_with_the_known_answers_of_gcms_test_case_14() -> None:
+    """Blocks 0 and 1 under the key 0 are its hash key and E(K, Y0)."""
     answer = "dc95c078a2408989ad48a21492842087530f8afbc74536b9a963b4f1c4cb738b"
     stream = keystream(ZERO, 32)
     assert stream.dtype == np.uint8

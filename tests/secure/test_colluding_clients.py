@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.propagation.partial_sums import label_part, own_rows, propagation_weights
@@ -56,11 +55,6 @@ def summed(held: World) -> tuple[dict[int, Words], dict[int, Words], dict[int, s
     return parts, opened, rows
 
 
-def labels_per_class(held: World, client: int) -> NDArray[np.int64]:
-    own = held.labels[(held.owners == client) & (held.labels >= 0)]
-    return np.bincount(own, minlength=CLASSES)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_of_three_clients_with_labels_two_that_collude_read_the_third_exactly(seed: int) -> None:
     held = among(3, seed)
@@ -70,7 +64,8 @@ def test_of_three_clients_with_labels_two_that_collude_read_the_third_exactly(se
         left = opened[colluding] - parts[1][rows[colluding]] - parts[2][rows[colluding]]
         np.testing.assert_array_equal(left, parts[HONEST][rows[colluding]])
         # The last row is class counts, in units of 2^-40.
-        counts = labels_per_class(held, HONEST)
+        own = held.labels[(held.owners == HONEST) & (held.labels >= 0)]
+        counts = np.bincount(own, minlength=CLASSES)
         np.testing.assert_array_equal(left[-1], counts.astype(np.uint64) << np.uint64(40))
 
 

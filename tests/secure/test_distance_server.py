@@ -24,6 +24,7 @@ from tests.support.refusals import refuses
 from tests.support.toy_protocol import BITS, FOUR, Toy, group
 
 Change = dict[str, NDArray[Any] | None]
+Answers = dict[int, dict[str, NDArray[Any]]]
 DISTANCES = np.array([[0, 1, 2], [1, 0, 3], [2, 3, 0]], np.uint16)
 MALFORMED: list[tuple[str, Change, str]] = [
     (KEYS, {PUBLIC: None}, "message-form"),
@@ -49,34 +50,35 @@ MALFORMED: list[tuple[str, Change, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("at", "change", "code"), MALFORMED)
-def test_malformed_answers_are_refused(at: str, change: Change, code: str) -> None:
+def answered(at: str) -> tuple[DistanceServer, Answers]:
+    """A server that waits for a step's answers, and these."""
     played = group(FOUR)
     server = played.play(until=at)
-    answers = played.answer(server.ask())
+    return server, played.answer(server.ask())
+
+
+@pytest.mark.parametrize(("at", "change", "code"), MALFORMED)
+def test_malformed_answers_are_refused(at: str, change: Change, code: str) -> None:
+    server, answers = answered(at)
     odd = {name: array for name, array in {**answers[1], **change}.items() if array is not None}
     with refuses(code, match=f"Client 1 sent .*'{at}'"):
         server.take({**answers, 1: odd})
 
 
 def test_a_message_to_all_owners_is_missed_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = group(FOUR)
-    server = played.play(until=OFFER)
-    answer = played.answer(server.ask())[1]
-    assert "to-evaluators" in answer
+    server, answers = answered(OFFER)
+    assert "to-evaluators" in answers[1]
     monkeypatch.setattr(Toy, "groups", {OFFER: "owners"})
     with refuses("message-incomplete", match="Client 1 .*'offer'"):
-        server.check(1, answer)
+        server.check(1, answers[1])
 
 
 def test_points_of_a_client_may_be_opposite() -> None:
-    played = group(FOUR)
-    server = played.play(until=OFFER)
-    answer = played.answer(server.ask())[1]
+    server, answers = answered(OFFER)
     opposite = np.array([[0, BITS, 1], [BITS, 0, 2], [1, 2, 0]], np.uint16)
-    assert server.check(1, {**answer, OWN_DISTANCES: opposite}) == 3
+    assert server.check(1, {**answers[1], OWN_DISTANCES: opposite}) == 3
     with refuses("message-form", match="distances"):
-        server.check(1, {**answer, OWN_DISTANCES: opposite + (opposite == BITS)})
+        server.check(1, {**answers[1], OWN_DISTANCES: opposite + (opposite == BITS)})
 
 
 @pytest.mark.parametrize(
@@ -87,9 +89,7 @@ def test_points_of_a_client_may_be_opposite() -> None:
 def test_given_numbers_that_do_not_go_together_then_one_or_both_leave(
     wrong: list[int], gone: set[int], tied: set[int], left: tuple[int, ...]
 ) -> None:
-    played = group(FOUR)
-    server = played.play(until=REVEAL)
-    answers = played.answer(server.ask())
+    server, answers = answered(REVEAL)
     for peer in wrong:
         name = f"tell/{peer}/masked"
         answers[1][name] = answers[1][name] + np.uint16(30000)
@@ -113,9 +113,7 @@ def test_given_numbers_that_do_not_go_together_then_one_or_both_leave(
 def test_given_complaints_then_who_has_most_of_them_leaves(
     about: dict[int, int], gone: set[int], tied: set[int], left: tuple[int, ...]
 ) -> None:
-    played = group(FOUR)
-    server = played.play(until=OFFER)
-    answers = played.answer(server.ask())
+    server, answers = answered(OFFER)
     answers |= {client: {COMPLAINT: np.array(subject)} for client, subject in about.items()}
     with pytest.raises(ExcludedClientsError) as error:
         server.take(answers)
@@ -123,9 +121,7 @@ def test_given_complaints_then_who_has_most_of_them_leaves(
 
 
 def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_leaves() -> None:
-    played = group(FOUR)
-    server = played.play(until=OFFER)
-    answers = played.answer(server.ask())
+    server, answers = answered(OFFER)
     del answers[9]
     answers[1] = {COMPLAINT: np.array(9)}
     with pytest.raises(ExcludedClientsError) as error:
@@ -144,17 +140,13 @@ def test_a_complaint_about_one_that_has_left_ends_the_attempt_and_nobody_else_le
     ids=["itself", "nobody", "a float", "more"],
 )
 def test_a_complaint_that_is_none_is_refused(wrong: Any) -> None:
-    played = group(FOUR)
-    server = played.play(until=OFFER)
-    played.answer(server.ask())
+    server, _ = answered(OFFER)
     with refuses("message-form", BadMessageError, match="Client 1 .*'offer' .*complaint"):
         server.check(1, wrong)
 
 
 def test_of_two_clients_with_one_public_key_both_leave() -> None:
-    played = group(FOUR)
-    server = played.server()
-    answers = played.answer(server.ask())
+    server, answers = answered(KEYS)
     answers[9][PUBLIC] = answers[2][PUBLIC]
     with pytest.raises(ExcludedClientsError) as error:
         server.take(answers)
@@ -162,13 +154,11 @@ def test_of_two_clients_with_one_public_key_both_leave() -> None:
 
 
 def test_an_empty_sealed_message_is_refused() -> None:
-    played = group(FOUR)
-    server = played.play(until=ANSWER)
-    answer = played.answer(server.ask())[1]
+    server, answers = answered(ANSWER)
     for size in (0, 28, 1088 + 27):
         with refuses("message-incomplete", BadMessageError, match="client 2 "):
-            server.check(1, {**answer, "to/2": np.zeros(size, np.uint8)})
-    server.check(1, {**answer, "to/2": np.zeros(1088 + 28, np.uint8)})
+            server.check(1, {**answers[1], "to/2": np.zeros(size, np.uint8)})
+    server.check(1, {**answers[1], "to/2": np.zeros(1088 + 28, np.uint8)})
 
 
 def test_codes_too_long_for_their_distances_are_refused() -> None:

@@ -44,9 +44,6 @@ def assert_is_h(server: DistanceServer, played: Group, left: list[int]) -> None:
     np.testing.assert_array_equal(server.distances(), hamming(codes, codes))
 
 
-# Everybody stays
-
-
 @pytest.mark.parametrize("seed", [None, PUBLIC_SEED], ids=["secret seed", "public seed"])
 @pytest.mark.parametrize("sizes", GROUPS.values(), ids=GROUPS)
 def test_h_is_that_of_all_codes_in_one_place(sizes: dict[int, int], seed: bytes | None) -> None:
@@ -102,8 +99,6 @@ def test_protocols_are_bound_to_the_number_of_the_session() -> None:
     assert len(numbers) == 2
 
 
-# Some drop out
-
 SIX = {4: 5, 1: 3, 9: 6, 2: 4, 0: 2, 5: 3}
 
 
@@ -137,9 +132,6 @@ def test_answers_of_others_are_not_heard() -> None:
     assert list(server.sizes()) == [4, 1, 2]
 
 
-# Steps that are done again
-
-
 @pytest.mark.parametrize("at", STEPS)
 def test_a_step_may_be_done_again_where_its_end_was_not_remembered(at: str) -> None:
     played = group(FOUR)
@@ -161,10 +153,10 @@ def test_a_step_may_be_done_again_where_its_end_was_not_remembered(at: str) -> N
 # What a client refuses
 
 
-def told_so_far(until: str, client: int = 1, **options: Any) -> tuple[Group, Arrays]:
-    """A group before a step, and the message with which one client is asked for it."""
-    played = group(FOUR, **options)
-    return played, played.play(until=until).ask()[client]
+def told_so_far(until: str) -> tuple[Group, Arrays]:
+    """A group before a step, and the message with which client 1 is asked for it."""
+    played = group(FOUR)
+    return played, played.play(until=until).ask()[1]
 
 
 @pytest.mark.parametrize("at", STEPS)
@@ -174,13 +166,6 @@ def test_messages_of_other_steps_are_refused(at: str) -> None:
         if step != at:
             with refuses("server-out-of-turn", match=f"'{step}'"):
                 played.tell(1, {**message, STEP: np.array(number)})
-
-
-def test_messages_of_another_session_are_complained_about() -> None:
-    # The same clients at the same step, of another session.
-    _, foreign = told_so_far(OFFER)
-    played, _ = told_so_far(OFFER)
-    assert complaint(played, 1, foreign) == 2
 
 
 @pytest.mark.parametrize("step", [None, np.array(5), np.array(-1), np.array([0]), np.array(0.0)])
@@ -208,9 +193,11 @@ def test_server_and_client_must_agree_whether_the_seed_is_secret() -> None:
 
 def complaint(played: Group, client: int, message: Arrays) -> int:
     """Whom a client complains about instead of an answer; then it remembers nothing any more."""
+    before = played.memories[client]
     reply = played.tell(client, message)
     assert {*reply} == {COMPLAINT}
-    assert played.memories.pop(client) == {}
+    assert played.memories[client] == {}
+    played.memories[client] = before  # for another message
     return int(reply[COMPLAINT])
 
 
@@ -229,36 +216,31 @@ SEALED = [OFFER, ANSWER, REVEAL]
 def test_the_sender_of_a_changed_message_is_complained_about(at: str, position: int) -> None:
     played, message = told_so_far(at)
     for peer in (2, 4, 9):
-        name, before = f"from/{peer}", played.memories[1]
+        name = f"from/{peer}"
         wrong = {**message, name: changed(message[name], position)}
         assert complaint(played, 1, wrong) == peer
-        played.memories[1] = before
 
 
 @pytest.mark.parametrize("at", SEALED)
-def test_a_message_for_or_from_somebody_else_is_complained_about(at: str) -> None:
+def test_a_message_of_somebody_else_or_another_session_is_complained_about(at: str) -> None:
     played = group(FOUR)
     messages = played.play(until=at).ask()
     mine, others = messages[1], messages[2]
-    cases = [
+    for message, peer in (
         ({**mine, "from/9": others["from/9"]}, 9),
         ({**mine, "from/9": mine["from/4"], "from/4": mine["from/9"]}, 4),
         ({**mine, "from/9": messages[9]["from/1"]}, 9),  # what it sent itself
-    ]
-    before = played.memories[1]
-    for message, peer in cases:
+        (told_so_far(at)[1], 2),  # of another session
+    ):
         assert complaint(played, 1, message) == peer
-        played.memories[1] = before
 
 
 def test_a_message_for_several_that_is_changed_or_missing_is_complained_about() -> None:
     # Around the circle 1 2 4 9: 9 owns its pair with 1, and 4's with 1 is 1's.
     played, message = told_so_far(ANSWER)
     assert [name for name in message if name.startswith("group/")] == ["group/9"]
-    before = played.memories[1]
     assert complaint(played, 1, {**message, "group/9": changed(message["group/9"], 30)}) == 9
     del message["group/9"]  # type: ignore[attr-defined]
-    played.memories[1] = before
     assert complaint(played, 1, message) == 9
 
 
@@ -321,9 +303,6 @@ def test_a_public_key_of_small_order_is_refused_with_its_sender() -> None:
         key[:32] = [u] + [0] * 31
         with refuses("key-unsafe", BadMessageError, match="Client 9 "):
             server.check(9, {**answers[9], PUBLIC: key})
-
-
-# Keys for a sum
 
 
 def test_keys_of_masks_are_those_of_a_pair_and_an_attempt() -> None:

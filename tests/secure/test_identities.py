@@ -24,6 +24,7 @@ from fedul_flwr.secure.identities import (
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PARTICIPANTS, PUBLIC, SIGNATURES, SIZES
 from fedul_flwr.secure.similarity import Arrays, ExcludedClientsError
+from tests.secure.test_encrypted_distances import complaint
 from tests.support.identities import identities, owners_list, write_identity
 from tests.support.refusals import refuses
 from tests.support.toy_protocol import FOUR, Group, group
@@ -95,9 +96,6 @@ def test_nothing_that_is_printed_has_the_private_key() -> None:
         assert str(number) not in text
 
 
-# Folders
-
-
 @pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
 def test_a_folder_has_keys_of_any_curve(curve: ec.EllipticCurve, tmp_path: Path) -> None:
     key = ec.generate_private_key(curve)
@@ -117,28 +115,20 @@ def test_blank_lines_and_names_with_spaces_do_not_count(tmp_path: Path) -> None:
     assert read.owners == ALL[4].owners
 
 
-def ed25519_key() -> bytes:
-    return ed25519.Ed25519PrivateKey.generate().private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.OpenSSH,
-        serialization.NoEncryption(),
-    )
-
-
-def other_format() -> bytes:
-    return ALL[4].private.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.BestAvailableEncryption(b"secret"),
-    )
-
-
+ED25519 = ed25519.Ed25519PrivateKey.generate().private_bytes(
+    serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+)
+WITH_PASSWORD = ALL[4].private.private_bytes(
+    serialization.Encoding.PEM,
+    serialization.PrivateFormat.PKCS8,
+    serialization.BestAvailableEncryption(b"secret"),
+)
 LIST = owners_list(ALL[4].owners).encode()
 OTHERS = identities([9])[9].owners, {40: ALL[4].owners[9]}
 WRONG_FILES: dict[str, tuple[str, bytes, str]] = {
     "a text as key": (PRIVATE_FILE, b"key", "key-file-wrong"),
-    "a key of another kind": (PRIVATE_FILE, ed25519_key(), "key-file-wrong"),
-    "another format, with a password": (PRIVATE_FILE, other_format(), "key-file-wrong"),
+    "a key of another kind": (PRIVATE_FILE, ED25519, "key-file-wrong"),
+    "another format, with a password": (PRIVATE_FILE, WITH_PASSWORD, "key-file-wrong"),
     "no number": (OWNERS_FILE, b"x" + LIST, "owners-list-wrong"),
     "no public key": (OWNERS_FILE, LIST + b"12 ecdsa nonsense x\n", "owners-list-wrong"),
     "one number twice": (OWNERS_FILE, LIST + owners_list(OTHERS[0]).encode(), "owners-list-wrong"),
@@ -171,8 +161,6 @@ def test_given_no_file_or_a_folder_for_it_then_it_is_refused(file: str, tmp_path
     with refuses("file-not-readable", OwnDataError, match="folder"):
         read_identities(str(folder), 4)
 
-
-# Propagations
 
 Keys = dict[int, dict[str, NDArray[Any]]]
 
@@ -219,11 +207,7 @@ def test_a_server_that_adds_a_client_of_its_own_gets_nothing() -> None:
             SIGNATURES: np.vstack([told[SIGNATURES], signature]),
             "commitments": np.vstack([told["commitments"], np.zeros(32, np.uint8)]),
         }
-        before = played.memories[4]
-        assert {name: int(value) for name, value in played.tell(4, message).items()} == {
-            COMPLAINT: 70
-        }
-        played.memories[4] = before
+        assert complaint(played, 4, message) == 70
 
 
 def test_a_server_that_replaces_a_key_by_its_own_gets_nothing() -> None:
@@ -236,9 +220,7 @@ def test_a_server_that_replaces_a_key_by_its_own_gets_nothing() -> None:
         message = {name: array.copy() for name, array in told.items()}
         for name in names:
             message[name][row] = foreign[9][name]
-        before = played.memories[4]
-        assert int(played.tell(4, message)[COMPLAINT]) == 9
-        played.memories[4] = before
+        assert complaint(played, 4, message) == 9
 
 
 def test_a_replayed_signature_is_refused() -> None:
@@ -246,14 +228,14 @@ def test_a_replayed_signature_is_refused() -> None:
     played, server, answers = keys_of(ALL)  # the same run and round, another attempt
     server.take({**answers, 9: before[9]})
     for client in (1, 2, 4):
-        assert int(played.tell(client, server.ask()[client])[COMPLAINT]) == 9
+        assert complaint(played, client, server.ask()[client]) == 9
 
 
 def test_a_signature_of_another_run_is_refused() -> None:
     played, server, answers = keys_of(ALL)
     played.run = 6
     server.take(answers)
-    assert int(played.tell(4, server.ask()[4])[COMPLAINT]) == 1
+    assert complaint(played, 4, server.ask()[4]) == 1
 
 
 def test_who_has_no_list_takes_any_key() -> None:

@@ -56,15 +56,6 @@ def joined(own: int, told: Mapping[str, NDArray[Any]] = TOLD, **other: Any) -> S
     return join(own, message=told, num_points=POINTS[own], **options)
 
 
-def roots_of(own: int) -> Mapping[str, NDArray[Any]]:
-    """What a client has for masks, after the others' shares have arrived."""
-    sessions = {client: joined(client) for client in CLIENTS}
-    shares = {peer: sessions[peer].mask_share(own).tobytes() for peer in CLIENTS if peer != own}
-    return sessions[own].mask_roots(shares)
-
-
-# Refusals
-
 WRONG: dict[str, dict[str, Any]] = {
     "no keys": {PUBLIC: None},
     "participants of another type": {PARTICIPANTS: np.array(CLIENTS, np.int32)},
@@ -105,9 +96,6 @@ def test_a_key_that_the_server_tells_does_not_become_the_clients_own() -> None:
     foreign = {PRIVATE: bytes_array(bytes([77]) * 96), NONCE: bytes_array(bytes(32))}
     session = joined(5, {**TOLD, **foreign})
     assert (session.private, session.nonce) == (KEYS[5], SERVERS)
-
-
-# Both ends
 
 
 @pytest.mark.parametrize(("source", "reader"), [*itertools.permutations(CLIENTS, 2)])
@@ -167,9 +155,6 @@ def test_a_session_is_the_same_after_it_was_remembered() -> None:
     assert {array.dtype.kind for array in session.as_arrays().values()} == {"i", "u"}
 
 
-# What is derived
-
-
 def test_the_number_by_hand() -> None:
     told = [b"fedul-flwr session 2", SERVERS, ROUND.to_bytes(8, "little")]
     for client in CLIENTS:
@@ -213,7 +198,8 @@ def test_what_keys_are_derived_from_by_hand() -> None:
     ]
     assert joined(2).mask_share(5).tobytes() == shares[0]
     root = derive(secret + b"".join(shares), Address(number, 0, "sum", 2, 5).info("masks"))
-    assert roots_of(5)[MASK_ROOTS][0].tobytes() == root
+    arrived = {peer: joined(peer).mask_share(5).tobytes() for peer in CLIENTS if peer != 5}
+    assert session.mask_roots(arrived)[MASK_ROOTS][0].tobytes() == root
     everybody = Address(b"", 3, "sum", EVERYBODY, EVERYBODY)
     assert mask_key(bytes(32), 3) == derive(bytes(32), everybody.info("mask"))
     everybody = Address(number, 0, "seed", EVERYBODY, EVERYBODY)
@@ -222,9 +208,6 @@ def test_what_keys_are_derived_from_by_hand() -> None:
     seed = derive(together, everybody.info("seed") + who)
     assert {joined(client).seed(SHARES) for client in CLIENTS} == {seed}
     assert session.seed(dict(reversed(SHARES.items()))) == seed
-
-
-# Pairs
 
 
 @pytest.mark.parametrize("count", range(2, 10))

@@ -68,7 +68,7 @@ class Party:
     def __init__(self, clients: Iterable[int], pinned: bool = False, tail: Tail = NO_TAIL) -> None:
         self.clients, self.pinned, self.tail = sorted(clients), pinned, tail
         self.purpose = Purpose("sum", 1, 0, b"n" * 32)
-        self.identities: dict[int, Identities | None] = dict.fromkeys(self.clients)
+        self.identities: dict[int, Any] = dict.fromkeys(self.clients)
         if pinned:
             keys = {client: ec.generate_private_key(ec.SECP384R1()) for client in self.clients}
             public = {client: key.public_key() for client, key in keys.items()}
@@ -128,15 +128,13 @@ class Party:
             )
         return masked
 
+    def signatures(self, message: Arrays, clients: Iterable[int]) -> dict[int, NDArray[Any]]:
+        return {c: confirm(self.state[c], c, message, self.identities[c]) for c in clients}
+
     def open(self, server: SumServer, clients: Collection[int]) -> dict[int, Arrays]:
         message = server.list_message()
         if self.pinned:
-            signed = {}
-            for client in clients:
-                identities = self.identities[client]
-                assert identities
-                signed[client] = confirm(self.state[client], client, message, identities)
-            message = server.signed_list(signed)
+            message = server.signed_list(self.signatures(message, clients))
         answers = {}
         for client in clients:
             self.state[client], answers[client] = unmask(
@@ -214,9 +212,6 @@ def test_given_dropouts_in_every_phase_then_a_sum_of_many_is_exact() -> None:
     assert found.tolist() == total(words, {*party.clients} - shares - vector)
 
 
-# Numbers
-
-
 def test_given_numbers_then_words_count_steps_of_which_no_sum_overflows() -> None:
     rng = np.random.default_rng(0)
     # Three clients: levels floor((2^31 - 1) / 3) = 715827882, a step is 2 / 715827882.
@@ -272,9 +267,6 @@ def test_given_a_mask_then_each_word_of_a_whole_number_is_uniform() -> None:
     assert not words.any()
 
 
-# Shares
-
-
 @given(st.binary(min_size=16, max_size=16), st.integers(1, 6), st.integers(0, 4), st.randoms())
 def test_enough_shares_open_a_secret(secret: bytes, needed: int, spare: int, draw: Any) -> None:
     shares = share_secret(secret, needed, needed + spare, draw.randbytes)
@@ -291,9 +283,6 @@ def test_given_one_share_too_few_then_every_secret_is_as_likely() -> None:
         ones, twos = (int.from_bytes(share) for share in shares[:2])
         third = (value - 3 * ones + 3 * twos) % vector_sum.PRIME
         assert open_secret({0: shares[0], 1: shares[1], 2: third.to_bytes(17)}) == secret
-
-
-# Who masks with whom
 
 
 @pytest.mark.parametrize("count", [3, 100, 101, 250])
@@ -322,32 +311,22 @@ def test_threshold(holders: int, clients: int, pinned: bool, needed: int) -> Non
 # What nobody learns
 
 
-def masked_once(party: Party, number: int, words: Mapping[int, Any]) -> dict[int, Any]:
-    return party.send(party.begin(number), words)
-
-
 def masks_are_unrelated(party: Party) -> bool:
     """Whether two rounds, and the clients of each, have masks that look drawn for them alone."""
     words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
-    first, second = (masked_once(party, number, words) for number in (1, 2))
+    first, second = (party.send(party.begin(number), words) for number in (1, 2))
     rows = [first[client] - second[client] for client in party.clients]
     rows += [first[client] - first[peer] for client, peer in itertools.pairwise(party.clients)]
     return all(looks_random(row) for row in [*rows, *first.values(), *second.values()])
 
 
-def test_given_seeds_that_are_used_twice_then_updates_of_two_rounds_could_be_compared(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_given_seeds_used_twice_then_rounds_are_comparable(monkeypatch: pytest.MonkeyPatch) -> None:
     """The control of what the number of the round in a key is for."""
     pair_key = vector_sum._pair_key
     monkeypatch.setattr(vector_sum, "_self_key", lambda secret, number, client: bytes(32))
     assert masks_are_unrelated(Party(range(4)))  # a self mask alone does not decide
     monkeypatch.setattr(
-        vector_sum,
-        "_pair_key",
-        lambda session, root, number, own, peer, digest: pair_key(
-            session, root, 1, own, peer, digest
-        ),
+        vector_sum, "_pair_key", lambda session, root, _, *rest: pair_key(session, root, 1, *rest)
     )
     assert not masks_are_unrelated(Party(range(4)))
 
@@ -356,7 +335,6 @@ def test_given_an_opened_sum_then_no_part_of_it_is_open(monkeypatch: pytest.Monk
     """The server knows the self masks then. Vectors without them, and sums of some, are random."""
     party = Party(range(3))
     words = dict.fromkeys(party.clients, np.zeros(4000, np.uint32))
-    masked = masked_once(party, 1, words)
     streams: dict[int, NDArray[np.uint32]] = {}
     self_key = vector_sum._self_key
 
@@ -366,7 +344,7 @@ def test_given_an_opened_sum_then_no_part_of_it_is_open(monkeypatch: pytest.Monk
         return key
 
     monkeypatch.setattr(vector_sum, "_self_key", record)
-    server = party.begin(2)
+    server = party.begin()
     masked = party.send(server, words)
     server.take_vectors(masked)
     opened, _ = server.open_sum(party.open(server, party.clients))
@@ -481,9 +459,6 @@ def test_given_a_round_that_is_over_then_a_client_keeps_nothing_of_it(five: Part
     assert all(kept[client] - before[client] <= {vector_sum.ROOTS} for client in five.clients)
 
 
-# What is refused
-
-
 def test_given_another_model_than_announced_then_a_client_refuses(five: Party) -> None:
     server = five.begin()
     with refuses("model-mismatch", match="announced"):
@@ -562,11 +537,8 @@ def test_given_identities_then_a_list_without_enough_signatures_opens_nothing() 
     party = Party(range(3), pinned=True)
     server = party.begin()
     server.take_vectors(party.send(server, vectors(party.clients)))
-    message, signed = server.list_message(), {}
-    for client in party.clients:
-        identities = party.identities[client]
-        assert identities
-        signed[client] = confirm(party.state[client], client, message, identities)
+    message = server.list_message()
+    signed = party.signatures(message, party.clients)
     for wrong in (
         {},
         {0: signed[0], 1: signed[1]},

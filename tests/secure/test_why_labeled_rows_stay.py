@@ -13,10 +13,10 @@ squares find the labels, here with 10 equations for the 30 labels of each class.
 
 Without those rows, as :func:`~fedul_flwr.propagation.partial_sums.propagation_weights` has it, R
 are its unlabeled points U_i. Of S[U_i, L_o] client i holds nothing: columns of L_o are sent to
-their owners alone,
-and rows of L_o to nobody. More than that: labeled points of others could trade places, labels and
-all, and client i would hold the very same numbers. Over all such exchanges the expected share of
-labels that it guesses right, however it does it, is at most that of the most frequent class.
+their owners alone, and rows of L_o to nobody. More than that: labeled points of others could trade
+places, labels and all, and client i would hold the very same numbers. Over all such exchanges the
+expected share of labels that it guesses right, however it does it, is at most that of the most
+frequent class.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """The backend without secrets: one graph of all codes, dropouts, refusals by name."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,13 +30,9 @@ def answer(server: PlaintextServer, parts: dict[int, slice]) -> dict[int, dict[s
         if client not in parts:
             continue
         own = FEATURES[parts[client]]
-
-        def own_codes(seed: bytes, own: Any = own) -> Bytes:
-            return encode(own, seed, BITS)
-
-        remembered, reply = PLAINTEXT.respond(
-            {}, message, Task(client, 1, len(own), BITS, 1, True, b"", own_codes)
-        )
+        codes = partial(encode, own, num_bits=BITS)
+        task = Task(client, 1, len(own), BITS, 1, True, b"", codes)
+        remembered, reply = PLAINTEXT.respond({}, message, task)
         assert remembered == {}
         answers[client] = dict(reply)
     return answers

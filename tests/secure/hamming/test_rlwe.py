@@ -103,16 +103,14 @@ class TestDistances:
         ],
     )
     def test_are_those_of_the_codes(self, sizes: list[int], num_bits: int) -> None:
-        codes = some_codes(sizes, num_bits)
-        played = play(RLWE, codes)
+        played = play(RLWE, some_codes(sizes, num_bits))
         assert len(played.distances) == len(sizes) * (len(sizes) - 1) // 2
         check(played)
 
     def test_of_rows_and_ciphertexts_in_blocks(self, monkeypatch: pytest.MonkeyPatch) -> None:
         for name, size in (("_ROWS", 3), ("_CIPHERTEXTS", 2), ("_CACHED", 2)):
             monkeypatch.setattr(rlwe, name, size)
-        codes = some_codes([7, 600], 24)
-        check(play(RLWE, codes))
+        check(play(RLWE, some_codes([7, 600], 24)))
 
     @pytest.mark.parametrize("value", [0x00, 0xFF])
     def test_of_equal_and_of_opposite_points(self, value: int) -> None:
@@ -124,8 +122,7 @@ class TestDistances:
 
     @pytest.mark.parametrize("step", ["offer", "answer", "reveal"])
     def test_of_those_who_stay(self, step: str) -> None:
-        codes = some_codes([4, 5, 6, 3], 32)
-        played = play(RLWE, codes, gone={step: [4]})
+        played = play(RLWE, some_codes([4, 5, 6, 3], 32), gone={step: [4]})
         assert {client for pair in played.distances for client in pair} == {3, 5, 6}
         check(played)
 
@@ -272,8 +269,6 @@ class TestWhatTheOwnerCouldLearn:
 
 CODES = some_codes([5, 6], 64)
 """Client 3 owns the pair, client 4 is the evaluator; beta = 512."""
-
-
 MASK_KEY = np.arange(32, dtype=np.uint8)
 MASK = rlwe.mask(MASK_KEY.tobytes(), (2, 1))
 

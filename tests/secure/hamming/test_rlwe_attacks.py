@@ -200,20 +200,16 @@ class TestTheAnswer:
         # Equal codes everywhere: every number that is revealed is a mask.
         same = np.zeros((12, 8), np.uint8)
         played = play(RLWE, dict.fromkeys(range(4), same), entropy=seeded(1))
-        keys = {
-            said[evaluator]["mask-key"].tobytes() for (_, evaluator), said in played.server.items()
-        }
-        masks = [said[owner]["revealed"] for (owner, _), said in played.server.items()]
+        told = played.server.items()
+        keys = {said[evaluator]["mask-key"].tobytes() for (_, evaluator), said in told}
+        masks = [said[owner]["revealed"] for (owner, _), said in told]
         assert len(keys) == len(masks) == 6
         for one, other in itertools.combinations(masks, 2):
             assert (one == other).mean() < 0.1
-        for mask in masks:
-            for lines in (mask, mask.T):
-                for one, other in itertools.combinations(lines, 2):
-                    assert (one == other).mean() < 0.5
+        for lines in [*masks, *(mask.T for mask in masks)]:
+            for one, other in itertools.combinations(lines, 2):
+                assert (one == other).mean() < 0.5
 
-
-# A client that lies
 
 LIAR, VICTIM = 0, 1
 """The first owns their pair."""
@@ -294,11 +290,8 @@ class TestAnOwnerThatLies:
         assert right < 0.53 if masked else right > 0.95
 
     def test_sees_uniform_words_whatever_it_sends(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def added(bits: NDArray[np.uint32]) -> None:
-            bits[...] = 0
-
         codes = {LIAR: random_codes(100, 64), VICTIM: random_codes(200, 64, 1)}
-        revealed, played = decrypted_by_a_liar(monkeypatch, added, codes)
+        revealed, played = decrypted_by_a_liar(monkeypatch, lambda bits: bits.fill(0), codes)
         for words in (revealed, played.inboxes["reveal"][LIAR][VICTIM]["b"]):
             for shift in (0, 8, 16, 24):
                 seen = np.bincount((words >> np.uint32(shift) & 255).ravel(), minlength=256)
