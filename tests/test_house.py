@@ -8,7 +8,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
-from tests.house import sentences_of
+from benchmarks.house import sentences_of
 
 ROOT = Path(__file__).parents[1]
 ORDER = (

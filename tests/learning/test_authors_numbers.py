@@ -3,8 +3,6 @@
 Each test names the repository and its functions; `docs/measurements.md` has the commits.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

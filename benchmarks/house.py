@@ -1,4 +1,4 @@
-"""Size and shape of the code, counted: ``python -m tests.house``.
+"""Size and shape of the code, counted: ``python -m benchmarks.house``.
 
 "Files for a round" are those whose functions run while one round of a method is trained in one
 process, after the clients have registered: the server's part, a client's part and the mathematics.
