@@ -19,6 +19,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Floats, Ints, below
@@ -72,8 +73,6 @@ MEAN_TOP = "mean-top-probability"
 """Metric of a client: the mean top probability of its points, by the model that it received."""
 LARGEST_GRADIENT = 1.0
 """Norm to which the gradient of a step is cut (authors' code)."""
-UNFIT_BASES = ("scaffold", "fednova")
-"""Bases that count a round's steps from a momentum of 0."""
 
 
 def of_method(plan: LocalPlan) -> LocalPlan:
@@ -126,10 +125,10 @@ class SemiFL(LabelSourceStrategy):
                 "setting-needs-setting",
             )
         super().validate(settings)
-        if settings.base in UNFIT_BASES:
+        if settings.base in MORE_THAN_MODELS:
             raise UserError(
                 f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
-                f"between rounds, which goes with all bases but {', '.join(UNFIT_BASES)}.",
+                f"between rounds, which goes with all bases but {', '.join(MORE_THAN_MODELS)}.",
                 "method-mismatch",
                 setting="base",
             )

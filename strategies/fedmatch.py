@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.auto_settings import unresolved
 from fedul_flwr.config.method_settings import FedMatchSettings, SupervisedPartSettings
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.run_files.store import RunDirectory
 from fedul_flwr.data.types import Arrays, below, l2_norm
 from fedul_flwr.errors import NoUpdateError, UserError
@@ -48,7 +49,7 @@ PARTS = "parts/"
 FARTHEST = 3.0
 """With a robust base: largest distance of a helper's parts from the combined ones, in median
 distances of the round's clients."""
-UNFIT_BASES = ("scaffold", "fednova", "local")
+UNFIT_BASES = (*MORE_THAN_MODELS, "local")
 """Bases that depend on local training, and so need a whole model."""
 
 

@@ -406,7 +406,7 @@ SUMMED = (
     *("fedavg", "fedprox", "fedadam", "fedavgm", "fedyogi", "fedadagrad", "scaffold", "fednova"),
 )
 """Bases that need no more than a weighted sum of the clients' models."""
-UNMEASURED = ("scaffold", "fednova")
+MORE_THAN_MODELS = ("scaffold", "fednova")
 """Bases whose clients return more than a model, which `max-update-norm` cannot bound: changes of
 variates, which have other units, and numbers of steps by which updates are scaled."""
 
@@ -471,7 +471,7 @@ class SharedSettings(TrainingSettings):
     joins or comes back later."""
     round_timeout: Annotated[float, Field(gt=0)] = 3600.0
     """Seconds a round, or the phase before the first one, waits for replies."""
-    max_update_norm: Annotated[float, Field(ge=0), only_without("base", *UNMEASURED)] = 0.0
+    max_update_norm: Annotated[float, Field(ge=0), only_without("base", *MORE_THAN_MODELS)] = 0.0
     """Largest L2 norm of an update, the client's model (or FedMatch's parts) minus the global one,
     over all floating-point values (batch-norm statistics too). A larger update is refused, and its
     client counts as failed; 0 sets no bound."""

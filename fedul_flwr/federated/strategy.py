@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.content import Content, Value, count
 from fedul_flwr.data.types import Arrays, Floats, below
 from fedul_flwr.errors import NoUpdateError, UserError
@@ -32,10 +33,16 @@ from fedul_flwr.federated.aggregation import (
     dump_base_state,
     load_base_state,
     merge,
+    mix,
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.federated.base_strategies import ROBUST, SampledGrid, UsesClientList, refuse_too_few
+from fedul_flwr.federated.base_strategies import (
+    ROBUST,
+    SampledGrid,
+    UsesClientList,
+    refuse_too_few,
+)
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.columns import ColumnPooling
@@ -110,6 +117,8 @@ class MethodStrategy(Strategy):
     """Whether a sum of its clients' models is all that the server needs (``secure-sum``)."""
     rate_factor = 1.0
     _server_loss: float | None = None
+    _parallel: ArrayRecord | None = None
+    """The model that the server has trained in parallel to the round's clients."""
 
     def __init__(
         self,
@@ -254,6 +263,8 @@ class MethodStrategy(Strategy):
         """The model that a round starts from: the server has trained it if it is to do so now."""
         if self.trains_in_turn(self.settings, "before"):
             arrays, self._server_loss = self.learn_labels(arrays, round_number)
+        elif self.trains_in_turn(self.settings, "parallel"):
+            self._parallel, self._server_loss = self.learn_labels(arrays, round_number)
         return arrays
 
     def client_config(self) -> dict[str, Value]:
@@ -368,9 +379,13 @@ class MethodStrategy(Strategy):
             usable = self.sums.open(usable)
         refuse_too_few(self.settings, len(usable))
         weights = self.weigh(usable)
+        self.before_aggregate(usable, weights)
         if self.settings.evaluate == "local" and self.settings.is_evaluated(self.record.round):
             self.local_models = [self.codec.model(reply) for reply in usable]
-        self.before_aggregate(usable, weights)
+        if self._parallel is not None:  # half of it in each model is half of it in any mean of them
+            for reply in usable:
+                model = cast(ArrayRecord, reply.content[ARRAYS])
+                reply.content[ARRAYS] = mix(model, self._parallel, 0.5)
         records = [cast(ArrayRecord, reply.content[ARRAYS]) for reply in usable]
         robust = self.settings.base in ROBUST
         start = self.global_arrays
@@ -487,7 +502,7 @@ def refuse_parallel(settings: RunConfig, *, can_average: bool) -> None:
     """Refuse ``server.when = "parallel"`` where half of the server's model is no part of a mean."""
     if not can_average:
         reason = f"method {settings.method!r} does not average models of clients and server"
-    elif settings.base in ("scaffold", "fednova"):
+    elif settings.base in MORE_THAN_MODELS:
         reason = f"base = {settings.base!r} counts the steps of clients"
     else:
         return

@@ -8,7 +8,7 @@ import pytest
 from flwr.serverapp import Grid
 
 from benchmarks.metered import MeteredGrid
-from benchmarks.scale_costs import Group, Plan, exchanges, run_bytes
+from benchmarks.scale_costs import Group, Plan, exchanges, run_bytes, sparse_bytes
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM
 from tests.support.runs import metrics
@@ -83,3 +83,17 @@ def test_a_group_by_hand() -> None:
     assert group.down(100) == {COMPARE: 576, SUM: 32 + 384, ROWS: 144 + 256}
     # Codes 6 · (1 + 1); each sends a check row and the three rows of the other: 8 · 3 · (6 + 2).
     assert group.up() == {COMPARE: 12 + 512, SUM: 192 + 256}
+
+
+def test_a_round_of_fedmatch_stays_below_its_bound(settings: Settings) -> None:
+    config = settings(**{**QUICK, "method": "fedmatch", "labels.total": 60})
+    grid = metered(config, 3)
+    lines = metrics(Path(config.output))
+    bound = 3 * (sparse_bytes(2, lines[0]["model_bytes"]) + 200)
+    assert all(line["bytes_up"] <= bound for line in lines)
+    assert all(line["bytes_down"] <= bound for line in lines)
+    assert grid.messages == exchanges(Plan(3, 3, 2))
+    held = list((Path(config.output) / "held").glob("*/*.safetensors"))
+    assert {file.parent.name for file in held} == {"0", "1", "2"}
+    # Two parts, with one header of the file in place of one of each array.
+    assert all(abs(file.stat().st_size - 2 * lines[0]["model_bytes"]) < 2000 for file in held)

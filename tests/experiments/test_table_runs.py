@@ -83,7 +83,8 @@ def test_given_a_directory_of_other_settings_then_it_starts_again(ran: list[RunC
     again = invoke("reproduce", *ONE)
     assert again.exit_code == 0, again.output
     assert places(ran[2:]) == ["start", "trial"]
-    assert output_of(again).count("an earlier run had other settings or files; it starts") == 2
+    note = "an earlier run had other settings or files; it starts again."
+    assert output_of(again).count(note) == 2
     (kept,) = stored_results()
     assert (kept["settings"]["start-from:learning-rate"], kept["figures"]["test_error"]) == (0.5, 4)
 
