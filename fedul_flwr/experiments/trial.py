@@ -77,6 +77,10 @@ def _balanced(source: str) -> str:
 
 METRICS: Mapping[str, Metric] = {
     "test-error": Metric("test error (%)", 2, _first("test_error")),
+    **{
+        f"test-error-{i}": Metric(f"test error of client {i}'s share (%)", 2, _first(f"test_error_share_{i}"))
+        for i in range(1, 6)
+    },
     "accuracy": Metric("accuracy (%)", 2, _accuracy),
     "s2c": Metric("S2C (%)", 0, _first("nonzero_down_percent", "percent_down")),
     "c2s": Metric("C2S (%)", 0, _first("nonzero_up_percent", "percent_up")),
@@ -96,7 +100,8 @@ METRICS: Mapping[str, Metric] = {
 """Metrics by their names in the tables' files. S2C and C2S are FedMatch's traffic from and to the
 server: values that were sent because they changed, in percent of a dense model per client;
 ``s2c-release`` counts as its authors' code, where a client's first exchange costs a later one's
-price. ``megabytes`` is all that was sent in both directions."""
+price. ``megabytes`` is all that was sent in both directions. ``test-error-1`` to ``-5`` are the model's
+errors on five equal shares of the test points, as FedUL's table 2 has one for each client."""
 
 
 def metrics_of(run: Run) -> dict[str, float]:
@@ -117,6 +122,8 @@ def metrics_of(run: Run) -> dict[str, float]:
         "labeled_error": labeled[-1] if labeled else None,
         **{key: summary.get(key) for key in (*SHARES, RELEASED_DOWN, "bytes_up", "bytes_down")},
     }
+    for i, error in enumerate(summary.get("test_error_by_share") or [], 1):
+        metrics[f"test_error_share_{i}"] = error
     for source, score in ((run.labels or {}).get("sources") or {}).items():
         metrics[_balanced(source)] = score.get("balanced_accuracy")
     return {key: value for key, raw in metrics.items() if (value := number(raw)) is not None}

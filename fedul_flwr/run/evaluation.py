@@ -25,6 +25,7 @@ from fedul_flwr.data.run_files.store import (
     TRAINED_FOR,
     RunDirectory,
 )
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import (
     UNLABELED,
     Arrays,
@@ -320,7 +321,7 @@ class Outcome(NamedTuple):
     measures: dict[str, Measured]
 
 
-def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
+def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int = 0) -> Outcome:
     """Measure the models of the best and the last round, in one pass over the test set each.
 
     With ``calibration`` the best model gets its temperature first, from validation points.
@@ -328,6 +329,8 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     Parameters
     ----------
     trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
+    num_shares : number of equal shares of the test points whose errors are listed, as in FedUL's
+        table 2, where each client tests the model on a share; 0 for no such list.
     """
     settings, evaluator = recorder.settings, recorder.evaluator
     selected = recorder.best()
@@ -384,6 +387,11 @@ def measure_models(recorder: Recorder, trained: Floats | None) -> Outcome:
     }
     about |= {key: measured[BEST][key] for key in NUMBERS if key != "error"}
     about["ece_bins"] = BINS
+    if 0 < num_shares <= len(test.labels):
+        wrong = posteriors[BEST].argmax(axis=1) != test.labels
+        drawn = stream(settings.seed, "test shares").permutation(len(wrong))
+        shares = np.array_split(wrong[drawn], num_shares)
+        about["test_error_by_share"] = [100 * float(share.mean()) for share in shares]
     about["measures"] = {
         key: {part: value for part, value in one.items() if part not in DETAILS}
         for key, one in measured.items()
@@ -401,15 +409,16 @@ def _calibrate(recorder: Recorder, evaluator: Evaluator) -> float:
 
 
 def finish_measures(
-    recorder: Recorder, shares: ShareCheck, trained: Floats | None
+    recorder: Recorder, shares: ShareCheck, trained: Floats | None, num_clients: int
 ) -> dict[str, Any]:
     """Write ``measures.json`` (:func:`measure_models`); returns the summary's entries.
 
     Parameters
     ----------
     trained : ``(K,)``, the class priors that the models were trained for; None if there are none.
+    num_clients : number of simulated clients; 0 if real ones bring their own data.
     """
-    outcome = measure_models(recorder, trained)
+    outcome = measure_models(recorder, trained, num_clients)
     if outcome.measures:
         recorder.directory.write_json(MEASURES, outcome.measures, indent=None)
     warnings = [*training_warnings(recorder.lines).values(), shares.warning(trained)]

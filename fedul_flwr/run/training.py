@@ -251,7 +251,7 @@ def train(
     refuse_no_release(strategy.base)
     about = {
         **first,
-        **finish_measures(recorder, shares, strategy.test_prior),
+        **finish_measures(recorder, shares, strategy.test_prior, data.num_clients or 0),
         **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
         **privacy_spent(strategy.base),
         **personalize(grid, strategy, recorder, data),

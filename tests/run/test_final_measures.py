@@ -136,6 +136,17 @@ def test_given_calibration_then_validation_points_tell(settings: Settings) -> No
     assert "unscaled" not in summary(plain)["measures"]
 
 
+def test_given_clients_then_each_has_an_error_on_its_share_of_the_test_points(
+    settings: Settings,
+) -> None:
+    found = summary(train(settings(**QUICK), 3))
+    shares = found["test_error_by_share"]
+    points = load_source("digits").test.labels
+    sizes = [len(part) for part in np.array_split(points, 3)]
+    assert len(set(shares)) > 1
+    assert np.average(shares, weights=sizes) == pytest.approx(found["test_error"])
+
+
 def test_given_estimated_priors_then_there_are_two(settings: Settings, tmp_path: Path) -> None:
     place = lesions(tmp_path / "lesions")
     options = {**QUICK, "method": "fedul", "num_rounds": 3, "fedul.num_sets": 12}
