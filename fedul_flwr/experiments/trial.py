@@ -78,7 +78,7 @@ def _balanced(source: str) -> str:
 METRICS: Mapping[str, Metric] = {
     "test-error": Metric("test error (%)", 2, _first("test_error")),
     **{
-        f"test-error-{i}": Metric(f"test error of client {i}'s share (%)", 2, _first(f"test_error_share_{i}"))
+        f"test-error-{i}": Metric(f"test error, share {i} (%)", 2, _first(f"test_error_share_{i}"))
         for i in range(1, 6)
     },
     "accuracy": Metric("accuracy (%)", 2, _accuracy),
@@ -100,8 +100,8 @@ METRICS: Mapping[str, Metric] = {
 """Metrics by their names in the tables' files. S2C and C2S are FedMatch's traffic from and to the
 server: values that were sent because they changed, in percent of a dense model per client;
 ``s2c-release`` counts as its authors' code, where a client's first exchange costs a later one's
-price. ``megabytes`` is all that was sent in both directions. ``test-error-1`` to ``-5`` are the model's
-errors on five equal shares of the test points, as FedUL's table 2 has one for each client."""
+price. ``megabytes`` is all that was sent in both directions. ``test-error-1`` to ``-5`` are the
+model's errors on five equal shares of the test points, as FedUL's table 2 has one a client."""
 
 
 def metrics_of(run: Run) -> dict[str, float]:
