@@ -69,6 +69,7 @@ from fedul_flwr.run.setup import (
 from fedul_flwr.run.summary import write_summary
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
+START_ERRORS = ("start_test_error", "start_validation_error")
 _EVERY_LINE = ("round", "seconds", "seconds_fit", "bytes_up", "bytes_down", "clients", "failures")
 """Keys of a line that numbers belong to in every run."""
 
@@ -212,7 +213,7 @@ def train(
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
     start = starting_point(directory, recorder, model, data.shape.class_names)
     done = start.done
-    first = {} if done or not settings.start_from else _errors_of_start(recorder, start)
+    first = _errors_of_start(recorder, start) if settings.start_from else {}
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
@@ -241,7 +242,7 @@ def train(
                 to_record(start.arrays),
                 num_rounds=settings.num_rounds - done,
                 timeout=settings.round_timeout,
-                evaluate_fn=_after_round(strategy, recorder, data, shares, watch),
+                evaluate_fn=_after_round(strategy, recorder, data, shares, watch, first),
             )
     except PrivacyBudgetExhausted:
         rounds = strategy.record.round - 1
@@ -263,11 +264,13 @@ def train(
 
 
 def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None]:
-    """Errors of weights that come from elsewhere, before anything is trained."""
+    """Errors of weights that come from elsewhere, before anything is trained; round 1 has them."""
     if recorder.evaluator is None:
         return {}
+    if start.done:
+        return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
-    return {"start_test_error": errors.test, "start_validation_error": errors.validation}
+    return dict(zip(START_ERRORS, (errors.test, errors.validation), strict=True))
 
 
 def _scaling_of_server(
@@ -291,8 +294,12 @@ def _after_round(
     data: ServerData,
     shares: ShareCheck,
     watch: Watch | None,
+    first: Mapping[str, float | None],
 ) -> Callable[[int, ArrayRecord], MetricRecord | None]:
-    """The function that Flower calls after every round, and once before the first."""
+    """The function that Flower calls after every round, and once before the first.
+
+    The line of round 1 also has the values of ``first``.
+    """
 
     reached = time.time()
     before_model = ArrayRecord()
@@ -314,6 +321,7 @@ def _after_round(
         before, reached = reached, time.time()
         line: dict[str, Any] = {
             "round": record.round,
+            **(first if record.round == 1 else {}),
             **{_metric_name(strategy, key): value for key, value in record.metrics.items()},
             **_about_pseudo_labels(strategy, recorder.directory, data),
             "heldout_loss": record.heldout_loss,

@@ -65,6 +65,7 @@ from fedul_flwr.secure.session import (
     PRIVATE,
     PUBLIC,
     SIGNATURES,
+    TAG_BYTES,
     TO,
     Address,
     Entropy,
@@ -116,7 +117,7 @@ ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS = (
 _NO_SHARES = {"shares": np.zeros((2, SHARE_BYTES), np.uint8)}
 SEALED_BYTES = len(seal(_NO_SHARES, bytes(KEY_BYTES), Address(b"", 0, "", 0, 0), bytes))
 """Length of a peer's two sealed shares."""
-_SEALED_KEY = NONCE_BYTES + KEY_BYTES + 16
+_SEALED_KEY = NONCE_BYTES + KEY_BYTES + TAG_BYTES
 
 
 # Numbers

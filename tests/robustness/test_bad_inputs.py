@@ -68,22 +68,13 @@ def sentence(*arguments: str) -> str:
         ("model='own_builders:exiting'", "raises SystemExit: 0"),
         ("client-data='owners/clients'", "failed in round 1: "),
         ("init-scale=1e30", "The local loss is no longer finite"),
-    ],
-)
-def test_given_a_bad_setting_then_a_sentence_says(here: Path, setting: str, said: str) -> None:
-    assert said in sentence(*RUN, "-c", setting)
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
         ("fifo.toml", "it is a pipe or a device, not a file"),
         ("loop.toml", "loop.toml"),
         ("deep.toml", "nested too deeply"),
     ],
 )
-def test_given_a_bad_file_of_settings_then_a_sentence(here: Path, file: str, said: str) -> None:
-    assert said in sentence(*RUN, "-c", file)
+def test_given_bad_settings_then_a_sentence_says(here: Path, setting: str, said: str) -> None:
+    assert said in sentence(*RUN, "-c", setting)
 
 
 @pytest.mark.parametrize(

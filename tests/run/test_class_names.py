@@ -13,7 +13,7 @@ from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.run.server_data import open_server_data
 from tests.support.refusals import refuses
-from tests.support.runs import last_model, summary, train
+from tests.support.runs import last_model, resume, summary, train
 from tests.support.settings import Settings
 
 START = {"model": "linear", "features": "encoder:of_points", "start-from": "encoder:of_names"}
@@ -51,6 +51,8 @@ def test_given_no_label_then_a_run_starts_from_names_and_says_how_good_they_are(
     expected = 100 * np.mean(np.asarray(source.test.labels) != 3)
     assert summary(directory)["start_test_error"] == pytest.approx(expected)
     assert summary(directory)["test_error"] == pytest.approx(expected)
+    resume(directory, 3, **{"num-rounds": 2})
+    assert summary(directory)["start_test_error"] == pytest.approx(expected)
 
 
 def test_given_a_start_without_labels_then_pseudo_labels_train_the_model(
