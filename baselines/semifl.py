@@ -44,13 +44,13 @@ from fedul_flwr.federated.messages import (
     METRICS,
     NUM_POINTS,
     WEIGHT,
+    array_record,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import check_update
 from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.federated.wire import array_record
 from fedul_flwr.learning.batch_statistics import (
     batch_statistics,
     num_statistic_batches,

@@ -13,8 +13,15 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, WEIGHT, payload_parts
-from fedul_flwr.federated.wire import PlainArray, array_record
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    DIAGNOSTICS,
+    METRICS,
+    WEIGHT,
+    PlainArray,
+    array_record,
+    payload_parts,
+)
 
 
 def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> ArrayRecord:

@@ -23,11 +23,11 @@ from fedul_flwr.federated.messages import (
     DIAGNOSTICS,
     METRICS,
     from_records,
+    packing_mod,
     to_arrays,
     to_record,
     to_records,
 )
-from fedul_flwr.federated.wire import packing_mod
 
 ClientBuilder = Callable[[Context], MethodClient[Any]]
 

@@ -20,8 +20,14 @@ from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.client_text import UnreadableReplyError, failure_reason, printable
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
-from fedul_flwr.federated.messages import END, from_records, payload_bytes, phase_messages
-from fedul_flwr.federated.wire import pack, unpack
+from fedul_flwr.federated.messages import (
+    END,
+    from_records,
+    pack,
+    payload_bytes,
+    phase_messages,
+    unpack,
+)
 
 _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
 """Polling interval in seconds: minimum, maximum, and share of the time waited so far."""

@@ -31,11 +31,12 @@ from fedul_flwr.federated.messages import (
     NORMALIZER,
     NUM_POINTS,
     WEIGHT,
+    PlainArray,
+    check_bytes,
     payload_parts,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
-from fedul_flwr.federated.wire import PlainArray, check_bytes
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""

@@ -50,13 +50,14 @@ from fedul_flwr.federated.messages import (
     NORMALIZER,
     NUM_POINTS,
     WEIGHT,
+    PlainArray,
+    array_record,
     payload_parts,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog
-from fedul_flwr.federated.wire import PlainArray, array_record
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
     COMPLAINT,

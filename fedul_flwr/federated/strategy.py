@@ -52,6 +52,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     NORMALIZER,
     NUM_POINTS,
+    array_record,
     payload_bytes,
     to_arrays,
 )
@@ -60,7 +61,6 @@ from fedul_flwr.federated.replies import LOSS, UpdateValidator
 from fedul_flwr.federated.round_record import RoundLog, RoundRecord
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.wire import array_record
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 BASE = "base/"

@@ -35,8 +35,7 @@ from fedul_flwr.federated.masked_update import (
     read_numbers,
     write_numbers,
 )
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
-from fedul_flwr.federated.wire import PlainArray
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, PlainArray, phase_of
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE
 from fedul_flwr.secure.vector_sum import (
