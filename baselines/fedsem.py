@@ -14,9 +14,8 @@ from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.local import LocalTask, Round, load_arrays
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-from fedul_flwr.learning.task import LocalTask, Round
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""

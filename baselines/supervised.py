@@ -21,8 +21,7 @@ from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.disclosure import TRAINING, Sent
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
-from fedul_flwr.learning.local import on_logits
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.local import LocalTask, Round, on_logits
 
 DISCLOSURES = (*TRAINING, Sent(SETUP, ("num-points",), "how many points"))
 """Sent by a client."""

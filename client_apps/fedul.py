@@ -34,7 +34,7 @@ from fedul_flwr.federated.messages import (
 )
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.task import LocalTask, Round
+    from fedul_flwr.learning.local import LocalTask, Round
     from fedul_flwr.surrogate import SurrogateLoss
 
 
@@ -115,8 +115,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
     def task(self, round: Round) -> LocalTask:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
         from fedul_flwr.learning.batches import point_batches
-        from fedul_flwr.learning.local import on_logits
-        from fedul_flwr.learning.task import LocalTask
+        from fedul_flwr.learning.local import LocalTask, on_logits
 
         self._look_at_priors(round)
         sets, in_use = self.data.sets, ~self.held_out

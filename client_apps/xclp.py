@@ -40,8 +40,8 @@ from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:
+    from fedul_flwr.learning.local import LocalTask, Round
     from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-    from fedul_flwr.learning.task import LocalTask, Round
 
 
 def propagation_disclosures(often: str) -> tuple[Sent, ...]:

@@ -41,7 +41,7 @@ from fedul_flwr.secure.column_sums import exact_sums
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedul_flwr.learning.task import LocalTask, Records, Round
+    from fedul_flwr.learning.local import LocalTask, Records, Round
 
 
 D = TypeVar("D", bound=ClientData)
@@ -312,8 +312,8 @@ class MethodClient(NumPyClient, Generic[D]):
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
+        from fedul_flwr.learning.local import Round
         from fedul_flwr.learning.plan import local_plan
-        from fedul_flwr.learning.task import Round
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -419,3 +420,56 @@ def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
         name: tensor.detach().cpu().contiguous().numpy()
         for name, tensor in model.state_dict().items()
     }
+
+
+Records = Mapping[str, Arrays]
+"""Arrays by name of their record."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of training at a client.
+
+    Attributes
+    ----------
+    number : of the round, from 1, counted over resumed runs.
+    config : values that the server sent with the model.
+    plan : optimizer, step size, batches.
+    received : arrays that the server sent beside the model.
+    """
+
+    number: int
+    config: Mapping[str, Any]
+    plan: LocalPlan
+    received: Records = field(default_factory=dict)
+
+
+def _no_metrics() -> Mapping[str, float]:
+    return {}
+
+
+def _no_records(model: nn.Module) -> Records:
+    del model
+    return {}
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """What a client trains on in one round.
+
+    Attributes
+    ----------
+    num_examples : number of its training points, the weight of its update; 0 trains nothing.
+    batches : yields the batches of one epoch.
+    objective : mean loss of a batch.
+    metrics : called after training: metrics beside loss and steps, or in place of them.
+    records : called after training with the model: arrays to send beside it.
+    stores_momentum : whether SGD's momentum goes on from the client's last round.
+    """
+
+    num_examples: int
+    batches: Batches
+    objective: Objective
+    metrics: Callable[[], Mapping[str, float]] = _no_metrics
+    records: Callable[[nn.Module], Records] = _no_records
+    stores_momentum: bool = False
