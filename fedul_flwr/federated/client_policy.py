@@ -26,7 +26,7 @@ from fedul_flwr.data.set_check import (
     stacked_rank,
 )
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import client_label, quote_client_text
+from fedul_flwr.federated.messages import client_label, quote_client_text
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 
 LABELED_SHARE = 0.6

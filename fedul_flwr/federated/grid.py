@@ -18,14 +18,16 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.data.content import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.client_text import UnreadableReplyError, failure_reason, printable
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
 from fedul_flwr.federated.messages import (
     END,
+    UnreadableReplyError,
+    failure_reason,
     from_records,
     pack,
     payload_bytes,
     phase_messages,
+    printable,
     unpack,
 )
 

@@ -29,7 +29,6 @@ from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import settings_from
 from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.client_text import printable
 from fedul_flwr.federated.disclosure import Sent, disclosures
 from fedul_flwr.federated.messages import (
     CONFIG,
@@ -39,6 +38,7 @@ from fedul_flwr.federated.messages import (
     item_sizes,
     payload_bytes,
     phase_of,
+    printable,
 )
 
 COLUMNS = (

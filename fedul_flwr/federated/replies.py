@@ -21,7 +21,6 @@ from fedul_flwr.data.content import LARGEST_COUNT, number
 from fedul_flwr.data.types import l2_norm
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.aggregation import is_finite
-from fedul_flwr.federated.client_text import failure_reason, printable
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.grid import replies_to
 from fedul_flwr.federated.messages import (
@@ -33,7 +32,9 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     PlainArray,
     check_bytes,
+    failure_reason,
     payload_parts,
+    printable,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
 from fedul_flwr.federated.round_record import RoundLog

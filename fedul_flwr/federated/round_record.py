@@ -10,8 +10,8 @@ from logging import WARNING
 from flwr.common import log
 
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_text import prefix_sender
 from fedul_flwr.federated.grid import Phase
+from fedul_flwr.federated.messages import prefix_sender
 
 _MOST_NAMED = 20
 """Most clients that one line of the log names."""

@@ -36,7 +36,7 @@ from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, readi
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
-from fedul_flwr.federated.client_text import printable
+from fedul_flwr.federated.messages import printable
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked
