@@ -16,8 +16,7 @@ from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import Batches, bag_batches, num_batches, set_batches
 from fedul_flwr.learning.consistency import virtual_adversarial_loss
 from fedul_flwr.learning.dropout import with_dropout
-from fedul_flwr.learning.local import LocalTask, Loss, Round, on_logits
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.local import LocalTask, Loss, Network, Round, on_logits
 from fedul_flwr.learning.proportions import ProportionLoss, over_bags
 from fedul_flwr.learning.schedules import ramp_up
 

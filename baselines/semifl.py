@@ -58,9 +58,16 @@ from fedul_flwr.learning.batch_statistics import (
 )
 from fedul_flwr.learning.batches import fix_mix_batches
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
-from fedul_flwr.learning.local import LocalTask, Records, Round, load_arrays, predict_logits
+from fedul_flwr.learning.local import (
+    LocalTask,
+    Network,
+    Records,
+    Round,
+    frozen_statistics,
+    load_arrays,
+    predict_logits,
+)
 from fedul_flwr.learning.matching import CONFIDENT_SHARE
-from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan, local_plan
 from fedul_flwr.learning.views import augmented_view, strong_view
 

@@ -17,8 +17,7 @@ from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
 from fedul_flwr.learning.batches import gather, to_input
-from fedul_flwr.learning.local import LocalTask, predict_logits
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.local import LocalTask, Network, predict_logits
 from fedul_flwr.learning.poisson_binomial import count_loss
 from fedul_flwr.learning.proportions import bags_of
 from tests.support.local_tasks import task_of
