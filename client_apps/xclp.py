@@ -160,8 +160,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         from fedul_flwr.federated.client_training import labeling_views
-        from fedul_flwr.learning.features import extract_features
-        from fedul_flwr.learning.local import load_arrays
+        from fedul_flwr.learning.local import extract_features, load_arrays
         from fedul_flwr.learning.plan import local_plan
 
         load_arrays(self.model, weights)

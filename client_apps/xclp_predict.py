@@ -97,8 +97,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         """Features from pixels or from the model, and labels from the client's own points alone."""
         del number
-        from fedul_flwr.learning.features import features_and_logits, pixel_features
-        from fedul_flwr.learning.local import load_arrays
+        from fedul_flwr.learning.local import features_and_logits, load_arrays, pixel_features
         from fedul_flwr.learning.plan import local_plan
         from fedul_flwr.learning.pseudo_labels import network_labels
 

@@ -1,4 +1,4 @@
-"""Local training of all methods: the network, batches, loss, optimizer step, a client's task.
+"""Local training of all methods: network, batches, loss, optimizer step, a client's task.
 
 Optimizers are ours: constructing torch's ``Optimizer`` imports torch's compiler, which takes four
 seconds and 150 MB; on a device every message starts a new process.
@@ -27,7 +27,7 @@ from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import Batches, evaluation_batches
+from fedul_flwr.learning.batches import Batches, evaluation_batches, gather, to_input
 from fedul_flwr.learning.device import (
     autocast,
     choose_dtype,
@@ -37,7 +37,7 @@ from fedul_flwr.learning.device import (
     seed_draws,
 )
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.models.last_layer import only_heads
+from fedul_flwr.models.last_layer import feature_layer, inputs_of, only_heads
 
 
 class Network:
@@ -469,6 +469,52 @@ def predict_logits(
     batches = evaluation_batches(stored, points, EVALUATED[plan.device.type], plan, views)
     with torch.inference_mode():
         return torch.cat([network(network.to_device(inputs)).cpu() for inputs in batches])
+
+
+def features_and_logits(
+    model: nn.Module,
+    stored: Inputs,
+    points: NDArray[np.int64],
+    plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
+) -> tuple[NDArray[np.float32], Tensor]:
+    """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``stored``, in one pass.
+
+    The model is in evaluation mode, and ``views`` augments, as in
+    :func:`fedul_flwr.learning.local.predict_logits`.
+
+    Raises
+    ------
+    UserError
+        If the model has no linear layer.
+    """
+    layer = feature_layer(model)
+    if len(points) == 0:
+        empty = np.zeros((0, layer.in_features), dtype=np.float32)
+        return empty, torch.zeros(0, layer.out_features)
+    with inputs_of(layer) as batches:
+        logits = predict_logits(model, stored, points, plan, views)
+    return torch.cat(batches).float().cpu().numpy(), logits
+
+
+def extract_features(
+    model: nn.Module,
+    stored: Inputs,
+    points: NDArray[np.int64],
+    plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
+) -> NDArray[np.float32]:
+    """Features ``(n, d)`` of rows ``points`` of ``stored``: see :func:`features_and_logits`."""
+    return features_and_logits(model, stored, points, plan, views)[0]
+
+
+def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Rows ``points`` of ``stored``: pixels ``(n, h·w·c)`` in [-1, 1], or vectors ``(n, d)``."""
+    inputs = to_input(gather(stored, points))
+    if inputs.dim() == 4:
+        inputs = inputs.permute(0, 2, 3, 1)
+    features: NDArray[np.float32] = inputs.flatten(1).numpy()
+    return features
 
 
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:

@@ -24,8 +24,7 @@ from fedul_flwr.data.types import Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import staged_points
-from fedul_flwr.learning.features import extract_features
-from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
+from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, predict_logits
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation
