@@ -17,8 +17,8 @@ from fedul_flwr.learning.batches import Batches, bag_batches, num_batches, set_b
 from fedul_flwr.learning.consistency import virtual_adversarial_loss
 from fedul_flwr.learning.dropout import with_dropout
 from fedul_flwr.learning.local import LocalTask, Loss, Network, Round, on_logits
+from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.proportions import ProportionLoss, over_bags
-from fedul_flwr.learning.schedules import ramp_up
 
 RAMP_UP_ROUNDS = 10
 """Rounds over which the weight grows to alpha, as exp(−5·(1 − t)²)."""

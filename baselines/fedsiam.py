@@ -37,7 +37,7 @@ from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.device import move_model
 from fedul_flwr.learning.local import LocalTask, Records, Round, dump_arrays, load_arrays
-from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.learning.plan import ramp_up
 
 CONSISTENCY_WEIGHT = 100.0
 """Weight of the squared difference between the softmax outputs of student and teacher."""

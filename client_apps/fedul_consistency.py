@@ -17,7 +17,7 @@ from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.consistency import ConsistencyObjective
 from fedul_flwr.learning.local import LocalTask, Round, predict_logits
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for
-from fedul_flwr.learning.schedules import ramp_up
+from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.views import fixed_strong_view
 
 

@@ -34,7 +34,6 @@ from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
-from fedul_flwr.learning.schedules import training_stage
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.column_sums import exact_sums
 
@@ -313,7 +312,7 @@ class MethodClient(NumPyClient, Generic[D]):
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
         from fedul_flwr.learning.local import Round
-        from fedul_flwr.learning.plan import local_plan
+        from fedul_flwr.learning.plan import local_plan, training_stage
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)

@@ -33,6 +33,7 @@ from fedul_flwr.learning.local import (
     train_local,
 )
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, MatchingObjective
+from fedul_flwr.learning.plan import plateau
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
@@ -41,7 +42,6 @@ from fedul_flwr.learning.pseudo_label_task import (
 )
 from fedul_flwr.learning.sage import SageObjective
 from fedul_flwr.learning.scaffold import train_with_variates
-from fedul_flwr.learning.schedules import plateau
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed, proposal
 
 MOMENTUM = "momentum"

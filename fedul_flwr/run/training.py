@@ -46,7 +46,7 @@ from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.schedules import plateau
+from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.personal import personalize
