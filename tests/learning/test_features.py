@@ -5,7 +5,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.learning.augment import augment_batch
+from fedul_flwr.learning.batches import augment_batch
 from fedul_flwr.learning.local import (
     extract_features,
     features_and_logits,
