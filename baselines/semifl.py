@@ -38,6 +38,7 @@ from fedul_flwr.federated.disclosure import (
     Sent,
     only_when,
 )
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -50,7 +51,6 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import check_update
-from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.batch_statistics import (
     batch_statistics,
     num_statistic_batches,

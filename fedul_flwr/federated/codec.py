@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.aggregation import add_arrays
 from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
     ARRAYS,
     BASE_ROUND,
@@ -32,7 +33,6 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.disjoint import PSI, Parts, flatten, unflatten, unlabeled_part
 

@@ -21,7 +21,7 @@ from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import InputShape
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.grid import NO_ANSWER, owner_names, run_phase
+from fedul_flwr.federated.grid import NO_ANSWER, RoundLog, owner_names, run_phase
 from fedul_flwr.federated.messages import (
     DESCRIBE,
     SETTINGS,
@@ -32,7 +32,6 @@ from fedul_flwr.federated.messages import (
     prefix_sender,
     printable,
 )
-from fedul_flwr.federated.round_record import RoundLog
 
 
 @dataclass(frozen=True, order=True)

@@ -22,7 +22,7 @@ from fedul_flwr.data.types import l2_norm
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.aggregation import is_finite
 from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.grid import replies_to
+from fedul_flwr.federated.grid import RoundLog, replies_to
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,
@@ -37,7 +37,6 @@ from fedul_flwr.federated.messages import (
     printable,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.round_record import RoundLog
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""

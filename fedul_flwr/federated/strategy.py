@@ -46,6 +46,7 @@ from fedul_flwr.federated.base_strategies import (
 from fedul_flwr.federated.client_policy import ClientPolicy
 from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.columns import ColumnPooling
+from fedul_flwr.federated.grid import RoundLog, RoundRecord
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -58,7 +59,6 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
 from fedul_flwr.federated.replies import LOSS, UpdateValidator
-from fedul_flwr.federated.round_record import RoundLog, RoundRecord
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.server_training import ServerTrainer
 from fedul_flwr.secure.vector_sum import TooFewLeftError
