@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedPLSettings
-from fedul_flwr.data.content import Value
+from fedul_flwr.data.types import Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import AnySetsData

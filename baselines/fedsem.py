@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.pseudo_label import label_by_network
-from fedul_flwr.data.content import Content, number
+from fedul_flwr.data.types import Content, number
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages

@@ -18,8 +18,7 @@ from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
-from fedul_flwr.data.content import Value
-from fedul_flwr.data.types import Floats, below
+from fedul_flwr.data.types import Floats, Value, below
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST

@@ -20,9 +20,8 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
-from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Floats, Ints, below
+from fedul_flwr.data.types import Arrays, Content, Floats, Ints, below, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST

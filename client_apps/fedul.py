@@ -14,11 +14,10 @@ from flwr.common import Scalar as FlowerScalar
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import class_masses
-from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import posterior_equations
-from fedul_flwr.data.types import Bools, Floats
+from fedul_flwr.data.types import Bools, Content, Floats, Value
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
 from fedul_flwr.federated.client_policy import summed_of_sets

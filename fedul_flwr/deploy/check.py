@@ -22,9 +22,8 @@ from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
-from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.table_survey import survey_tables
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures

@@ -33,7 +33,7 @@ from fedul_flwr.config.sections import (
     KrumSettings,
     MultiKrumSettings,
 )
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.dp import PrivateMean
 from fedul_flwr.federated.grid import GridProxy

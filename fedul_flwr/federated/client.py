@@ -22,11 +22,10 @@ from flwr.common import Scalar as FlowerScalar
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.shared import ModelOptions
-from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, InputShape
+from fedul_flwr.data.types import Arrays, Content, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
 from fedul_flwr.federated.client_data import ClientData

@@ -14,7 +14,6 @@ from fedul_flwr.config.method_settings import AdmissionSettings, fewer_sets
 from fedul_flwr.config.node_config import POINT_FORMATS, SET_FORMATS, NodeConfig
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import parse_columns
-from fedul_flwr.data.content import Value
 from fedul_flwr.data.label_split import label_scenario, open_partly_labeled_points
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.set_check import SetCheck, check_sets
@@ -36,6 +35,7 @@ from fedul_flwr.data.types import (
     Ints,
     PartlyLabeledPoints,
     UnlabeledSets,
+    Value,
 )
 from fedul_flwr.errors import OwnDataError, UserError
 

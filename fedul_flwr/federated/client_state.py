@@ -8,9 +8,8 @@ from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from fedul_flwr.data.content import Value
 from fedul_flwr.data.safe_files import make_folder, save_arrays
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 

@@ -17,7 +17,7 @@ from flwr.app import Message, Metadata, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.flower_internals import ErrorCode, is_http_grid, make_message
 from fedul_flwr.federated.messages import (

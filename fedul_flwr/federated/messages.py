@@ -39,8 +39,7 @@ from flwr.clientapp.typing import ClientAppCallable
 from numpy.typing import NDArray
 from pydantic import ConfigDict, NonNegativeInt, TypeAdapter
 
-from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import BadMessageError
 
 ARRAYS, CONFIG, METRICS, DIAGNOSTICS = "arrays", "config", "metrics", "diagnostics"

@@ -17,9 +17,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns
-from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.types import Content, InputShape, count, number
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.grid import NO_ANSWER, RoundLog, owner_names, run_phase
 from fedul_flwr.federated.messages import (

@@ -20,8 +20,7 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, Value, count
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content, Value, count
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.grid import RoundLog
 from fedul_flwr.federated.masked_update import (

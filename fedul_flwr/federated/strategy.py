@@ -24,8 +24,7 @@ from fedul_flwr.config.base import AUTO
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
-from fedul_flwr.data.content import Content, Value, count
-from fedul_flwr.data.types import Arrays, Floats, below
+from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.aggregation import (
     average_buffers,

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import PropagationSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.types import (
     UNLABELED,
     Arrays,
     Bytes,
+    Content,
     Floats,
     Ints,
     PartlyLabeledPoints,
     Propagated,
     below,
+    number,
 )
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import propagated_scores

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.propagation.neighbors import nearest_points
 from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.baselines.semifl import SemiFL, StatusCodec, check_variances
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.grid import RoundRecord

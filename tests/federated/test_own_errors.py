@@ -9,7 +9,7 @@ from flwr.app import Context, Message
 from fedul_flwr.client_app import app as own_app
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig, resolve
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient

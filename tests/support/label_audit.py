@@ -24,10 +24,9 @@ from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.data import federated_split as holdings
 from fedul_flwr.data.cache import map_version
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_state import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
