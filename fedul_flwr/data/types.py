@@ -1,9 +1,9 @@
-"""Types of data: points of clients, plain arrays by name, and contents of messages."""
+"""Types of data: clients' points, arrays by name, packed codes, and contents of messages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import Columns
 from fedul_flwr.data.prior_uncertainty import Dirichlet
-from fedul_flwr.errors import BadMessageError
+from fedul_flwr.errors import BadMessageError, UserError
 
 UNLABELED = -1
 """The label of a point whose class is unknown."""
@@ -283,3 +283,27 @@ def numbers(content: Content, key: str) -> Floats:
     if not np.isfinite(array).all():
         raise BadMessageError(f"A message came with no valid {key}.")
     return array
+
+
+def check_num_bits(num_bits: int) -> None:
+    """Refuse an L that is not a positive multiple of 8."""
+    if num_bits < 8 or num_bits % 8:
+        raise UserError(
+            f"codes have {num_bits} bits; L must be a positive multiple of 8",
+            "argument-not-allowed",
+        )
+
+
+def check_codes(codes: Bytes) -> None:
+    """Refuse anything but uint8 ``(n, L / 8)``."""
+    if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
+        raise UserError(
+            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)",
+            "array-wrong",
+        )
+
+
+def blocks(length: int, size: int = 1024) -> Iterator[slice]:
+    """``range(length)`` in slices of ``size``, the last one shorter."""
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.packed_codes import blocks, check_codes, check_num_bits
-from fedul_flwr.data.types import Bytes, Floats, Ints
+from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_codes, check_num_bits
 from fedul_flwr.errors import UserError
 
 

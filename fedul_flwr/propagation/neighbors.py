@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.packed_codes import blocks, check_codes, check_num_bits
-from fedul_flwr.data.types import Bytes, Floats, Ints
+from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_codes, check_num_bits
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import checked_features, cosine_from_hamming, directions
 from fedul_flwr.secure.similarity import Codes, HammingDistances

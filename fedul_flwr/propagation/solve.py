@@ -18,8 +18,7 @@ from scipy import sparse
 from fedul_flwr.data.class_priors import estimate_prior, uniform_prior
 from fedul_flwr.data.class_scores import checked_labels, checked_scores, shares_of_rows
 from fedul_flwr.data.cores import usable_cpus
-from fedul_flwr.data.packed_codes import blocks
-from fedul_flwr.data.types import UNLABELED, Floats, Ints
+from fedul_flwr.data.types import UNLABELED, Floats, Ints, blocks
 from fedul_flwr.errors import UserError
 
 NUM_NEIGHBORS = 10

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.data.packed_codes import check_num_bits
+from fedul_flwr.data.types import check_num_bits
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
