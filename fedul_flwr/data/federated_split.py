@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,11 +119,3 @@ def part_of(bounds: NDArray[Any], client: int) -> slice:
             f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"
         )
     return slice(bounds[client], bounds[client + 1])
-
-
-# A process of a simulation serves many clients of one split: read each file once.
-@lru_cache(maxsize=4)
-def read_arrays(file: Path) -> dict[str, NDArray[Any]]:
-    """All arrays of an ``.npz`` file."""
-    with np.load(file) as archive:
-        return {name: archive[name] for name in archive.files}

@@ -22,8 +22,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
-from fedul_flwr.data import federated_split as holdings
-from fedul_flwr.data.cache import map_version
+from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
@@ -82,7 +81,7 @@ sys.addaudithook(_listen)  # hooks cannot be removed
 def files_opened() -> Iterator[list[str]]:
     """Every file that this process opens within, whatever opens it from Python."""
     global opened
-    holdings.read_arrays.cache_clear()
+    read_arrays.cache_clear()
     map_version.cache_clear()
     found: list[str] = []
     opened = found
@@ -217,7 +216,7 @@ class Federation:
             arrays = dict(archive)
         arrays["labels"] = np.where(arrays["labels"] >= 0, 3 - arrays["labels"], -1)
         np.savez(self.split / "given.npz", **arrays)
-        holdings.read_arrays.cache_clear()
+        read_arrays.cache_clear()
 
 
 Build = Callable[..., Federation]
