@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.partition import partition_points
@@ -99,23 +97,3 @@ def without_sample(rows: Ints, labels: Ints, size: int, seed: int) -> tuple[Ints
 
     rest, sample = train_test_split(rows, test_size=size, random_state=seed, stratify=labels)
     return np.sort(rest), np.sort(sample)
-
-
-def bounds_of(parts: Sequence[NDArray[Any]]) -> Ints:
-    """``(C + 1,)``: start of each of ``parts`` when they are concatenated, and the end."""
-    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
-
-
-def part_of(bounds: NDArray[Any], client: int) -> slice:
-    """Slice of ``client``'s part within the concatenated parts.
-
-    Raises
-    ------
-    UserError
-        If there is no such client.
-    """
-    if not 0 <= client < len(bounds) - 1:
-        raise UserError(
-            f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"
-        )
-    return slice(bounds[client], bounds[client + 1])

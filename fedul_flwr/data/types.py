@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -307,3 +307,23 @@ def blocks(length: int, size: int = 1024) -> Iterator[slice]:
     """``range(length)`` in slices of ``size``, the last one shorter."""
     for start in range(0, length, size):
         yield slice(start, min(start + size, length))
+
+
+def bounds_of(parts: Sequence[NDArray[Any]]) -> Ints:
+    """``(C + 1,)``: start of each of ``parts`` when they are concatenated, and the end."""
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+
+
+def part_of(bounds: NDArray[Any], client: int) -> slice:
+    """Slice of ``client``'s part within the concatenated parts.
+
+    Raises
+    ------
+    UserError
+        If there is no such client.
+    """
+    if not 0 <= client < len(bounds) - 1:
+        raise UserError(
+            f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"
+        )
+    return slice(bounds[client], bounds[client + 1])
