@@ -19,7 +19,7 @@ from fedul_flwr.federated.client import (
     settings_from,
     state_directory,
 )
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.dispatch import make_client_app
 from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
 from fedul_flwr.federated.owner_log import owner_log_mod

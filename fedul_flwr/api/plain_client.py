@@ -22,8 +22,12 @@ from fedul_flwr.data.local_files import own_data
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient, settings_from
-from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData, UnlabeledSetData
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import (
+    ClientData,
+    ClientState,
+    PartlyLabeledData,
+    UnlabeledSetData,
+)
 from fedul_flwr.federated.dispatch import make_client_app as dispatched
 from fedul_flwr.federated.messages import SETTINGS, SETUP
 

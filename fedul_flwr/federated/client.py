@@ -28,8 +28,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
-from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientData, ClientState
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES

@@ -20,8 +20,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Ints
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.local import (

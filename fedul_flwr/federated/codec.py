@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.aggregation import add_arrays
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
     ARRAYS,

@@ -28,7 +28,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, l2_norm, number
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, WEIGHT
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.propagation.privacy import fresh_gaussians

@@ -28,7 +28,7 @@ from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.data.safe_files import require_regular_file
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import settings_from
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.disclosure import Sent, disclosures
 from fedul_flwr.federated.messages import (
     CONFIG,

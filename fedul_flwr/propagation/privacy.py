@@ -341,7 +341,7 @@ _ANY_ROUND = sys.maxsize
 
 
 class Store(Protocol):
-    """A client's state between messages, see :class:`fedul_flwr.federated.client_state`."""
+    """A client's state between messages, see :class:`fedul_flwr.federated.client_data`."""
 
     @property
     def directory(self) -> Path | None:

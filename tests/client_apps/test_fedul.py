@@ -15,7 +15,7 @@ from fedul_flwr.client_apps import fedul
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.learning import set_priors
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from tests.support.local_tasks import task_of

@@ -17,7 +17,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     BOUND,

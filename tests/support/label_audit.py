@@ -27,7 +27,7 @@ from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
 from fedul_flwr.learning.disjoint import decompose, flatten
