@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import Columns
-from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.errors import BadMessageError, UserError
 
 UNLABELED = -1

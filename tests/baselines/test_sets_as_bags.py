@@ -14,7 +14,7 @@ from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.baselines.fedllp_dc import FedLLPDCClient
 from fedul_flwr.baselines.fedllp_pvc import FedLLPPVCClient
 from fedul_flwr.client_apps.fedul_assign import FedULAssignClient
-from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.learning.assignment import assign_set, assign_sets
 from fedul_flwr.learning.batches import gather, to_input
 from fedul_flwr.learning.local import LocalTask, Network, predict_logits
