@@ -1,18 +1,26 @@
-"""The Flower app's client side: builds the client of the run's method for every message."""
+"""The Flower app's client side: a client of the run's method answers every message."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, Context, Message
-from flwr.clientapp.typing import ClientAppCallable
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import (
     MethodClient,
     admitted_settings,
@@ -20,9 +28,140 @@ from fedul_flwr.federated.client import (
     state_directory,
 )
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
+from fedul_flwr.federated.masked_update import SHARES, common_records
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DIAGNOSTICS,
+    METRICS,
+    SETTINGS,
+    SETUP,
+    from_records,
+    packing_mod,
+    to_arrays,
+    to_record,
+    to_records,
+)
 from fedul_flwr.federated.owner_log import owner_log_mod
+
+ClientBuilder = Callable[[Context], MethodClient[Any]]
+
+
+Answer = Callable[[Message, Context], Message]
+SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
+"""The only keys that Flower's simulation puts into a node config."""
+
+
+def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] = ()) -> ClientApp:
+    """Flower's ClientApp; ``build`` creates a client for every message.
+
+    On a data owner's device the server gets the text of an error only if it is a
+    :class:`UserError` that is not about the owner's data. Others go to the device's log only.
+
+    Parameters
+    ----------
+    train_mods : Flower's mods around training.
+    mods : those around every message, which see it before it is packed.
+    """
+    app = ClientApp(mods=[packing_mod, *mods])
+
+    @app.train(mods=list(train_mods))
+    @_hide_private_errors
+    def train(message: Message, context: Context) -> Message:
+        client = build(context)
+        arrays, config = _unpack(message, client)
+        others = message.content.array_records.items()
+        received = {
+            name: to_arrays(content_arrays) for name, content_arrays in others if name != ARRAYS
+        }
+        message.content = RecordDict()  # frees a second copy of the model
+        shares = received.pop(SHARES, {})
+        summed = client.settings.sums_updates
+        start = common_records(received, dict(arrays), ARRAYS) if summed else {}
+        started = time.time()  # after the slow import of torch
+        update = client.train(arrays, config, received)
+        if summed:
+            update = client.masked(update, start, shares, config)
+        metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
+        reply = RecordDict(
+            {
+                ARRAYS: to_record(update.arrays),
+                METRICS: MetricRecord(metrics),
+                **{
+                    name: to_record(content_arrays)
+                    for name, content_arrays in update.records.items()
+                },
+                # A record of its own: base strategies average all metrics.
+                DIAGNOSTICS: MetricRecord(
+                    {
+                        **{"started": started, "ended": time.time(), "process": os.getpid()},
+                        **client.diagnostics,
+                    }
+                ),
+            }
+        )
+        return Message(reply, reply_to=message)
+
+    @app.evaluate()
+    @_hide_private_errors
+    def evaluate(message: Message, context: Context) -> Message:
+        client = build(context)
+        if client.settings.sums_updates:
+            raise UserError(
+                "The server asked for a loss of this client alone, in a run with secure sums.",
+                "server-asks-too-much",
+            )
+        arrays, config = _unpack(message, client)
+        loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
+        record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
+        return Message(RecordDict({METRICS: record}), reply_to=message)
+
+    @app.query("phase")
+    @_hide_private_errors
+    def phase(message: Message, context: Context) -> Message:
+        content = from_records(message.content)
+        name = str(content.values.pop("phase"))
+        answer = build(context).on_phase(name, content)
+        return Message(to_records(answer), reply_to=message)
+
+    return app
+
+
+def _hide_private_errors(answer: Answer) -> Answer:
+    """``answer`` with errors that reveal nothing about the owner's data or machine."""
+
+    @wraps(answer)
+    def guarded(message: Message, context: Context) -> Message:
+        try:
+            return answer(message, context)
+        except Exception as error:
+            harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
+            if harmless or context.node_config.keys() <= SIMULATION_KEYS:
+                raise
+            number = context.node_config.get("partition-id", 0)
+            sender = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{sender}: {error}", file=sys.stderr, flush=True)
+            is_private = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if is_private else "failed"
+            # Flower sends only this text, and logs the whole chain of errors on the device. The
+            # server says which client it comes from.
+            raise UserError(
+                f"The client {problem}; its own log says why.", "client-failed"
+            ) from error
+
+    return guarded
+
+
+def _unpack(message: Message, client: MethodClient[Any]) -> tuple[Arrays, dict[str, Any]]:
+    """The model's arrays in the client's order, and the values of a message."""
+    assert client.setup  # refuses a client that was not set up
+    record = cast(ArrayRecord, message.content[ARRAYS])
+    config = dict(cast(ConfigRecord, message.content[CONFIG]))
+    return {name: record[name].numpy() for name in client.names_of(record)}, config
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
+    return {key: value for key, value in metrics.items() if not isinstance(value, (str, bytes))}
 
 
 def build_client(context: Context) -> MethodClient[Any]:

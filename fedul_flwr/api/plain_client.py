@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.client_app import clip
+from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.references import load_reference
@@ -28,7 +29,6 @@ from fedul_flwr.federated.client_data import (
     PartlyLabeledData,
     UnlabeledSetData,
 )
-from fedul_flwr.federated.dispatch import make_client_app as dispatched
 from fedul_flwr.federated.messages import SETTINGS, SETUP
 
 
