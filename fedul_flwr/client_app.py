@@ -28,6 +28,7 @@ from fedul_flwr.federated.client import (
     state_directory,
 )
 from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.disclosure import owner_log_mod
 from fedul_flwr.federated.masked_update import SHARES, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -42,7 +43,6 @@ from fedul_flwr.federated.messages import (
     to_record,
     to_records,
 )
-from fedul_flwr.federated.owner_log import owner_log_mod
 
 ClientBuilder = Callable[[Context], MethodClient[Any]]
 

@@ -32,9 +32,8 @@ from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
 from fedul_flwr.data.tables import Missing
 from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.disclosure import disclosures
+from fedul_flwr.federated.disclosure import disclosures, settings_digest
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models import build_model
