@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from pathlib import Path
 from typing import Any, cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
@@ -28,7 +29,7 @@ from fedul_flwr.federated.client import (
     state_directory,
 )
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.disclosure import owner_log_mod
+from fedul_flwr.federated.disclosure import answer_with_log
 from fedul_flwr.federated.masked_update import SHARES, common_records
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -194,6 +195,14 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return reply
 
     return fixedclipping_mod(message, context, train)
+
+
+def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Flower mod that adds a line to the owner's log, if its node config names one."""
+    path = context.node_config.get("log")
+    if not isinstance(path, str) or not path:
+        return call_next(message, context)
+    return answer_with_log(Path(path), message, context, call_next)
 
 
 def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig]:

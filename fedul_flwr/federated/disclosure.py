@@ -380,26 +380,25 @@ def refuse_unwritable(path: Path) -> None:
         raise _unwritable(path, error) from None
 
 
-def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-    """Flower mod that adds a line to the owner's log, if its node config names one.
+def answer_with_log(
+    path: Path, message: Message, context: Context, call_next: ClientAppCallable
+) -> Message:
+    """The answer to a message, after a line about it was added to the owner's log.
 
     Without the line the answer is not sent.
     """
-    path = context.node_config.get("log")
-    if not isinstance(path, str) or not path:
-        return call_next(message, context)
     line, flat = _asked(message, context)
     try:
         reply = call_next(message, context)
     except Exception as error:
-        _add(Path(path), {**line, "outcome": f"not answered: {printable(str(error))}"})
+        _add(path, {**line, "outcome": f"not answered: {printable(str(error))}"})
         raise
     phase = str(line["message"])
     # Now that the client has answered, the owner's limits allow the modules that these name.
     sent = disclosures(settings_from(json.dumps(flat, sort_keys=True)))
     content = reply.content if reply.has_content() else RecordDict()
     line |= {"bytes_sent": payload_bytes(content), "outcome": line["outcome"] or ANSWERED}
-    _add(Path(path), {**line, "sent": "; ".join(_in_words(content, phase, sent))})
+    _add(path, {**line, "sent": "; ".join(_in_words(content, phase, sent))})
     return reply
 
 
