@@ -11,6 +11,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.clientapp.typing import ClientAppCallable, Mod
@@ -38,6 +39,7 @@ from fedul_flwr.federated.messages import (
     METRICS,
     SETTINGS,
     SETUP,
+    PlainArray,
     from_records,
     packing_mod,
     to_arrays,
@@ -174,6 +176,29 @@ def build_client(context: Context) -> MethodClient[Any]:
     return built
 
 
+SHORTEST = 1e-18
+"""Smallest step of a weight: its square is still above zero in float32."""
+
+
+def avoid_zero_norm(update: ArrayRecord, start: ArrayRecord) -> None:
+    """Where ``update`` equals ``start``, move one of its weights by the smallest step, in place.
+
+    Flower multiplies an update by min(1, C / its norm). A step this small is never clipped.
+
+    Parameters
+    ----------
+    update, start : arrays of the same names, types and shapes, at least one of floating point.
+    """
+    steps = [update[name].numpy() - array.numpy() for name, array in start.items()]
+    if sum(np.linalg.norm(step.flat) ** 2 for step in steps):  # of float32, as Flower's norm
+        return
+    name = next(n for n, a in start.items() if np.issubdtype(np.dtype(a.dtype), np.floating))
+    values = update[name].numpy().copy()
+    first = values.flat[0]
+    values.flat[0] = max(np.nextafter(first, values.dtype.type(np.inf)), first + SHORTEST)
+    update[name] = PlainArray.of(values)
+
+
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
     """Flower mod that clips the update, in runs with `dp.clipping = "client"`.
 
@@ -183,8 +208,6 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
     if settings[DPSettings].clipping != "client" or settings.sums_updates:
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
-
-    from fedul_flwr.federated.aggregation import avoid_zero_norm
 
     start = cast(ArrayRecord, message.content[ARRAYS])
 
