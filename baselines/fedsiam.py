@@ -20,18 +20,17 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.data.types import Floats, Value, below
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.aggregation import average_buffers
 from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import ARRAYS, METRICS, array_record, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import STEPS
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.updates import UpdateCodec, average_buffers
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.device import move_model

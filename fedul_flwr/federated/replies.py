@@ -19,8 +19,6 @@ from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import LARGEST_COUNT, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
-from fedul_flwr.federated.aggregation import is_finite
-from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.grid import RoundLog, replies_to
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -36,6 +34,7 @@ from fedul_flwr.federated.messages import (
     printable,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
+from fedul_flwr.federated.updates import UpdateCodec, is_finite
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""

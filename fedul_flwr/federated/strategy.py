@@ -26,16 +26,6 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.aggregation import (
-    average_buffers,
-    client_weights,
-    dump_base_state,
-    load_base_state,
-    merge,
-    mix,
-    refuse_non_finite,
-    strip,
-)
 from fedul_flwr.federated.base_strategies import (
     ROBUST,
     SampledGrid,
@@ -43,7 +33,6 @@ from fedul_flwr.federated.base_strategies import (
     refuse_too_few,
 )
 from fedul_flwr.federated.client_policy import ClientPolicy
-from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.columns import ColumnPooling
 from fedul_flwr.federated.grid import RoundLog, RoundRecord
 from fedul_flwr.federated.masked_update import Summed, from_steps
@@ -60,6 +49,17 @@ from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, 
 from fedul_flwr.federated.replies import LOSS, UpdateValidator
 from fedul_flwr.federated.secure_sum import SecureSums
 from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.updates import (
+    UpdateCodec,
+    average_buffers,
+    client_weights,
+    dump_base_state,
+    load_base_state,
+    merge,
+    mix,
+    refuse_non_finite,
+    strip,
+)
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 BASE = "base/"
