@@ -20,7 +20,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
 from fedul_flwr.data.types import Floats, Value, below
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
@@ -29,7 +28,7 @@ from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import ARRAYS, METRICS, array_record, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import STEPS
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import ROBUST, MethodStrategy
 from fedul_flwr.federated.updates import UpdateCodec, average_buffers
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective

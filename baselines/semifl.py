@@ -23,7 +23,6 @@ from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, Ints, below, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
-from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import arrived
@@ -48,6 +47,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import check_update
+from fedul_flwr.federated.strategy import ROBUST
 from fedul_flwr.federated.updates import UpdateCodec, average_buffers
 from fedul_flwr.learning.batch_statistics import (
     batch_statistics,

@@ -31,7 +31,6 @@ from fedul_flwr.data.standardize import (
 )
 from fedul_flwr.data.types import Arrays, LabeledPoints
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.columns import scaling_values
 from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
@@ -44,7 +43,7 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_card import write_model_card
