@@ -14,9 +14,9 @@ from numpy.typing import ArrayLike
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.client_app import clip
 from fedul_flwr.client_app import make_client_app as dispatched
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.local_files import own_data

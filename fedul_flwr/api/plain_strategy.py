@@ -15,9 +15,8 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import Scalar, load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.errors import UserError

@@ -16,10 +16,10 @@ import click
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fedul_flwr.client_app import build_client
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
 from fedul_flwr.data.table_survey import survey_tables

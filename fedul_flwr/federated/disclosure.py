@@ -29,9 +29,9 @@ from typing import Any, Literal
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable
 
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.method_settings import AdmissionSettings
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.csv_files import write_cell
 from fedul_flwr.data.safe_files import require_regular_file

@@ -33,10 +33,9 @@ from flwr.serverapp.strategy import (
 )
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import AUTO, Settings
+from fedul_flwr.config.base import AUTO, Settings, load_reference
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.sections import (
     SECTIONS,

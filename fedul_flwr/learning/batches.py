@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.config.references import load_reference, user_code
+from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.plan import LocalPlan

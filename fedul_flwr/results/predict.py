@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from fedul_flwr.config.base import modules_from
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
-from fedul_flwr.config.references import modules_from
 from fedul_flwr.config.shared import RUN, SharedSettings, recorded_options
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path

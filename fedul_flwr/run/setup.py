@@ -15,9 +15,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.protection import unprotected
-from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import PRETRAINED, is_function
 from fedul_flwr.config.trusted_modules import remember_run

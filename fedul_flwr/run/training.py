@@ -16,8 +16,8 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
 from fedul_flwr.config.auto_settings import in_words
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import PLATEAUS
 from fedul_flwr.data.columns import read_columns

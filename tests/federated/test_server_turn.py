@@ -9,8 +9,8 @@ from flwr.clientapp import ClientApp
 
 from fedul_flwr.baselines.given_labels import GivenLabels
 from fedul_flwr.baselines.server_only import ServerOnly
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import ARRAYS, METRICS, Content, to_arrays, to_record

@@ -18,10 +18,10 @@ from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
