@@ -15,7 +15,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.propagation.neighbors import nearest_points
+from fedul_flwr.propagation.codes import nearest_points
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     AUDIT,

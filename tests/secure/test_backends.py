@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
+from fedul_flwr.propagation.codes import encode, nearest_points, neighbors_by_code
 from fedul_flwr.secure.backends import secure_backend
 from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.similarity import Arrays

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fedul_flwr.propagation.neighbors import neighbors_by_cosine
+from fedul_flwr.propagation.codes import neighbors_by_cosine
 from fedul_flwr.propagation.solve import (
     JointGraph,
     label_part,
