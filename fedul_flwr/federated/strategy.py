@@ -346,7 +346,8 @@ class MethodStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
-        self.columns.share(grid)
+        if server_round == 1:  # of a run that resumes, too
+            self.columns.share(grid)
         arrays = self.before_round(server_round + self.round_offset, arrays)
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
