@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fedul_flwr.config.auto_settings import Choice, DataSize, with_auto_values
+from fedul_flwr.config.auto_settings import Choice, DataSize, resolve_standardize, with_auto_values
 from fedul_flwr.config.base import AUTO, load_reference
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
-from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import PLATEAUS, ModelOptions

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.auto_settings import kind_of, refuse_other_kind
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
 from fedul_flwr.config.methods import DataKind
-from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
