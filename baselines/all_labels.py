@@ -11,9 +11,8 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import arrived
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.local import LocalTask, Round, on_logits
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
-from fedul_flwr.learning.task import LocalTask, Round
 
 
 class AllLabelsClient(MethodClient[PartlyLabeledData]):

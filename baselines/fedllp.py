@@ -16,11 +16,9 @@ from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import Batches, bag_batches, num_batches, set_batches
 from fedul_flwr.learning.consistency import virtual_adversarial_loss
 from fedul_flwr.learning.dropout import with_dropout
-from fedul_flwr.learning.local import Loss, on_logits
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.local import LocalTask, Loss, Network, Round, on_logits
+from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.proportions import ProportionLoss, over_bags
-from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.learning.task import LocalTask, Round
 
 RAMP_UP_ROUNDS = 10
 """Rounds over which the weight grows to alpha, as exp(−5·(1 − t)²)."""

@@ -14,10 +14,9 @@ from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.assignment import assign_set
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.dropout import with_dropout
+from fedul_flwr.learning.local import LocalTask, Network, Round, frozen_statistics
 from fedul_flwr.learning.matching import CONFIDENT_SHARE
-from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.proportions import bags_of
-from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import fixed_strong_view
 
 

@@ -6,7 +6,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedPLSettings
-from fedul_flwr.data.content import Value
+from fedul_flwr.data.types import Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import AnySetsData
@@ -14,10 +14,9 @@ from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.disclosure import CONFIDENCE, UNLABELED_SETS
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import on_logits
+from fedul_flwr.learning.local import LocalTask, Round, on_logits
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
 from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
-from fedul_flwr.learning.task import LocalTask, Round
 
 MAJORITY = 0.5
 """Share of a client's points that must be confident for its warm-up to end."""

@@ -6,7 +6,7 @@ from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.pseudo_label import label_by_network
-from fedul_flwr.data.content import Content, number
+from fedul_flwr.data.types import Content, number
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
@@ -14,9 +14,8 @@ from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.messages import to_arrays
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.local import LocalTask, Round, load_arrays
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-from fedul_flwr.learning.task import LocalTask, Round
 
 LABEL = "fedsem-label"
 """Phase in which all clients label their points, and name under which they store the labels."""

@@ -18,28 +18,23 @@ from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import ScaffoldSettings
-from fedul_flwr.data.content import Value
-from fedul_flwr.data.types import Floats, below
+from fedul_flwr.data.types import Floats, Value, below
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.aggregation import average_buffers
-from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
-from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
-from fedul_flwr.federated.messages import ARRAYS, METRICS, to_arrays, to_record
+from fedul_flwr.federated.grid import RoundRecord
+from fedul_flwr.federated.messages import ARRAYS, METRICS, array_record, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import STEPS
-from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.federated.wire import array_record
+from fedul_flwr.federated.strategy import ROBUST, MethodStrategy
+from fedul_flwr.federated.updates import UpdateCodec, average_buffers
 from fedul_flwr.learning.batches import paired_batches
 from fedul_flwr.learning.consistency import MeanTeacherObjective
 from fedul_flwr.learning.device import move_model
-from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.learning.task import LocalTask, Records, Round
+from fedul_flwr.learning.local import LocalTask, Records, Round, dump_arrays, load_arrays
+from fedul_flwr.learning.plan import ramp_up
 
 CONSISTENCY_WEIGHT = 100.0
 """Weight of the squared difference between the softmax outputs of student and teacher."""

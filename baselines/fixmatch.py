@@ -14,8 +14,8 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import arrived, labeling_views, streamed_task
 from fedul_flwr.learning.consistency import fixmatch_loss
+from fedul_flwr.learning.local import LocalTask, Round
 from fedul_flwr.learning.matching import MatchingObjective, threshold_for, top_probabilities
-from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import strong_view, weak_view
 
 

@@ -21,7 +21,7 @@ from fedul_flwr.federated.client_policy import AssignedLabelClients
 from fedul_flwr.federated.disclosure import DESCRIBE_ONLY, PARTLY_LABELED, only_when
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.strategy import refuse_turns
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.local import LocalTask, Round
 
 
 class GivenLabels(LabelSourceStrategy):

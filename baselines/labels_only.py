@@ -8,8 +8,8 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.client_training import staged_points
 from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.learning.local import LocalTask, Round
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, pseudo_label_task
-from fedul_flwr.learning.task import LocalTask, Round
 
 
 class LabelsOnly(MethodStrategy):

@@ -11,10 +11,9 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabeledClientStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.features import extract_features
+from fedul_flwr.learning.local import LocalTask, Round, extract_features
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.propagation.client import GraphPoints
 
 

@@ -10,11 +10,10 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.client_training import labeling_views, staged_task
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.local import LocalTask, Round, predict_logits
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 from fedul_flwr.learning.pseudo_labels import network_labels
-from fedul_flwr.learning.task import LocalTask, Round
 
 
 class PseudoLabel(MethodStrategy):

@@ -12,8 +12,8 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
 from fedul_flwr.learning.device import move_model
+from fedul_flwr.learning.local import LocalTask, Round
 from fedul_flwr.learning.sage import SageObjective
-from fedul_flwr.learning.task import LocalTask, Round
 from fedul_flwr.learning.views import strong_view, weak_view
 
 

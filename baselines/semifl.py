@@ -20,16 +20,12 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
-from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Floats, Ints, below
+from fedul_flwr.data.types import Arrays, Content, Floats, Ints, below, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
-from fedul_flwr.federated.aggregation import average_buffers
-from fedul_flwr.federated.base_strategies import ROBUST
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import arrived
-from fedul_flwr.federated.codec import UpdateCodec
 from fedul_flwr.federated.disclosure import (
     AVERAGED,
     EVERY_ROUND,
@@ -38,19 +34,21 @@ from fedul_flwr.federated.disclosure import (
     Sent,
     only_when,
 )
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.label_source import LabelSourceStrategy
 from fedul_flwr.federated.messages import (
     ARRAYS,
     METRICS,
     NUM_POINTS,
     WEIGHT,
+    array_record,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import check_update
-from fedul_flwr.federated.round_record import RoundRecord
-from fedul_flwr.federated.wire import array_record
+from fedul_flwr.federated.strategy import ROBUST
+from fedul_flwr.federated.updates import UpdateCodec, average_buffers
 from fedul_flwr.learning.batch_statistics import (
     batch_statistics,
     num_statistic_batches,
@@ -58,11 +56,17 @@ from fedul_flwr.learning.batch_statistics import (
 )
 from fedul_flwr.learning.batches import fix_mix_batches
 from fedul_flwr.learning.fix_mix import FixMixLoss, select
-from fedul_flwr.learning.local import load_arrays, predict_logits
+from fedul_flwr.learning.local import (
+    LocalTask,
+    Network,
+    Records,
+    Round,
+    frozen_statistics,
+    load_arrays,
+    predict_logits,
+)
 from fedul_flwr.learning.matching import CONFIDENT_SHARE
-from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.plan import LocalPlan, local_plan
-from fedul_flwr.learning.task import LocalTask, Records, Round
 from fedul_flwr.learning.views import augmented_view, strong_view
 
 STATISTICS = "batch-statistics"

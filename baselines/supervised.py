@@ -10,19 +10,17 @@ import numpy as np
 from torch.nn import functional
 
 from fedul_flwr.config.method_settings import SupervisedSettings
-from fedul_flwr.data.content import Value
 from fedul_flwr.data.own_points import OwnPoints, labeled_own_points, set_aside
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_split import open_labeled_points, open_unlabeled_sets
-from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints
+from fedul_flwr.data.types import UNLABELED, Inputs, Ints, LabeledPoints, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.disclosure import TRAINING, Sent
 from fedul_flwr.federated.messages import SETUP
 from fedul_flwr.learning.batches import num_batches, point_batches, repeated_batches
-from fedul_flwr.learning.local import on_logits
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.local import LocalTask, Round, on_logits
 
 DISCLOSURES = (*TRAINING, Sent(SETUP, ("num-points",), "how many points"))
 """Sent by a client."""

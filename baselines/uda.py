@@ -10,9 +10,9 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import streamed_task
 from fedul_flwr.learning.consistency import uda_loss
+from fedul_flwr.learning.local import LocalTask, Round
 from fedul_flwr.learning.matching import MatchingObjective, annealed_cross_entropy
-from fedul_flwr.learning.schedules import signal_threshold
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.plan import signal_threshold
 from fedul_flwr.learning.views import strong_view, weak_view
 
 

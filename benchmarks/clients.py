@@ -7,12 +7,12 @@ from typing import Any
 from flwr.app import RecordDict
 from flwr.common import NDArrays
 
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.nodes import setup_content
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.models import build_model

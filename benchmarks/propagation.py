@@ -19,8 +19,7 @@ from benchmarks.figures import Growth
 from benchmarks.report import Bar, Outcome
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.types import Bytes, Floats, Ints
-from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
-from fedul_flwr.propagation.neighbors import neighbors_by_code
+from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode, neighbors_by_code
 from fedul_flwr.propagation.solve import (
     ALPHA,
     NUM_NEIGHBORS,

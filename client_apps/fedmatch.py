@@ -48,10 +48,9 @@ from fedul_flwr.learning.disjoint import (
     unlabeled_part,
 )
 from fedul_flwr.learning.helpers import InterClientConsistency
-from fedul_flwr.learning.local import dump_arrays, load_arrays
+from fedul_flwr.learning.local import Records, Round, dump_arrays, load_arrays
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
-from fedul_flwr.learning.task import Records, Round
 from fedul_flwr.learning.views import strong_view, weak_view
 
 

@@ -14,11 +14,16 @@ from flwr.common import Scalar as FlowerScalar
 from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import class_masses
-from fedul_flwr.data.content import Content, Value
-from fedul_flwr.data.prior_uncertainty import Dirichlet
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import posterior_equations
-from fedul_flwr.data.types import Bools, Floats
+from fedul_flwr.data.set_priors import (
+    Dirichlet,
+    check_fit,
+    learn_priors,
+    misfits_in_words,
+    set_likelihoods,
+)
+from fedul_flwr.data.types import Bools, Content, Floats, Value
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
 from fedul_flwr.federated.client_policy import summed_of_sets
@@ -34,7 +39,7 @@ from fedul_flwr.federated.messages import (
 )
 
 if TYPE_CHECKING:
-    from fedul_flwr.learning.task import LocalTask, Round
+    from fedul_flwr.learning.local import LocalTask, Round
     from fedul_flwr.surrogate import SurrogateLoss
 
 
@@ -115,8 +120,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
     def task(self, round: Round) -> LocalTask:
         """Points with the index of their set as target (eq. 6), and the loss of eq. 9."""
         from fedul_flwr.learning.batches import point_batches
-        from fedul_flwr.learning.local import on_logits
-        from fedul_flwr.learning.task import LocalTask
+        from fedul_flwr.learning.local import LocalTask, on_logits
 
         self._look_at_priors(round)
         sets, in_use = self.data.sets, ~self.held_out
@@ -172,12 +176,6 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         if number == 1 or not (learns or checks):
             return
         from fedul_flwr.learning.local import predict_logits
-        from fedul_flwr.learning.set_priors import (
-            check_fit,
-            learn_priors,
-            misfits_in_words,
-            set_likelihoods,
-        )
 
         sets, in_use, stated = self.data.sets, ~self.held_out, self._stated_priors()
         logits = predict_logits(self.model, sets.inputs, sets.points[in_use], round.plan)

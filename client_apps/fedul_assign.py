@@ -12,8 +12,7 @@ from fedul_flwr.config.method_settings import FedULSettings
 from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.learning.assignment import assign_sets
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import predict_logits
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.local import LocalTask, Round, predict_logits
 
 DISCLOSURES = CONSISTENCY
 """The same: assignments stay at the client."""

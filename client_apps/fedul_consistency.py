@@ -15,10 +15,9 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.consistency import ConsistencyObjective
-from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.local import LocalTask, Round, predict_logits
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for
-from fedul_flwr.learning.schedules import ramp_up
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.views import fixed_strong_view
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import PSEUDO_LABELED, TRAIN, Sent, only_when
@@ -40,8 +39,8 @@ from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.rowsums import WrongSumError
 
 if TYPE_CHECKING:
+    from fedul_flwr.learning.local import LocalTask, Round
     from fedul_flwr.learning.pseudo_label_task import PseudoLabels
-    from fedul_flwr.learning.task import LocalTask, Round
 
 
 def propagation_disclosures(often: str) -> tuple[Sent, ...]:
@@ -160,8 +159,7 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
 
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         from fedul_flwr.federated.client_training import labeling_views
-        from fedul_flwr.learning.features import extract_features
-        from fedul_flwr.learning.local import load_arrays
+        from fedul_flwr.learning.local import extract_features, load_arrays
         from fedul_flwr.learning.plan import local_plan
 
         load_arrays(self.model, weights)

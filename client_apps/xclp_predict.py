@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from fedul_flwr.client_apps.xclp import propagation_client, propagation_disclosures
 from fedul_flwr.config.method_settings import XCLPPredictSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import own_data, refuse_unwritable
 from fedul_flwr.data.run_files.label_files import (
     LEFT_OUT,
@@ -21,7 +20,7 @@ from fedul_flwr.data.run_files.label_files import (
     file_name,
     write_labels,
 )
-from fedul_flwr.data.types import UNLABELED, Arrays, Propagated
+from fedul_flwr.data.types import UNLABELED, Arrays, Content, Propagated, Value
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import COUNTS, REGISTRATION, Sent
@@ -97,8 +96,7 @@ class XCLPPredictClient(MethodClient[PartlyLabeledData]):
     def _features(self, weights: Arrays, number: int) -> NDArray[np.float32]:
         """Features from pixels or from the model, and labels from the client's own points alone."""
         del number
-        from fedul_flwr.learning.features import features_and_logits, pixel_features
-        from fedul_flwr.learning.local import load_arrays
+        from fedul_flwr.learning.local import features_and_logits, load_arrays, pixel_features
         from fedul_flwr.learning.plan import local_plan
         from fedul_flwr.learning.pseudo_labels import network_labels
 

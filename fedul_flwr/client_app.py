@@ -1,28 +1,170 @@
-"""The Flower app's client side: builds the client of the run's method for every message."""
+"""The Flower app's client side: a client of the run's method answers every message."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from pathlib import Path
 from typing import Any, cast
 
-from flwr.app import ArrayRecord, Context, Message
-from flwr.clientapp.typing import ClientAppCallable
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable, Mod
 
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.types import Arrays
+from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import (
     MethodClient,
     admitted_settings,
     settings_from,
     state_directory,
 )
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.dispatch import make_client_app
-from fedul_flwr.federated.messages import ARRAYS, SETTINGS, SETUP
-from fedul_flwr.federated.owner_log import owner_log_mod
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.disclosure import answer_with_log
+from fedul_flwr.federated.masked_update import SHARES, common_records
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    CONFIG,
+    DIAGNOSTICS,
+    METRICS,
+    SETTINGS,
+    SETUP,
+    PlainArray,
+    from_records,
+    packing_mod,
+    to_arrays,
+    to_record,
+    to_records,
+)
+
+ClientBuilder = Callable[[Context], MethodClient[Any]]
+
+
+Answer = Callable[[Message, Context], Message]
+SIMULATION_KEYS = frozenset(("partition-id", "num-partitions"))
+"""The only keys that Flower's simulation puts into a node config."""
+
+
+def make_client_app(build: ClientBuilder, *train_mods: Mod, mods: Sequence[Mod] = ()) -> ClientApp:
+    """Flower's ClientApp; ``build`` creates a client for every message.
+
+    On a data owner's device the server gets the text of an error only if it is a
+    :class:`UserError` that is not about the owner's data. Others go to the device's log only.
+
+    Parameters
+    ----------
+    train_mods : Flower's mods around training.
+    mods : those around every message, which see it before it is packed.
+    """
+    app = ClientApp(mods=[packing_mod, *mods])
+
+    @app.train(mods=list(train_mods))
+    @_hide_private_errors
+    def train(message: Message, context: Context) -> Message:
+        client = build(context)
+        arrays, config = _unpack(message, client)
+        others = message.content.array_records.items()
+        received = {
+            name: to_arrays(content_arrays) for name, content_arrays in others if name != ARRAYS
+        }
+        message.content = RecordDict()  # frees a second copy of the model
+        shares = received.pop(SHARES, {})
+        summed = client.settings.sums_updates
+        start = common_records(received, dict(arrays), ARRAYS) if summed else {}
+        started = time.time()  # after the slow import of torch
+        update = client.train(arrays, config, received)
+        if summed:
+            update = client.masked(update, start, shares, config)
+        metrics = {"num-examples": update.num_examples, **_numbers(update.metrics)}
+        reply = RecordDict(
+            {
+                ARRAYS: to_record(update.arrays),
+                METRICS: MetricRecord(metrics),
+                **{
+                    name: to_record(content_arrays)
+                    for name, content_arrays in update.records.items()
+                },
+                # A record of its own: base strategies average all metrics.
+                DIAGNOSTICS: MetricRecord(
+                    {
+                        **{"started": started, "ended": time.time(), "process": os.getpid()},
+                        **client.diagnostics,
+                    }
+                ),
+            }
+        )
+        return Message(reply, reply_to=message)
+
+    @app.evaluate()
+    @_hide_private_errors
+    def evaluate(message: Message, context: Context) -> Message:
+        client = build(context)
+        if client.settings.sums_updates:
+            raise UserError(
+                "The server asked for a loss of this client alone, in a run with secure sums.",
+                "server-asks-too-much",
+            )
+        arrays, config = _unpack(message, client)
+        loss, num_examples, metrics = client.evaluate(list(arrays.values()), config)
+        record = MetricRecord({"num-examples": num_examples, "loss": loss, **_numbers(metrics)})
+        return Message(RecordDict({METRICS: record}), reply_to=message)
+
+    @app.query("phase")
+    @_hide_private_errors
+    def phase(message: Message, context: Context) -> Message:
+        content = from_records(message.content)
+        name = str(content.values.pop("phase"))
+        answer = build(context).on_phase(name, content)
+        return Message(to_records(answer), reply_to=message)
+
+    return app
+
+
+def _hide_private_errors(answer: Answer) -> Answer:
+    """``answer`` with errors that reveal nothing about the owner's data or machine."""
+
+    @wraps(answer)
+    def guarded(message: Message, context: Context) -> Message:
+        try:
+            return answer(message, context)
+        except Exception as error:
+            harmless = isinstance(error, UserError) and not isinstance(error, OwnDataError)
+            if harmless or context.node_config.keys() <= SIMULATION_KEYS:
+                raise
+            number = context.node_config.get("partition-id", 0)
+            sender = f"Client {number}" if isinstance(number, int) else "A client"
+            print(f"{sender}: {error}", file=sys.stderr, flush=True)
+            is_private = isinstance(error, OwnDataError)
+            problem = "cannot use its data or node config" if is_private else "failed"
+            # Flower sends only this text, and logs the whole chain of errors on the device. The
+            # server says which client it comes from.
+            raise UserError(
+                f"The client {problem}; its own log says why.", "client-failed"
+            ) from error
+
+    return guarded
+
+
+def _unpack(message: Message, client: MethodClient[Any]) -> tuple[Arrays, dict[str, Any]]:
+    """The model's arrays in the client's order, and the values of a message."""
+    assert client.setup  # refuses a client that was not set up
+    record = cast(ArrayRecord, message.content[ARRAYS])
+    config = dict(cast(ConfigRecord, message.content[CONFIG]))
+    return {name: record[name].numpy() for name in client.names_of(record)}, config
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, int | float | list[int] | list[float]]:
+    return {key: value for key, value in metrics.items() if not isinstance(value, (str, bytes))}
 
 
 def build_client(context: Context) -> MethodClient[Any]:
@@ -32,6 +174,29 @@ def build_client(context: Context) -> MethodClient[Any]:
     state = ClientState(context.state, state_directory(setup, node), context.run_id)
     built: MethodClient[Any] = client(settings, node, state)
     return built
+
+
+SHORTEST = 1e-18
+"""Smallest step of a weight: its square is still above zero in float32."""
+
+
+def avoid_zero_norm(update: ArrayRecord, start: ArrayRecord) -> None:
+    """Where ``update`` equals ``start``, move one of its weights by the smallest step, in place.
+
+    Flower multiplies an update by min(1, C / its norm). A step this small is never clipped.
+
+    Parameters
+    ----------
+    update, start : arrays of the same names, types and shapes, at least one of floating point.
+    """
+    steps = [update[name].numpy() - array.numpy() for name, array in start.items()]
+    if sum(np.linalg.norm(step.flat) ** 2 for step in steps):  # of float32, as Flower's norm
+        return
+    name = next(n for n, a in start.items() if np.issubdtype(np.dtype(a.dtype), np.floating))
+    values = update[name].numpy().copy()
+    first = values.flat[0]
+    values.flat[0] = max(np.nextafter(first, values.dtype.type(np.inf)), first + SHORTEST)
+    update[name] = PlainArray.of(values)
 
 
 def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -44,8 +209,6 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return call_next(message, context)
     from flwr.clientapp.mod import fixedclipping_mod
 
-    from fedul_flwr.federated.aggregation import avoid_zero_norm
-
     start = cast(ArrayRecord, message.content[ARRAYS])
 
     def train(message: Message, context: Context) -> Message:
@@ -55,6 +218,14 @@ def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Me
         return reply
 
     return fixedclipping_mod(message, context, train)
+
+
+def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Flower mod that adds a line to the owner's log, if its node config names one."""
+    path = context.node_config.get("log")
+    if not isinstance(path, str) or not path:
+        return call_next(message, context)
+    return answer_with_log(Path(path), message, context, call_next)
 
 
 def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig]:

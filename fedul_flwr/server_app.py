@@ -10,8 +10,8 @@ from flwr.app import Context
 from flwr.common import log
 from flwr.serverapp import Grid, ServerApp
 
+from fedul_flwr.config.base import user_code_error, user_code_trace
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import user_code_error, user_code_trace
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, refuse_existing, resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.run_files import store

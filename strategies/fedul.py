@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.data.class_priors import mean_prior, uniform_prior
-from fedul_flwr.data.content import Content, Value, numbers
 from fedul_flwr.data.set_check import directions_of_gram
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Content, Floats, Value, numbers
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import SetAdmission, summed_of_sets
 from fedul_flwr.federated.masked_update import Summed, from_steps

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import FedULMixSettings
 from fedul_flwr.data.types import Arrays, below
-from fedul_flwr.federated.aggregation import mix
 from fedul_flwr.federated.messages import to_arrays, to_record
+from fedul_flwr.federated.updates import mix
 from fedul_flwr.strategies.fedul import FedULStrategy
 
 INDEPENDENT = "independent/"

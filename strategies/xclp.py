@@ -13,9 +13,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Content, Floats, number
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import (
     DIAGNOSTICS,

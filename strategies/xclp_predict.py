@@ -12,9 +12,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.method_settings import LabelSettings, XCLPPredictSettings, XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content, count, number
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.messages import NUM_POINTS

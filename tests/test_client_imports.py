@@ -11,7 +11,7 @@ from fedul_flwr.config.methods import METHODS
 CODE = """
 import json, os, sys
 from fedul_flwr.client_app import app
-from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.base import load_reference
 for name, reference in json.loads(sys.argv[1]).items():
     if os.fork() == 0:  # each method starts from what all of them import
         load_reference(reference, "method")

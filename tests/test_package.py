@@ -18,7 +18,7 @@ REFERENCES = sorted({name for m in METHODS.values() for name in (m.strategy, m.c
 PROGRAM = """
 import json, sys
 from pathlib import Path
-from fedul_flwr.config.references import load_reference
+from fedul_flwr.config.base import load_reference
 found = [load_reference(name, "method") for name in json.loads(sys.argv[1])]
 files = {str(Path(sys.modules[kind.__module__].__file__).resolve()) for kind in found}
 import strategies

@@ -30,11 +30,10 @@ from fedul_flwr.config.class_priors import checked_prior
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
 from fedul_flwr.data.cores import exclusive
-from fedul_flwr.data.packed_codes import blocks
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import check_sets, identifiable_directions
 from fedul_flwr.data.standardize import Scaling, moments, scaled, scaling_by
-from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated
+from fedul_flwr.data.types import UNLABELED, Floats, Inputs, Ints, Propagated, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import Similarity, label_propagation
 from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES

@@ -13,18 +13,22 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.api.points import stored_points
 from fedul_flwr.client_app import clip
+from fedul_flwr.client_app import make_client_app as dispatched
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.local_files import own_data
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient, settings_from
-from fedul_flwr.federated.client_data import ClientData, PartlyLabeledData, UnlabeledSetData
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.federated.dispatch import make_client_app as dispatched
+from fedul_flwr.federated.client_data import (
+    ClientData,
+    ClientState,
+    PartlyLabeledData,
+    UnlabeledSetData,
+)
 from fedul_flwr.federated.messages import SETTINGS, SETUP
 
 

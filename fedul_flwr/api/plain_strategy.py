@@ -15,17 +15,15 @@ from flwr.serverapp.strategy import FedAvg, Result, Strategy
 
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import Scalar, load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.base_strategies import BASES
 from fedul_flwr.federated.grid import for_devices
 from fedul_flwr.federated.messages import to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import BASES, MethodStrategy
 
 Build = Callable[[tuple[int, ...], int], Any]
 """``(input_shape, num_classes) -> torch.nn.Module``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from fedul_flwr.config.base import Settings, nearest, shown
+from fedul_flwr.config.base import Settings, load_reference, nearest, shown
 from fedul_flwr.config.method_settings import (
     AdmissionSettings,
     ConsistencySettings,
@@ -38,7 +38,6 @@ from fedul_flwr.config.method_settings import (
     XCLPSettings,
 )
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.errors import UserError
 
 

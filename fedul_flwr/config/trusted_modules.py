@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedul_flwr.config.references import USER_PATH, module_folder
+from fedul_flwr.config.base import USER_PATH, module_folder
 from fedul_flwr.config.shared import HUB, RUN, TORCHVISION, is_function
 from fedul_flwr.errors import UserError
 

@@ -7,14 +7,9 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import reason
 from fedul_flwr.errors import UserError
@@ -145,50 +140,3 @@ def _entries() -> Iterator[Path]:
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
             if re.fullmatch(r"[0-9a-f]{24}(-[a-z]+)?", path.name) and not path.is_symlink():
                 yield path
-
-
-def write_blocks(
-    file: Path, shape: Sequence[int], dtype: np.dtype[Any], blocks: Iterator[NDArray[Any]]
-) -> None:
-    """Write ``blocks`` one after the other as one ``.npy`` array of ``shape``.
-
-    Not through a writable memory map, so that a full disk raises an error instead of a SIGBUS.
-    """
-    header = {
-        "descr": np.lib.format.dtype_to_descr(dtype),
-        "fortran_order": False,
-        "shape": tuple(int(n) for n in shape),
-    }
-    with file.open("wb") as stream:
-        np.lib.format.write_array_header_1_0(stream, header)
-        for block in blocks:
-            stream.write(np.ascontiguousarray(block, dtype=dtype).data)
-
-
-def open_array(file: Path) -> NDArray[Any]:
-    """Memory-map a cached array read-only.
-
-    A process of a simulation serves many clients, and maps each file once: the first access to a
-    page of a new map takes longer than copying it.
-
-    Raises
-    ------
-    UserError
-        If the file is missing or damaged.
-    """
-    try:
-        status = file.stat()
-        return map_version(file, status.st_ino, status.st_mtime_ns, status.st_size)
-    except (OSError, ValueError, EOFError) as error:
-        raise UserError(
-            f"The cached array {file} is missing or damaged; delete {file.parent} and it is "
-            "built again.",
-            "file-damaged",
-        ) from error
-
-
-@lru_cache(maxsize=8)
-def map_version(file: Path, *_version: int) -> NDArray[Any]:
-    """The array of one version of a file: one that is built again is another."""
-    array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    return array

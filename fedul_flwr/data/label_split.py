@@ -29,17 +29,19 @@ from numpy.typing import NDArray
 from fedul_flwr.config.method_settings import LabelSettings, LabelSourceSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.cache import open_array
-from fedul_flwr.data.federated_split import (
-    ClientTruth,
-    assign_points,
+from fedul_flwr.data.partition import ClientTruth, assign_points
+from fedul_flwr.data.safe_files import open_array, read_arrays, replace_file
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import (
+    UNLABELED,
+    Bools,
+    Floats,
+    Ints,
+    PartlyLabeledPoints,
+    Source,
     bounds_of,
     part_of,
-    read_arrays,
 )
-from fedul_flwr.data.safe_files import replace_file
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, Bools, Floats, Ints, PartlyLabeledPoints, Source
 from fedul_flwr.errors import UserError
 
 

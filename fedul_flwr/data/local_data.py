@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.cache import build_once, cache_key, open_array
+from fedul_flwr.data.cache import build_once, cache_key
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import (
@@ -32,6 +32,7 @@ from fedul_flwr.data.local_files import (
     refuse_empty,
 )
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
+from fedul_flwr.data.safe_files import open_array
 from fedul_flwr.data.table_files import read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fedul_flwr.data.cache import build_once, cache_directory, write_blocks
+from fedul_flwr.data.cache import build_once, cache_directory
 from fedul_flwr.data.common_form import Points
 from fedul_flwr.data.csv_files import read_cell, read_csv_rows
 from fedul_flwr.data.decode import Images
 from fedul_flwr.data.formats import composed, npz_images
+from fedul_flwr.data.safe_files import write_blocks
 from fedul_flwr.data.tables import (
     VECTOR_FILES,
     Table,

@@ -13,7 +13,7 @@ import numpy as np
 from fedul_flwr.config.class_priors import SUM_TOLERANCE
 from fedul_flwr.data.formats import find_entry
 from fedul_flwr.data.local_files import read_rows
-from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.set_priors import Dirichlet
 from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import OwnDataError
 

@@ -16,17 +16,20 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.cache import open_array
-from fedul_flwr.data.federated_split import (
-    ClientTruth,
-    assign_points,
+from fedul_flwr.data.partition import ClientTruth, assign_points
+from fedul_flwr.data.safe_files import open_array, read_arrays
+from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.set_priors import Dirichlet, effective_labels
+from fedul_flwr.data.types import (
+    UNLABELED,
+    Floats,
+    Ints,
+    LabeledPoints,
+    Source,
+    UnlabeledSets,
     bounds_of,
     part_of,
-    read_arrays,
 )
-from fedul_flwr.data.prior_uncertainty import Dirichlet, effective_labels
-from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import UNLABELED, Floats, Ints, LabeledPoints, Source, UnlabeledSets
 from fedul_flwr.errors import UserError
 
 DOMINANT_FACTOR = 10.0

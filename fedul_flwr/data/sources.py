@@ -21,13 +21,7 @@ from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.arrow import ArrowTable
-from fedul_flwr.data.cache import (
-    build_once,
-    cache_directory,
-    cache_key,
-    open_array,
-    write_blocks,
-)
+from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.columns import parse_columns
 from fedul_flwr.data.common_form import same_classes, same_form
@@ -40,6 +34,7 @@ from fedul_flwr.data.formats import (
     npz_images,
     npz_split,
 )
+from fedul_flwr.data.safe_files import open_array, write_blocks
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, reading_notes
 from fedul_flwr.data.types import Bools, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError

@@ -14,7 +14,6 @@ from fedul_flwr.config.methods import PARTLY_LABELED, DataKind, find_method
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
-from fedul_flwr.data.federated_split import ClientTruth, read_arrays
 from fedul_flwr.data.label_split import (
     ASSIGNED,
     label_scenario,
@@ -22,6 +21,8 @@ from fedul_flwr.data.label_split import (
     split_file,
     write_once,
 )
+from fedul_flwr.data.partition import ClientTruth
+from fedul_flwr.data.safe_files import read_arrays
 from fedul_flwr.data.set_split import LABELS, SETS, TRUTH, read_sets, write_sets
 from fedul_flwr.data.sources import TRAIN_INPUTS, read_source
 from fedul_flwr.data.types import Ints

@@ -1,9 +1,9 @@
-"""Types of loaded data: plain arrays, memory-mapped if they are large."""
+"""Types of data: clients' points, arrays by name, packed codes, and contents of messages."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.data.columns import Columns
-from fedul_flwr.data.prior_uncertainty import Dirichlet
+from fedul_flwr.data.set_priors import Dirichlet
+from fedul_flwr.errors import BadMessageError, UserError
 
 UNLABELED = -1
 """The label of a point whose class is unknown."""
@@ -218,3 +219,111 @@ def l2_norm(arrays: Iterable[Floats]) -> float:
     5.0
     """
     return math.sqrt(math.fsum(float(np.square(array).sum()) for array in arrays))
+
+
+Value = (
+    int
+    | float
+    | str
+    | bytes
+    | bool
+    | list[int]
+    | list[float]
+    | list[str]
+    | list[bytes]
+    | list[bool]
+)
+
+LARGEST_COUNT = 10**12
+"""Largest number of points, sets or clients: sums over a million of them are exact in float64."""
+
+
+@dataclass
+class Content:
+    """What travels in one extra phase: arrays and plain values by name."""
+
+    arrays: Arrays = field(default_factory=dict)
+    values: dict[str, Value] = field(default_factory=dict)
+
+
+def number(content: Content, key: str) -> int:
+    """A whole number that came with a message.
+
+    Raises
+    ------
+    BadMessageError
+        If there is none.
+    """
+    value = content.values.get(key)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadMessageError(f"A message came with no valid {key}.")
+    return value
+
+
+def count(content: Content, key: str) -> int:
+    """A whole number that is not negative, and that sums of floats keep; see :func:`number`."""
+    value = number(content, key)
+    if value < 0:
+        raise BadMessageError(f"A message came with {key} below 0.", "message-out-of-range")
+    if value > LARGEST_COUNT:
+        raise BadMessageError(
+            f"A message came with {key} above {LARGEST_COUNT:,}.", "message-out-of-range"
+        )
+    return value
+
+
+def numbers(content: Content, key: str) -> Floats:
+    """``(n,)``, finite numbers that came with a message; see :func:`number`."""
+    value = content.values.get(key)
+    of_numbers = isinstance(value, list) and all(isinstance(item, (int, float)) for item in value)
+    try:
+        array = np.array(value if of_numbers else [np.nan], dtype=np.float64)
+    except OverflowError:  # a whole number beyond every float
+        array = np.array([np.inf])
+    if not np.isfinite(array).all():
+        raise BadMessageError(f"A message came with no valid {key}.")
+    return array
+
+
+def check_num_bits(num_bits: int) -> None:
+    """Refuse an L that is not a positive multiple of 8."""
+    if num_bits < 8 or num_bits % 8:
+        raise UserError(
+            f"codes have {num_bits} bits; L must be a positive multiple of 8",
+            "argument-not-allowed",
+        )
+
+
+def check_codes(codes: Bytes) -> None:
+    """Refuse anything but uint8 ``(n, L / 8)``."""
+    if codes.ndim != 2 or codes.dtype != np.uint8 or codes.shape[1] == 0:
+        raise UserError(
+            f"codes are {codes.dtype} {codes.shape}; they must be uint8 (points, L / 8)",
+            "array-wrong",
+        )
+
+
+def blocks(length: int, size: int = 1024) -> Iterator[slice]:
+    """``range(length)`` in slices of ``size``, the last one shorter."""
+    for start in range(0, length, size):
+        yield slice(start, min(start + size, length))
+
+
+def bounds_of(parts: Sequence[NDArray[Any]]) -> Ints:
+    """``(C + 1,)``: start of each of ``parts`` when they are concatenated, and the end."""
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+
+
+def part_of(bounds: NDArray[Any], client: int) -> slice:
+    """Slice of ``client``'s part within the concatenated parts.
+
+    Raises
+    ------
+    UserError
+        If there is no such client.
+    """
+    if not 0 <= client < len(bounds) - 1:
+        raise UserError(
+            f"Client {client} is not in this federation of {len(bounds) - 1}.", "unknown-name"
+        )
+    return slice(bounds[client], bounds[client + 1])

@@ -16,22 +16,20 @@ import click
 from flwr.app import ConfigRecord, Context, RecordDict
 
 from fedul_flwr.client_app import build_client
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.overrides import parse_overrides
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.config.shared import BUILT_IN, SharedSettings
-from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.table_survey import survey_tables
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content, Value
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures
+from fedul_flwr.federated.disclosure import EVALUATE, TRAIN, Sent, disclosures, refuse_unwritable
 from fedul_flwr.federated.flower_internals import parse_config_args
 from fedul_flwr.federated.messages import CONFIG, DESCRIBE, SETUP, payload_bytes, to_record
 from fedul_flwr.federated.nodes import DataShape, setup_content
-from fedul_flwr.federated.owner_log import refuse_unwritable
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form

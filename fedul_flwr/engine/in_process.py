@@ -14,7 +14,7 @@ from flwr.clientapp import ClientApp
 from flwr.common import log
 from flwr.serverapp import Grid
 
-from fedul_flwr.config.references import error_in_words, user_code_trace
+from fedul_flwr.config.base import error_in_words, user_code_trace
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.engine.flower_logs import plain_log
 from fedul_flwr.engine.message_log import TO_CLIENT, TO_SERVER, MessageLog

@@ -28,7 +28,7 @@ import numpy as np
 from flwr.app import Message, RecordDict
 from numpy.typing import NDArray
 
-from fedul_flwr.data.content import Value
+from fedul_flwr.data.types import Value
 from fedul_flwr.errors import UserError
 
 MESSAGES, ARRAYS = "messages.jsonl", "arrays"

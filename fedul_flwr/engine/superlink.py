@@ -31,7 +31,7 @@ from typing import Self
 
 import psutil
 
-from fedul_flwr.config.references import USER_PATH
+from fedul_flwr.config.base import USER_PATH
 from fedul_flwr.data.run_files.run_lock import SUPERLINK_HOME
 from fedul_flwr.data.run_files.store import COMMIT, git_commit
 from fedul_flwr.engine.flower_run import FlowerProgram, scripts_directory

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from flwr.app import Array
 
-from fedul_flwr.federated.wire import PlainArray, StoredArray
+from fedul_flwr.federated.messages import PlainArray, StoredArray
 
 _IN_MEMORY = Path("/dev/shm")
 """Folder of files in memory; where it is missing or full, the system's temporary folder serves."""

@@ -23,9 +23,8 @@ import numpy as np
 import psutil
 from filelock import FileLock, Timeout
 
-from fedul_flwr.config.base import Scalar
+from fedul_flwr.config.base import Scalar, load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig, keys_in_use, resolve
 from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory

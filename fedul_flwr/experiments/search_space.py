@@ -12,10 +12,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import Scalar, Settings, unknown_key
+from fedul_flwr.config.base import Scalar, Settings, load_reference, unknown_key
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.overrides import flatten, read_toml
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.run_files.records import Line, best_line, criterion_value

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fedul_flwr.data.cache import build_once, cache_directory, cache_key, open_array, write_blocks
+from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.safe_files import open_array, write_blocks
 from fedul_flwr.data.sources import META, TEST_INPUTS, TRAIN_INPUTS
 from fedul_flwr.data.types import Inputs
 from fedul_flwr.errors import UserError

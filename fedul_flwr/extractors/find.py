@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import shown
-from fedul_flwr.config.references import load_reference, user_code
+from fedul_flwr.config.base import load_reference, shown, user_code
 from fedul_flwr.config.shared import is_reference, split_side
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError

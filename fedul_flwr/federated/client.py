@@ -22,26 +22,23 @@ from flwr.common import Scalar as FlowerScalar
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, parse_flat
 from fedul_flwr.config.shared import ModelOptions
-from fedul_flwr.data.content import Content, Value
 from fedul_flwr.data.local_files import refuse_unwritable
 from fedul_flwr.data.run_files.store import PERSONAL_MODEL
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, InputShape
+from fedul_flwr.data.types import Arrays, Content, InputShape, Value
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated import messages
-from fedul_flwr.federated.client_data import ClientData
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientData, ClientState
 from fedul_flwr.federated.columns import plain_moments, raw_rows, received_scaling
 from fedul_flwr.federated.masked_update import MASKED, MaskedUpdates, Summed, in_steps
 from fedul_flwr.federated.masked_update import PHASES as SUM_PHASES
-from fedul_flwr.learning.schedules import training_stage
 from fedul_flwr.learning.variates import CONTROL, VARIATE_ROUNDS, variate_rounds
 from fedul_flwr.secure.column_sums import exact_sums
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from fedul_flwr.learning.task import LocalTask, Records, Round
+    from fedul_flwr.learning.local import LocalTask, Records, Round
 
 
 D = TypeVar("D", bound=ClientData)
@@ -312,8 +309,8 @@ class MethodClient(NumPyClient, Generic[D]):
 
     def round(self, config: Mapping[str, Any], received: Records | None = None) -> Round:
         """The round that a training message asks for."""
-        from fedul_flwr.learning.plan import local_plan
-        from fedul_flwr.learning.task import Round
+        from fedul_flwr.learning.local import Round
+        from fedul_flwr.learning.plan import local_plan, training_stage
 
         number = int(config["server-round"])
         stage = training_stage(self.settings, number)

@@ -19,14 +19,14 @@ from fedul_flwr.config.method_settings import (
 )
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, count, number, numbers
 from fedul_flwr.data.set_check import (
     ILL_CONDITIONED,
     identifiable_directions,
     stacked_rank,
 )
+from fedul_flwr.data.types import Content, count, number, numbers
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import client_label, quote_client_text
+from fedul_flwr.federated.messages import client_label, quote_client_text
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport
 
 LABELED_SHARE = 0.6

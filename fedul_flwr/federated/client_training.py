@@ -20,12 +20,19 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Ints
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.learning.batches import Batches, matching_batches
-from fedul_flwr.learning.local import LocalResult, local_normalizer, train_local
+from fedul_flwr.learning.local import (
+    LocalResult,
+    LocalTask,
+    Records,
+    Round,
+    local_normalizer,
+    train_local,
+)
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, MatchingObjective
+from fedul_flwr.learning.plan import plateau
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
     WeightedPoints,
@@ -34,8 +41,6 @@ from fedul_flwr.learning.pseudo_label_task import (
 )
 from fedul_flwr.learning.sage import SageObjective
 from fedul_flwr.learning.scaffold import train_with_variates
-from fedul_flwr.learning.schedules import plateau
-from fedul_flwr.learning.task import LocalTask, Records, Round
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND, confirmed, proposal
 
 MOMENTUM = "momentum"

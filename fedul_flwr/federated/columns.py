@@ -13,7 +13,6 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns, parse_columns
-from fedul_flwr.data.content import Content, Value, count, numbers
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -25,7 +24,7 @@ from fedul_flwr.data.standardize import (
     pooled,
     scaling_by,
 )
-from fedul_flwr.data.types import Inputs, Ints
+from fedul_flwr.data.types import Content, Inputs, Ints, Value, count, numbers
 from fedul_flwr.errors import BadMessageError, UserError
 from fedul_flwr.federated.client_data import ClientData
 from fedul_flwr.federated.masked_update import Summed, fewest_summed

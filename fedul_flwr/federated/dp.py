@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.messages import ARRAYS
+from fedul_flwr.federated.messages import ARRAYS, PlainArray, array_record
 from fedul_flwr.federated.replies import update_norm
-from fedul_flwr.federated.wire import PlainArray, array_record
 from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
 
 COVERS = "all data of one client, in the models of all rounds; no other message or figure of it"

@@ -25,11 +25,10 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Floats, l2_norm
+from fedul_flwr.data.types import Arrays, Content, Floats, l2_norm, number
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, WEIGHT
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.propagation.privacy import fresh_gaussians

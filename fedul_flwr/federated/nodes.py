@@ -17,14 +17,20 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import Columns
-from fedul_flwr.data.content import Content, count, number
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import InputShape
+from fedul_flwr.data.types import Content, InputShape, count, number
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_text import client_label, prefix_sender, printable
-from fedul_flwr.federated.grid import NO_ANSWER, owner_names, run_phase
-from fedul_flwr.federated.messages import DESCRIBE, SETTINGS, SETUP, SETUP_BEFORE, phase_messages
-from fedul_flwr.federated.round_record import RoundLog
+from fedul_flwr.federated.grid import NO_ANSWER, RoundLog, owner_names, run_phase
+from fedul_flwr.federated.messages import (
+    DESCRIBE,
+    SETTINGS,
+    SETUP,
+    SETUP_BEFORE,
+    client_label,
+    phase_messages,
+    prefix_sender,
+    printable,
+)
 
 
 @dataclass(frozen=True, order=True)

@@ -17,13 +17,9 @@ from flwr.app import ArrayRecord, Message, Metadata, MetricRecord, RecordDict
 from fedul_flwr.config.method_settings import LabelsOnlySettings, SupervisedSettings
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import LARGEST_COUNT, number
-from fedul_flwr.data.types import l2_norm
+from fedul_flwr.data.types import LARGEST_COUNT, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
-from fedul_flwr.federated.aggregation import is_finite
-from fedul_flwr.federated.client_text import failure_reason, printable
-from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.grid import replies_to
+from fedul_flwr.federated.grid import RoundLog, replies_to
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,
@@ -31,11 +27,14 @@ from fedul_flwr.federated.messages import (
     NORMALIZER,
     NUM_POINTS,
     WEIGHT,
+    PlainArray,
+    check_bytes,
+    failure_reason,
     payload_parts,
+    printable,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.round_record import RoundLog
-from fedul_flwr.federated.wire import PlainArray, check_bytes
+from fedul_flwr.federated.updates import UpdateCodec, is_finite
 
 Received = list[tuple[ClientRef, Message]]
 """Replies in partition order."""
@@ -268,7 +267,7 @@ def check_all_bytes(content: RecordDict) -> None:
 
 def check_metrics(content: RecordDict, *, trained: bool) -> None:
     """Check that a reply has metrics and nothing unasked-for, that they are finite, and that counts
-    are neither negative nor beyond :data:`~fedul_flwr.data.content.LARGEST_COUNT`.
+    are neither negative nor beyond :data:`~fedul_flwr.data.types.LARGEST_COUNT`.
 
     Parameters
     ----------

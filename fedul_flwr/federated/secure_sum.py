@@ -20,9 +20,9 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content, Value, count
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content, Value, count
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
+from fedul_flwr.federated.grid import RoundLog
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     CONFIRM,
@@ -50,13 +50,13 @@ from fedul_flwr.federated.messages import (
     NORMALIZER,
     NUM_POINTS,
     WEIGHT,
+    PlainArray,
+    array_record,
     payload_parts,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.round_record import RoundLog
-from fedul_flwr.federated.wire import PlainArray, array_record
 from fedul_flwr.secure.identities import SIGNATURE_BYTES, UNSIGNED
 from fedul_flwr.secure.messages import (
     COMPLAINT,

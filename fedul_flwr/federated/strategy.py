@@ -12,22 +12,60 @@ from collections.abc import Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from statistics import median
-from typing import Any, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 from flwr.common import log
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Strategy
+from flwr.serverapp.strategy import (
+    Bulyan,
+    FedAdagrad,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedMedian,
+    FedProx,
+    FedTrimmedAvg,
+    FedYogi,
+    Krum,
+    MultiKrum,
+    Strategy,
+)
 from numpy.typing import NDArray
 
-from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.base import AUTO, Settings, load_reference
 from fedul_flwr.config.method_settings import ServerTrainingSettings
+from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
+from fedul_flwr.config.sections import (
+    SECTIONS,
+    FedTrimmedAvgSettings,
+    KrumSettings,
+    MultiKrumSettings,
+)
 from fedul_flwr.config.shared import MORE_THAN_MODELS
-from fedul_flwr.data.content import Content, Value, count
-from fedul_flwr.data.types import Arrays, Floats, below
+from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.aggregation import (
+from fedul_flwr.federated.client_policy import ClientPolicy
+from fedul_flwr.federated.columns import ColumnPooling
+from fedul_flwr.federated.dp import PrivateMean
+from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
+from fedul_flwr.federated.masked_update import Summed, from_steps
+from fedul_flwr.federated.messages import (
+    ARRAYS,
+    METRICS,
+    NORMALIZER,
+    NUM_POINTS,
+    array_record,
+    payload_bytes,
+    to_arrays,
+)
+from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
+from fedul_flwr.federated.replies import LOSS, UpdateValidator
+from fedul_flwr.federated.secure_sum import SecureSums
+from fedul_flwr.federated.server_training import ServerTrainer
+from fedul_flwr.federated.updates import (
+    UpdateCodec,
     average_buffers,
     client_weights,
     dump_base_state,
@@ -37,30 +75,6 @@ from fedul_flwr.federated.aggregation import (
     refuse_non_finite,
     strip,
 )
-from fedul_flwr.federated.base_strategies import (
-    ROBUST,
-    SampledGrid,
-    UsesClientList,
-    refuse_too_few,
-)
-from fedul_flwr.federated.client_policy import ClientPolicy
-from fedul_flwr.federated.codec import UpdateCodec
-from fedul_flwr.federated.columns import ColumnPooling
-from fedul_flwr.federated.masked_update import Summed, from_steps
-from fedul_flwr.federated.messages import (
-    ARRAYS,
-    METRICS,
-    NORMALIZER,
-    NUM_POINTS,
-    payload_bytes,
-    to_arrays,
-)
-from fedul_flwr.federated.nodes import ClientRef, ClientRegistry, ClientReport, Registration
-from fedul_flwr.federated.replies import LOSS, UpdateValidator
-from fedul_flwr.federated.round_record import RoundLog, RoundRecord
-from fedul_flwr.federated.secure_sum import SecureSums
-from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.wire import array_record
 from fedul_flwr.secure.vector_sum import TooFewLeftError
 
 BASE = "base/"
@@ -332,7 +346,8 @@ class MethodStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Sample, and let the base write the messages."""
-        self.columns.share(grid)
+        if server_round == 1:  # of a run that resumes, too
+            self.columns.share(grid)
         arrays = self.before_round(server_round + self.round_offset, arrays)
         round_number = self.begin_round(server_round, arrays)
         self.registration.update(grid)
@@ -511,3 +526,142 @@ def refuse_parallel(settings: RunConfig, *, can_average: bool) -> None:
         "method-mismatch",
         setting="server.when",
     )
+
+
+class SampledGrid(GridProxy):
+    """``grid`` with a list of nodes restricted to ``clients``."""
+
+    def __init__(self, grid: Grid, clients: Iterable[ClientRef]) -> None:
+        super().__init__(grid)
+        self._nodes = [client.node_id for client in clients]
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Node ids of the clients, in partition order."""
+        return list(self._nodes)
+
+    def get_nodes(self) -> Iterable[Any]:
+        """Information about the nodes of the clients."""
+        return [node for node in super().get_nodes() if node.node_id in self._nodes]
+
+
+class SentModelMomentum(FedAvgM):
+    """Server momentum whose step is taken from the model that the clients got (Hsu et al. 2019).
+
+    Flower's own goes on from the model that it has combined in the round before. Where the server
+    trains in between, the momentum would count that training as a step of the clients, and a
+    resumed run would differ.
+    """
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Flower's messages, with ``arrays`` as the model that the step starts from."""
+        self.current_arrays = arrays
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+BASES: dict[str, type[FedAvg] | str] = {
+    "fedavg": FedAvg,
+    "fedprox": FedProx,
+    "fedadam": FedAdam,
+    "fedavgm": SentModelMomentum,
+    "fedyogi": FedYogi,
+    "fedadagrad": FedAdagrad,
+    "fedmedian": FedMedian,
+    "fedtrimmedavg": FedTrimmedAvg,
+    "krum": Krum,
+    "multikrum": MultiKrum,
+    "bulyan": Bulyan,
+    "scaffold": "fedul_flwr.strategies.scaffold:Scaffold",
+    "fednova": "fedul_flwr.strategies.fednova:FedNova",
+    "local": "fedul_flwr.strategies.local_only:LocalOnly",
+}
+"""Flower's classes, one of them corrected, and references to ours."""
+
+ROBUST = frozenset({"fedmedian", "fedtrimmedavg", "krum", "multikrum", "bulyan"})
+"""Bases that stay correct when some clients send arbitrary updates."""
+
+
+@runtime_checkable
+class UsesClientList(Protocol):
+    """A base that must know all clients of the run, not only those of a round."""
+
+    def set_clients(self, clients: Sequence[ClientRef]) -> None:
+        """Receive the full list of clients; called whenever one was added."""
+
+    def check_client(self, client: int, answer: Content) -> None:
+        """Check a client's registration answer before it takes part (again).
+
+        Raises
+        ------
+        BadMessageError
+            If its answer is malformed.
+        """
+
+
+def _table(settings: RunConfig) -> Settings | None:
+    """The settings of the run's base; ``None`` if it has none."""
+    kind = SECTIONS.get(settings.base)
+    return settings[kind] if kind else None
+
+
+def fewest_updates(settings: RunConfig) -> int:
+    """Least number of updates with which the run's base is robust; 1 for bases that never are.
+
+    Of n updates, f of them from clients that may send anything, Krum needs n > 2f + 2, for the last
+    of m choices n - m + 1 > 2f + 2 (Blanchard et al. 2017), and Bulyan n >= 4f + 3 (El Mhamdi et
+    al. 2018); a trimmed mean cuts off floor(beta·n) at either end, and has to cut off somebody.
+    """
+    table = _table(settings)
+    if settings.base == "bulyan" and isinstance(table, KrumSettings):
+        return 4 * table.num_malicious_nodes + 3
+    if isinstance(table, KrumSettings):
+        selected = table.num_nodes_to_select if isinstance(table, MultiKrumSettings) else 1
+        return 2 * table.num_malicious_nodes + 2 + selected
+    if isinstance(table, FedTrimmedAvgSettings) and table.beta > 0:
+        return math.ceil(1 / table.beta)
+    return 1
+
+
+def refuse_too_few(settings: RunConfig, updates: int) -> None:
+    """Refuse a round with fewer updates than :func:`fewest_updates`.
+
+    Raises
+    ------
+    UserError
+        With both numbers, and the settings that determine the minimum.
+    """
+    needed, table = fewest_updates(settings), _table(settings)
+    if updates < needed:
+        assert table is not None  # without a table the minimum is 1
+        options = [f"{key} = {value}" for key, value in table.to_flat(f"{table.table}.").items()]
+        raise UserError(
+            f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
+            f"{' and '.join(options)}: there are {updates}.",
+            "too-few-clients",
+            setting="base",
+        )
+
+
+def build_base(settings: RunConfig) -> Strategy:
+    """The base strategy that ``settings.base`` names, with the parameters of its table.
+
+    It samples every node that it sees; the wrapper decides which nodes these are. With
+    ``dp.clipping`` on it is wrapped in a :class:`PrivateMean`.
+    """
+    table = _table(settings)
+    options: dict[str, Any] = table.model_dump() if table else {}
+    named = BASES[settings.base]
+    kind = load_reference(named, "base") if isinstance(named, str) else named
+    base: FedAvg = kind(
+        fraction_train=1.0,
+        fraction_evaluate=1.0,
+        min_train_nodes=1,
+        min_evaluate_nodes=1,
+        min_available_nodes=1,
+        **options,
+    )
+    privacy = settings[DPSettings]
+    if privacy.clipping == "none":
+        return base
+    return PrivateMean(base, privacy, summed=settings.sums_updates)

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.local import Loss, Network, frozen_statistics
 from fedul_flwr.learning.matching import CONFIDENT_SHARE
-from fedul_flwr.learning.network import Network, frozen_statistics
 from fedul_flwr.learning.strong import strong_augment
 
 

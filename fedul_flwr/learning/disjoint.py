@@ -15,8 +15,7 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import Batches
 from fedul_flwr.learning.device import seed_draws
-from fedul_flwr.learning.local import Loss, anchor_of, build_optimizer, correct_gradients
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.local import Loss, Network, anchor_of, build_optimizer, correct_gradients
 from fedul_flwr.learning.plan import LocalPlan
 
 SIGMA, PSI, THETA = "sigma", "psi", "theta"

@@ -1,4 +1,4 @@
-"""Local training of all methods: batches, loss, optimizer step, corrections of the gradient.
+"""Local training of all methods: network, batches, loss, optimizer step, a client's task.
 
 Optimizers are ours: constructing torch's ``Optimizer`` imports torch's compiler, which takes four
 seconds and 150 MB; on a device every message starts a new process.
@@ -12,24 +12,111 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.adam import adam
 from torch.optim.sgd import sgd
 
-from fedul_flwr.config.references import load_reference, user_code
+from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.shared import OPTIMIZERS
 from fedul_flwr.data.types import Arrays, Inputs
 from fedul_flwr.errors import UserError
-from fedul_flwr.learning.batches import Batches, evaluation_batches
-from fedul_flwr.learning.device import move_model, reuse_all_memory, seed_draws
-from fedul_flwr.learning.network import Network, frozen_statistics
+from fedul_flwr.learning.batches import Batches, evaluation_batches, gather, to_input
+from fedul_flwr.learning.device import (
+    autocast,
+    choose_dtype,
+    has_strides,
+    move_model,
+    reuse_all_memory,
+    seed_draws,
+)
 from fedul_flwr.learning.plan import LocalPlan
-from fedul_flwr.models.last_layer import only_heads
+from fedul_flwr.models.last_layer import feature_layer, inputs_of, only_heads
+
+
+class Network:
+    """Maps inputs ``(n, c, h, w)`` to logits ``(n, K)`` in the precision of the run.
+
+    Parameters
+    ----------
+    model : the class model.
+    device, precision : its device, and its number format
+        (:func:`~fedul_flwr.learning.device.choose_dtype`).
+    """
+
+    def __init__(self, model: nn.Module, device: torch.device, precision: str) -> None:
+        self.model = model
+        self._device, self._precision = device, precision
+        self._dtype = choose_dtype(precision, model, device)
+        self._strided = has_strides(model)
+        self._wide = torch.float64 if self._dtype == torch.float64 else torch.float32
+
+    def to_device(self, inputs: Tensor) -> Tensor:
+        """``inputs`` on the model's device, in float32 or float64."""
+        return inputs.to(self._device, self._wide)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Logits, never in bfloat16, so that losses are not either."""
+        with autocast(self._device, self._dtype, strided=self._strided):
+            logits: Tensor = self.model(self._never_alone(inputs))
+        return logits[: len(inputs)].to(self._wide)
+
+    def both(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits of both heads of a model; of a model with one head the same logits twice."""
+        heads = getattr(self.model, "both", None)
+        if heads is None:
+            logits = self(inputs)
+            return logits, logits
+        with autocast(self._device, self._dtype, strided=self._strided):
+            first, second = heads(self._never_alone(inputs))
+        return first[: len(inputs)].to(self._wide), second[: len(inputs)].to(self._wide)
+
+    def _never_alone(self, inputs: Tensor) -> Tensor:
+        """Duplicate a single point: batch norm in training needs two; the output is the same."""
+        alone = self.model.training and len(inputs) == 1
+        return torch.cat([inputs, inputs]) if alone else inputs
+
+    def twin(self, model: nn.Module) -> Network:
+        """A network for another model with the same device and precision."""
+        return Network(model, self._device, self._precision)
+
+    def wide(self) -> Network:
+        """The same network without bfloat16, for differences too small for it."""
+        wide = "float64" if self._precision == "float64" else "float32"
+        return Network(self.model, self._device, wide)
+
+
+@contextmanager
+def frozen_statistics(model: nn.Module) -> Iterator[None]:
+    """Context in which batch norm uses the batch's statistics without updating running ones."""
+    layers = tracking_layers(model)
+    for layer in layers:
+        layer.track_running_stats = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.track_running_stats = True
+
+
+def tracking_layers(model: nn.Module) -> list[_BatchNorm]:
+    """Layers of batch norm that have running statistics."""
+    return [layer for layer in _batch_norms(model) if layer.track_running_stats]
+
+
+def has_batch_norm(model: nn.Module) -> bool:
+    """Whether the model has batch norm: in training an output then depends on the whole batch."""
+    return any(True for _ in _batch_norms(model))
+
+
+def _batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
+    return (module for module in model.modules() if isinstance(module, _BatchNorm))
 
 
 class LocalOptimizer:
@@ -384,6 +471,52 @@ def predict_logits(
         return torch.cat([network(network.to_device(inputs)).cpu() for inputs in batches])
 
 
+def features_and_logits(
+    model: nn.Module,
+    stored: Inputs,
+    points: NDArray[np.int64],
+    plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
+) -> tuple[NDArray[np.float32], Tensor]:
+    """Features ``(n, d)`` and outputs ``(n, K)`` of rows ``points`` of ``stored``, in one pass.
+
+    The model is in evaluation mode, and ``views`` augments, as in
+    :func:`fedul_flwr.learning.local.predict_logits`.
+
+    Raises
+    ------
+    UserError
+        If the model has no linear layer.
+    """
+    layer = feature_layer(model)
+    if len(points) == 0:
+        empty = np.zeros((0, layer.in_features), dtype=np.float32)
+        return empty, torch.zeros(0, layer.out_features)
+    with inputs_of(layer) as batches:
+        logits = predict_logits(model, stored, points, plan, views)
+    return torch.cat(batches).float().cpu().numpy(), logits
+
+
+def extract_features(
+    model: nn.Module,
+    stored: Inputs,
+    points: NDArray[np.int64],
+    plan: LocalPlan | None = None,
+    views: np.random.Generator | None = None,
+) -> NDArray[np.float32]:
+    """Features ``(n, d)`` of rows ``points`` of ``stored``: see :func:`features_and_logits`."""
+    return features_and_logits(model, stored, points, plan, views)[0]
+
+
+def pixel_features(stored: Inputs, points: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Rows ``points`` of ``stored``: pixels ``(n, h·w·c)`` in [-1, 1], or vectors ``(n, d)``."""
+    inputs = to_input(gather(stored, points))
+    if inputs.dim() == 4:
+        inputs = inputs.permute(0, 2, 3, 1)
+    features: NDArray[np.float32] = inputs.flatten(1).numpy()
+    return features
+
+
 def load_arrays(model: nn.Module, arrays: Mapping[str, NDArray[np.generic]]) -> None:
     """Overwrite every weight and buffer of ``model`` by name, in place.
 
@@ -419,3 +552,56 @@ def dump_arrays(model: nn.Module) -> dict[str, NDArray[np.generic]]:
         name: tensor.detach().cpu().contiguous().numpy()
         for name, tensor in model.state_dict().items()
     }
+
+
+Records = Mapping[str, Arrays]
+"""Arrays by name of their record."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round of training at a client.
+
+    Attributes
+    ----------
+    number : of the round, from 1, counted over resumed runs.
+    config : values that the server sent with the model.
+    plan : optimizer, step size, batches.
+    received : arrays that the server sent beside the model.
+    """
+
+    number: int
+    config: Mapping[str, Any]
+    plan: LocalPlan
+    received: Records = field(default_factory=dict)
+
+
+def _no_metrics() -> Mapping[str, float]:
+    return {}
+
+
+def _no_records(model: nn.Module) -> Records:
+    del model
+    return {}
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """What a client trains on in one round.
+
+    Attributes
+    ----------
+    num_examples : number of its training points, the weight of its update; 0 trains nothing.
+    batches : yields the batches of one epoch.
+    objective : mean loss of a batch.
+    metrics : called after training: metrics beside loss and steps, or in place of them.
+    records : called after training with the model: arrays to send beside it.
+    stores_momentum : whether SGD's momentum goes on from the client's last round.
+    """
+
+    num_examples: int
+    batches: Batches
+    objective: Objective
+    metrics: Callable[[], Mapping[str, float]] = _no_metrics
+    records: Callable[[nn.Module], Records] = _no_records
+    stores_momentum: bool = False

@@ -15,8 +15,13 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import Inputs
-from fedul_flwr.learning.local import Loss, predict_logits
-from fedul_flwr.learning.network import Network, frozen_statistics, has_batch_norm
+from fedul_flwr.learning.local import (
+    Loss,
+    Network,
+    frozen_statistics,
+    has_batch_norm,
+    predict_logits,
+)
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.views import View, unchanged
 

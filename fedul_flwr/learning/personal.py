@@ -23,8 +23,7 @@ from fedul_flwr.data.own_points import OwnPoints
 from fedul_flwr.data.types import Arrays, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batch_statistics import batch_statistics
-from fedul_flwr.learning.features import features_and_logits
-from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.local import features_and_logits, predict_logits
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models.last_layer import feature_layer
 from fedul_flwr.surrogate import SurrogateLoss

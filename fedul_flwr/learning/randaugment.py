@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.learning import strong
-from fedul_flwr.learning.augment import rotations, shears, warp
+from fedul_flwr.learning.batches import rotations, shears, warp
 
 GREATEST_MAGNITUDE = 10
 """Largest magnitude, an integer; it gives the strengths below."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.learning import strong
-from fedul_flwr.learning.augment import rotations, shears, warp
+from fedul_flwr.learning.batches import rotations, shears, warp
 
 GREATEST_BOUND = 10
 """Number of strengths, and largest bound: strength i of 0 to 9 is i/9 of the largest one."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from fedul_flwr.learning.augment import rotations, shears, warp
+from fedul_flwr.learning.batches import rotations, shears, warp
 
 LEVELS = 256
 """Levels of an 8-bit channel."""

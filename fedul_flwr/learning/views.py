@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fedul_flwr.config.method_settings import StrongViewSettings, WeakViewSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.learning.augment import strong_vectors
-from fedul_flwr.learning.batches import augmented
+from fedul_flwr.learning.batches import augmented, strong_vectors
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment

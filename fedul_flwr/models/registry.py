@@ -8,8 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from fedul_flwr.config.base import nearest, shown
-from fedul_flwr.config.references import load_reference, user_code
+from fedul_flwr.config.base import load_reference, nearest, shown, user_code
 from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape

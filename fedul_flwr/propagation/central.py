@@ -10,8 +10,13 @@ from numpy.typing import ArrayLike, NDArray
 from fedul_flwr.data.class_scores import checked_labels, labels_from_scores
 from fedul_flwr.data.types import UNLABELED, Floats, Propagated
 from fedul_flwr.errors import UserError
-from fedul_flwr.propagation.codes import NUM_BITS, SEED_BYTES, encode
-from fedul_flwr.propagation.neighbors import neighbors_by_code, neighbors_by_cosine
+from fedul_flwr.propagation.codes import (
+    NUM_BITS,
+    SEED_BYTES,
+    encode,
+    neighbors_by_code,
+    neighbors_by_cosine,
+)
 from fedul_flwr.propagation.solve import (
     ALPHA,
     NUM_NEIGHBORS,

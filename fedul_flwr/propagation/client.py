@@ -11,21 +11,21 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import PropagationSettings, XCLPSettings
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.data.content import Content, number
 from fedul_flwr.data.types import (
     UNLABELED,
     Arrays,
     Bytes,
+    Content,
     Floats,
     Ints,
     PartlyLabeledPoints,
     Propagated,
     below,
+    number,
 )
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.codes import checked_features, encode
-from fedul_flwr.propagation.partial_sums import check_counts, label_part, own_rows, scores_of
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     AUDIT,
@@ -45,7 +45,14 @@ from fedul_flwr.propagation.phases import (
     WITHHELD,
 )
 from fedul_flwr.propagation.privacy import ClientNoise, Store
-from fedul_flwr.propagation.solve import one_hot, reweigh_by_prior
+from fedul_flwr.propagation.solve import (
+    check_counts,
+    label_part,
+    one_hot,
+    own_rows,
+    reweigh_by_prior,
+    scores_of,
+)
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.rowsums import check_row, check_words, open_rows, pair_masks, split_share

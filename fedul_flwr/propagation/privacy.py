@@ -28,8 +28,7 @@ from scipy.special import erfcx, ndtr
 from fedul_flwr.config.method_settings import StageSettings, XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.packed_codes import blocks
-from fedul_flwr.data.types import UNLABELED, Arrays, Floats, Ints
+from fedul_flwr.data.types import UNLABELED, Arrays, Floats, Ints, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.propagation.codes import checked_features, directions, gaussians, uniforms
 from fedul_flwr.propagation.solve import checked_classes
@@ -342,7 +341,7 @@ _ANY_ROUND = sys.maxsize
 
 
 class Store(Protocol):
-    """A client's state between messages, see :class:`fedul_flwr.federated.client_state`."""
+    """A client's state between messages, see :class:`fedul_flwr.federated.client_data`."""
 
     @property
     def directory(self) -> Path | None:

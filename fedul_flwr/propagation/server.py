@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.propagation.neighbors import nearest_points
-from fedul_flwr.propagation.partial_sums import JointGraph, propagation_weights
+from fedul_flwr.propagation.codes import nearest_points
 from fedul_flwr.propagation.phases import (
     ATTEMPT,
     AUDIT,
@@ -36,7 +34,7 @@ from fedul_flwr.propagation.phases import (
     WITHHELD,
 )
 from fedul_flwr.propagation.privacy import privacy_plan
-from fedul_flwr.propagation.solve import normalized_graph
+from fedul_flwr.propagation.solve import JointGraph, normalized_graph, propagation_weights
 from fedul_flwr.secure.backends import BACKENDS
 from fedul_flwr.secure.messages import checked_array, exclude
 from fedul_flwr.secure.rowsums import Words, rows_agree, sum_shares, wrong_rows

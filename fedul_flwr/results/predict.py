@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from fedul_flwr.config.base import modules_from
 from fedul_flwr.config.class_priors import checked_prior, parse_prior
-from fedul_flwr.config.references import modules_from
 from fedul_flwr.config.shared import RUN, SharedSettings, recorded_options
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
@@ -36,7 +36,7 @@ from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, readi
 from fedul_flwr.data.types import Inputs, InputShape
 from fedul_flwr.errors import UserError
 from fedul_flwr.extractors.find import Extractor, find_extractor
-from fedul_flwr.federated.client_text import printable
+from fedul_flwr.federated.messages import printable
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from fedul_flwr.results.model_file import unpacked

@@ -10,16 +10,15 @@ import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
 
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.label_files import XCLP
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.base_strategies import build_base
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.run.resolve_settings import resolve_auto
 from fedul_flwr.run.scores import one_class_warning, score_labels

@@ -14,10 +14,9 @@ from flwr.common import log
 from flwr.serverapp import Grid
 
 from fedul_flwr.config.run_config import LAST_MODEL
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.store import BEST_MODEL, PERSONAL, PERSONAL_MODEL
 from fedul_flwr.data.safe_files import load_arrays_of
-from fedul_flwr.data.types import Arrays, Ints
+from fedul_flwr.data.types import Arrays, Content, Ints
 from fedul_flwr.federated.grid import run_phase
 from fedul_flwr.federated.messages import PERSONAL as PHASE
 from fedul_flwr.federated.strategy import MethodStrategy

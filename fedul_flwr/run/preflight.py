@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fedul_flwr.config.auto_settings import in_words
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.standardize import SharedScaling
 from fedul_flwr.learning.device import choose_device

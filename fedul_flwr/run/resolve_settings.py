@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from fedul_flwr.config.auto_settings import Choice, DataSize, with_auto_values
-from fedul_flwr.config.base import AUTO
+from fedul_flwr.config.auto_settings import Choice, DataSize, resolve_standardize, with_auto_values
+from fedul_flwr.config.base import AUTO, load_reference
 from fedul_flwr.config.method_settings import FedULSettings, may_ask_for_shares
 from fedul_flwr.config.methods import PARTLY_LABELED, find_method
-from fedul_flwr.config.point_kinds import resolve_standardize
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
@@ -26,7 +24,7 @@ from fedul_flwr.data.types import LabeledPoints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.federated.strategy import MethodStrategy
-from fedul_flwr.learning.network import tracking_layers
+from fedul_flwr.learning.local import tracking_layers
 from fedul_flwr.models.last_layer import feature_layer
 from fedul_flwr.run.server_data import ServerData
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.auto_settings import kind_of, refuse_other_kind
 from fedul_flwr.config.method_settings import ServerTrainingSettings, SupervisedSettings
 from fedul_flwr.config.methods import DataKind
-from fedul_flwr.config.point_kinds import kind_of, refuse_other_kind
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.sections import NaturalSettings
 from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.data.federated_split import set_aside, without_sample
 from fedul_flwr.data.formats import composed
 from fedul_flwr.data.label_split import LabelAssignment, LabelTruth, save_split
 from fedul_flwr.data.local_data import client_folders
+from fedul_flwr.data.partition import set_aside, without_sample
 from fedul_flwr.data.seeds import derived_seed
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.sources import read_source, source_directory

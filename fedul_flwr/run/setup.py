@@ -15,14 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from fedul_flwr.config.base import load_reference, user_code
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.protection import unprotected
-from fedul_flwr.config.references import load_reference, user_code
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import PRETRAINED, is_function
 from fedul_flwr.config.trusted_modules import remember_run
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, unnamed_columns
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.label_split import LabelTruth
 from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import recorded_clients
@@ -31,11 +30,10 @@ from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.set_split import SetTruth
 from fedul_flwr.data.standardize import Moments, Scaling, SharedScaling
 from fedul_flwr.data.tables import Missing
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Content, Floats
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.disclosure import disclosures
+from fedul_flwr.federated.disclosure import disclosures, settings_digest
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
-from fedul_flwr.federated.owner_log import settings_digest
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.device import choose_device, choose_dtype
 from fedul_flwr.models import build_model

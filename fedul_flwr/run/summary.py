@@ -12,7 +12,7 @@ from fedul_flwr.data.run_files.records import incidents
 
 if TYPE_CHECKING:  # the command line prints summaries without importing torch
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.federated.round_record import RoundRecord
+    from fedul_flwr.federated.grid import RoundRecord
     from fedul_flwr.run.evaluation import Recorder
 
 SHARES = ("percent_up", "percent_down", "nonzero_up_percent", "nonzero_down_percent")

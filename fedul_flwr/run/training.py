@@ -16,8 +16,8 @@ from flwr.serverapp.exception import PrivacyBudgetExhausted
 from torch import nn
 
 from fedul_flwr.config.auto_settings import in_words
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.config.shared import PLATEAUS
 from fedul_flwr.data.columns import read_columns
@@ -31,7 +31,6 @@ from fedul_flwr.data.standardize import (
 )
 from fedul_flwr.data.types import Arrays, LabeledPoints
 from fedul_flwr.errors import UserError
-from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.columns import scaling_values
 from fedul_flwr.federated.dp import privacy_spent, refuse_no_release
@@ -44,9 +43,9 @@ from fedul_flwr.federated.messages import (
 )
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.federated.server_training import ServerTrainer
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
-from fedul_flwr.learning.schedules import plateau
+from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_card import write_model_card
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.personal import personalize

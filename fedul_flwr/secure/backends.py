@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from fedul_flwr.secure.distance_server import DistanceServer
-from fedul_flwr.secure.encrypted_distances import SENDS, mask_keys, respond
+from fedul_flwr.secure.encrypted_distances import SENDS, DistanceServer, mask_keys, respond
 from fedul_flwr.secure.hamming.ot import OT
 from fedul_flwr.secure.hamming.paillier import PAILLIER
 from fedul_flwr.secure.hamming.pairwise import PairwiseHamming

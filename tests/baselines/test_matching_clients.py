@@ -18,8 +18,7 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_training import arrived
 from fedul_flwr.learning import views
 from fedul_flwr.learning.batches import to_input
-from fedul_flwr.learning.local import dump_arrays, load_arrays
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.local import Network, dump_arrays, load_arrays
 from fedul_flwr.models import build_model
 from tests.support.local_tasks import task_of, training_points
 from tests.support.settings import Settings

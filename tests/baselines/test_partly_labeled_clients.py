@@ -16,16 +16,14 @@ from fedul_flwr.baselines.local_lp import LocalLPClient
 from fedul_flwr.baselines.pseudo_label import PseudoLabelClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.method_settings import PropagationSettings
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import PSEUDO_LABELS
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.types import Propagated
+from fedul_flwr.data.types import Content, Propagated
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_training import staged_points
-from fedul_flwr.learning.features import extract_features
-from fedul_flwr.learning.local import dump_arrays, load_arrays, predict_logits
+from fedul_flwr.learning.local import dump_arrays, extract_features, load_arrays, predict_logits
 from fedul_flwr.learning.pseudo_label_task import PseudoLabels, WeightedPoints
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation

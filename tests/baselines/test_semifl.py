@@ -12,13 +12,13 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.baselines.semifl import SemiFL, StatusCodec, check_variances
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.round_record import RoundRecord
+from fedul_flwr.federated.strategy import build_base
 from fedul_flwr.learning.batch_statistics import batch_statistics
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.models import build_model

@@ -16,7 +16,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split, client_files
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.client_training import streamed_batches
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.nodes import DataShape, setup_content

@@ -14,9 +14,9 @@ from fedul_flwr import surrogate
 from fedul_flwr.client_apps import fedul
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.fedul_consistency import FedULConsistencyClient
+from fedul_flwr.data import set_priors
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.federated.client_state import ClientState
-from fedul_flwr.learning import set_priors
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.learning.local import load_arrays, predict_logits
 from tests.support.local_tasks import task_of
 from tests.support.recorded_calls import recorded
@@ -68,8 +68,8 @@ def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_with
     client: Build, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Else the held-out loss, that chooses the round, would be of points the run knows."""
-    likelihoods = recorded(monkeypatch, set_priors, name, 0)
-    members = recorded(monkeypatch, set_priors, name, 1)
+    likelihoods = recorded(monkeypatch, fedul, name, 0)
+    members = recorded(monkeypatch, fedul, name, 1)
     options = {"validation_fraction": 0.0, "selection": "heldout", "num_rounds": 3}
     monkeypatch.setattr(fedul, "LEARN_AFTER", 1)
     table = {"fedul.learn-priors": name == "learn_priors", "fedul.heldout-fraction": 0.3}
@@ -90,8 +90,8 @@ def test_given_points_that_are_held_out_then_priors_are_learned_and_checked_with
 def test_given_exact_priors_then_they_are_checked_against_themselves(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = recorded(monkeypatch, set_priors, "check_fit", 2)
-    priors = recorded(monkeypatch, set_priors, "set_likelihoods", 1)
+    told = recorded(monkeypatch, fedul, "check_fit", 2)
+    priors = recorded(monkeypatch, fedul, "set_likelihoods", 1)
     prior = [0.19, *[0.09] * 9]
     built = client(FedULClient, method="fedul", num_rounds=3, test_prior=",".join(map(str, prior)))
     task_of(built, 2)
@@ -129,7 +129,7 @@ def test_given_priors_of_later_rounds_then_a_round_takes_those_before_it(
     np.testing.assert_array_equal(built._learned(1), built.data.sets.priors)
     begun: list[float] = []
     monkeypatch.setattr(
-        set_priors, "learn_priors", lambda *given: begun.append(given[2][0, 0]) or given[2]
+        fedul, "learn_priors", lambda *given: begun.append(given[2][0, 0]) or given[2]
     )
     task_of(built, 20)
     built.state.save("learned-priors", 21, {"priors": np.full((10, 10), 9.0)})

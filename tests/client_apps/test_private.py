@@ -9,8 +9,8 @@ from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.content import Content
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.data.types import Content
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import SETUP_BEFORE
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.phases import COMPARE, LABELED, SUM

@@ -10,9 +10,8 @@ from fedul_flwr.client_apps import xclp, xclp_predict
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import LEFT_OUT, LOCAL_LP, NETWORK, XCLP
-from fedul_flwr.data.types import UNLABELED
+from fedul_flwr.data.types import UNLABELED, Content
 from fedul_flwr.propagation.client import RUN_SEED, STORED
 from fedul_flwr.propagation.phases import END
 from tests.support.settings import Settings

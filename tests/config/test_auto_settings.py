@@ -5,9 +5,15 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.auto_settings import DataSize, auto_values, unresolved, with_auto_values
+from fedul_flwr.config.auto_settings import (
+    DataSize,
+    auto_values,
+    refuse_other_kind,
+    resolve_standardize,
+    unresolved,
+    with_auto_values,
+)
 from fedul_flwr.config.base import AUTO
-from fedul_flwr.config.point_kinds import refuse_other_kind, resolve_standardize
 from fedul_flwr.config.run_config import parse_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.models import build_model

@@ -9,7 +9,8 @@ import pytest
 from fedul_flwr.config.method_settings import UnlabeledSetSettings
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.data import split as split_module
-from fedul_flwr.data.federated_split import read_arrays, set_aside
+from fedul_flwr.data.partition import set_aside
+from fedul_flwr.data.safe_files import read_arrays
 from fedul_flwr.data.set_split import generate_sets, open_labeled_points, open_unlabeled_sets
 from fedul_flwr.data.split import Split, build_split, client_files
 from tests.data.conftest import write_source

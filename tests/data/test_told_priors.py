@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import dirichlet
 
-from fedul_flwr.data.prior_uncertainty import Dirichlet, effective_labels
 from fedul_flwr.data.priors_file import StatedPriors, read_stated_priors, sum_tolerance
+from fedul_flwr.data.set_priors import Dirichlet, effective_labels
 from fedul_flwr.errors import OwnDataError
 from tests.support.refusals import refuses
 

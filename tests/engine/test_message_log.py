@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app as command_line
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.engine.message_log import MessageLog, read_message_log
 from fedul_flwr.federated.messages import phase_messages, to_record

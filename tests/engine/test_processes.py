@@ -15,8 +15,8 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.cores import usable_cpus
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine import in_process as local_grid
 from fedul_flwr.engine import processes
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fedul_flwr.config.base import USER_PATH
 from fedul_flwr.config.overrides import flatten
-from fedul_flwr.config.references import USER_PATH
 from fedul_flwr.engine.flower_run import as_toml
 from fedul_flwr.engine.superlink import superlink_environment, without_proxy
 

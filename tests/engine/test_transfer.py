@@ -12,8 +12,7 @@ from flwr.app import ConfigRecord, RecordDict
 from fedul_flwr.engine import transfer
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import ARRAYS, to_arrays, to_record
-from fedul_flwr.federated.wire import StoredArray, num_bytes
+from fedul_flwr.federated.messages import ARRAYS, StoredArray, num_bytes, to_arrays, to_record
 from tests.support.refusals import refuses
 
 SMALL, LARGE = 10, 100_000

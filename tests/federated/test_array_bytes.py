@@ -8,8 +8,7 @@ import pytest
 from flwr.app import Array, ArrayRecord
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.federated.messages import to_arrays
-from fedul_flwr.federated.wire import PlainArray, check_bytes
+from fedul_flwr.federated.messages import PlainArray, check_bytes, to_arrays
 from tests.support.refusals import refuses
 
 GOOD = Array(np.arange(6, dtype=np.float32).reshape(2, 3))

@@ -6,10 +6,15 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, task_identity
-from fedul_flwr.federated.client_text import MAX_CHARS, failure_reason, printable, quote_client_text
 from fedul_flwr.federated.flower_internals import ErrorCode
 from fedul_flwr.federated.grid import replies_to
-from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.messages import (
+    MAX_CHARS,
+    METRICS,
+    failure_reason,
+    printable,
+    quote_client_text,
+)
 from tests.support.runs import MeddlingGrid, is_train, train
 from tests.support.settings import QUICK, Settings
 

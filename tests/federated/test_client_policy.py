@@ -3,7 +3,7 @@
 from typing import Any
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.federated.client_policy import SetAdmission
 from tests.support.fake_registry import registry_of
 from tests.support.refusals import refuses

@@ -7,9 +7,9 @@ import pytest
 from flwr.app import RecordDict
 
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.federated.client import MethodClient, state_directory
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from tests.support.digits_settings import settings_of_client
 
 

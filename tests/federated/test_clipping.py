@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.federated.aggregation import avoid_zero_norm
+from fedul_flwr.client_app import avoid_zero_norm
 from fedul_flwr.federated.messages import to_arrays, to_record
 
 

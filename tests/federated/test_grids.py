@@ -9,9 +9,9 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.engine.in_process import task_identity
 from fedul_flwr.federated import grid as grids
-from fedul_flwr.federated.base_strategies import SampledGrid
 from fedul_flwr.federated.grid import GridProxy, PromptGrid, owner_names
 from fedul_flwr.federated.nodes import ClientRef
+from fedul_flwr.federated.strategy import SampledGrid
 
 
 class SlowGrid(GridProxy):

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import METHODS, PARTLY_LABELED
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import resolve
 from tests.support.learnable_owners import NO_DATA, found_in, write_labeled, write_sets
 from tests.support.runs import own_data_app, train

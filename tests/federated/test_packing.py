@@ -12,11 +12,13 @@ from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
     METRICS,
+    PACKED,
+    pack,
     payload_parts,
     to_arrays,
     to_record,
+    unpack,
 )
-from fedul_flwr.federated.wire import PACKED, pack, unpack
 
 KINDS = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint64")
 

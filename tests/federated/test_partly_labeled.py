@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data.content import Content
-from fedul_flwr.federated.base_strategies import build_base
+from fedul_flwr.data.types import Content
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train
 from tests.support.settings import Settings
 

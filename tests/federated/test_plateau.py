@@ -10,7 +10,7 @@ from torch import nn
 
 from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.learning.schedules import plateau
+from fedul_flwr.learning.plan import plateau
 from tests.support.plain_loops import assert_ends_as, fresh, loss_of, mean_state, split_of, step
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_run, cut_off, metrics, resume, same, train

@@ -11,8 +11,8 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.baselines.labels_only import LabelsOnly
 from fedul_flwr.config.methods import METHODS, Method
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.records import incidents_in_words
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import CONFIG, SETUP_BEFORE, phase_of
 from tests.support.fake_fleet import OWNERS, Flock, write_owners

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.codec import changed_values
+from fedul_flwr.federated.updates import changed_values
 from fedul_flwr.learning.disjoint import PSI, SIGMA, THETA
 
 THRESHOLD, CUTOFF = 0.1, 0.05

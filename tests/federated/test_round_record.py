@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import payload_bytes, payload_parts
-from fedul_flwr.federated.round_record import RoundRecord
 from tests.support.runs import metrics, train
 from tests.support.settings import Settings
 

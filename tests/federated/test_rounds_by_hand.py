@@ -12,13 +12,6 @@ from numpy.typing import ArrayLike
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
-from fedul_flwr.federated.aggregation import (
-    average_buffers,
-    dump_base_state,
-    load_base_state,
-    weighted_mean,
-)
-from fedul_flwr.federated.base_strategies import build_base
 from fedul_flwr.federated.messages import (
     ARRAYS,
     CONFIG,
@@ -29,7 +22,13 @@ from fedul_flwr.federated.messages import (
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.strategy import MethodStrategy
+from fedul_flwr.federated.strategy import MethodStrategy, build_base
+from fedul_flwr.federated.updates import (
+    average_buffers,
+    dump_base_state,
+    load_base_state,
+    weighted_mean,
+)
 from fedul_flwr.strategies.fednova import FedNova
 from tests.support.refusals import refuses
 from tests.support.runs import assert_same_arrays

@@ -14,10 +14,10 @@ from flwr.serverapp import Grid
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.masked_update import (
     BEGUN,
     BOUND,
@@ -35,8 +35,7 @@ from fedul_flwr.federated.masked_update import (
     read_numbers,
     write_numbers,
 )
-from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, phase_of
-from fedul_flwr.federated.wire import PlainArray
+from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, METRICS, PlainArray, phase_of
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.secure.session import NONCE
 from fedul_flwr.secure.vector_sum import (

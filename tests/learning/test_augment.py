@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from fedul_flwr.learning import augment
-from fedul_flwr.learning.augment import augment_batch, rotate, rotations, shears, translate, warp
+from fedul_flwr.learning import batches
+from fedul_flwr.learning.batches import augment_batch, rotate, rotations, shears, translate, warp
 
 
 def noise(*shape: int) -> Tensor:
@@ -79,7 +79,7 @@ def test_rotation_has_bounds_and_half_of_a_batch_is_flipped(
         angles[0] = degrees
         return inputs
 
-    monkeypatch.setattr(augment, "rotate", spy)
+    monkeypatch.setattr(batches, "rotate", spy)
     images = noise(2000, 1, 2, 2)
     found = augment_batch(images, name, np.random.default_rng(0))
     assert flipped(found, images) == pytest.approx(
@@ -119,7 +119,7 @@ def test_shifts_of_a_batch_are_all_from_minus_4_to_4(monkeypatch: pytest.MonkeyP
         drawn.append((down, right))
         return inputs
 
-    monkeypatch.setattr(augment, "translate", spy)
+    monkeypatch.setattr(batches, "translate", spy)
     images = noise(2000, 1, 2, 2)
     found = augment_batch(images, "translate-flip", np.random.default_rng(0))
     for shifts in drawn[0]:
@@ -161,7 +161,7 @@ def test_the_nearest_pixel_is_taken_so_that_no_level_is_new(name: str) -> None:
 def test_affine_scales_are_of_the_image_and_not_of_its_map(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sizes from 1/2 to 3/2. Of the map's inverse they would be from 2/3 to 2.
     for name, value in (("DEGREES", 0.0), ("PIXELS", 0.0), ("SCALE", 0.5)):
-        monkeypatch.setattr(augment, f"AFFINE_{name}", value)
+        monkeypatch.setattr(batches, f"AFFINE_{name}", value)
     image = blob(41, 41, 0, 0, radius=8)
     found = augment_batch(image.repeat(100, 1, 1, 1), "affine", np.random.default_rng(0))
     sizes = [moments(one[None])[2] / moments(image)[2] for one in found]

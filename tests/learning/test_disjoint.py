@@ -27,8 +27,7 @@ from fedul_flwr.learning.disjoint import (
     train_disjoint,
     unlabeled_part,
 )
-from fedul_flwr.learning.local import dump_arrays, on_logits, train_local
-from fedul_flwr.learning.network import Network
+from fedul_flwr.learning.local import Network, dump_arrays, on_logits, train_local
 from fedul_flwr.learning.plan import CPU, LocalPlan
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from tests.support.refusals import refuses

@@ -5,9 +5,13 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from fedul_flwr.learning.augment import augment_batch
-from fedul_flwr.learning.features import extract_features, features_and_logits, pixel_features
-from fedul_flwr.learning.local import predict_logits
+from fedul_flwr.learning.batches import augment_batch
+from fedul_flwr.learning.local import (
+    extract_features,
+    features_and_logits,
+    pixel_features,
+    predict_logits,
+)
 from fedul_flwr.learning.plan import LocalPlan
 from tests.support.refusals import refuses
 

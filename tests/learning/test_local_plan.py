@@ -14,7 +14,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.models import build_model
 from tests.support.runs import last_model, train

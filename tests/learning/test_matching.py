@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fedul_flwr.learning.consistency import fixmatch_loss, uda_loss
-from fedul_flwr.learning.local import Loss
+from fedul_flwr.learning.local import Loss, Network
 from fedul_flwr.learning.matching import (
     Consistency,
     MatchingObjective,
@@ -18,7 +18,6 @@ from fedul_flwr.learning.matching import (
     threshold_for,
     top_probabilities,
 )
-from fedul_flwr.learning.network import Network
 from fedul_flwr.learning.plan import CPU, LocalPlan
 
 # Training-signal annealing: probabilities of the true classes are 3/4, 1/2 and 1/10.

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from fedul_flwr.learning import randaugment as module
 from fedul_flwr.learning import strong as colors
-from fedul_flwr.learning.augment import rotations, shears, warp
+from fedul_flwr.learning.batches import rotations, shears, warp
 from fedul_flwr.learning.randaugment import OPERATIONS, randaugment
 from tests.learning.test_augment import noise
 

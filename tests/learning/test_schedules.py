@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from fedul_flwr.learning.schedules import cosine, plateau, ramp_up, signal_threshold
+from fedul_flwr.learning.plan import cosine, plateau, ramp_up, signal_threshold
 
 
 def test_a_ramp_by_hand() -> None:

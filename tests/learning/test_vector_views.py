@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fedul_flwr.config.run_config import RunConfig, parse_flat
-from fedul_flwr.learning.augment import augment_vectors
+from fedul_flwr.learning.batches import augment_vectors
 from fedul_flwr.learning.plan import LocalPlan
 from fedul_flwr.learning.randaugment import randaugment
 from fedul_flwr.learning.released_randaugment import released_randaugment

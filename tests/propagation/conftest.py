@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.datasets import load_digits
 
-from fedul_flwr.propagation.neighbors import neighbors_by_cosine
+from fedul_flwr.propagation.codes import neighbors_by_cosine
 from fedul_flwr.propagation.solve import normalized_graph
 
 SEED = bytes(range(32))

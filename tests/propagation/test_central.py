@@ -11,7 +11,7 @@ from scipy.special import entr
 
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.propagation.central import label_propagation
-from fedul_flwr.propagation.neighbors import neighbors_by_cosine
+from fedul_flwr.propagation.codes import neighbors_by_cosine
 from fedul_flwr.propagation.solve import normalized_graph, one_hot, propagate, reweigh_by_prior
 from tests.propagation.conftest import SEED, Floats, clusters
 from tests.support.refusals import refuses

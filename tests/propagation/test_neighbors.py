@@ -7,14 +7,16 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from fedul_flwr.propagation import neighbors as module
-from fedul_flwr.propagation.codes import cosine_from_hamming, encode, hamming
-from fedul_flwr.propagation.compiled import TILE, compare_turn, offer, tiles
-from fedul_flwr.propagation.neighbors import (
+from fedul_flwr.propagation import codes as module
+from fedul_flwr.propagation.codes import (
+    cosine_from_hamming,
+    encode,
+    hamming,
     neighbors_by_code,
     neighbors_by_cosine,
     neighbors_by_distance,
 )
+from fedul_flwr.propagation.compiled import TILE, compare_turn, offer, tiles
 from tests.propagation.conftest import SEED, Floats, clusters
 from tests.support.refusals import refuses
 

@@ -7,8 +7,7 @@ import pytest
 
 from fedul_flwr.data.class_scores import labels_from_scores
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.neighbors import neighbors_by_code
+from fedul_flwr.propagation.codes import encode, neighbors_by_code
 from fedul_flwr.propagation.solve import (
     NUM_NEIGHBORS,
     normalized_graph,

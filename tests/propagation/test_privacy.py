@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 import fedul_flwr.propagation.server
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.references import load_reference
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.propagation import privacy as module

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.propagation.partial_sums import (
+from fedul_flwr.propagation.solve import (
     Influences,
     JointGraph,
     label_part,
+    one_hot,
     own_rows,
+    propagate,
     propagation_weights,
     scores_of,
 )
-from fedul_flwr.propagation.solve import one_hot, propagate
 from fedul_flwr.secure.rowsums import open_rows, split_share, sum_shares
 from tests.propagation.conftest import Floats, cluster_graph, clusters
 from tests.support.refusals import refuses

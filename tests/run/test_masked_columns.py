@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from fedul_flwr.client_app import build_client
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.columns import read_columns
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES, moments
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID, InProcessGrid
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.columns import received_scaling

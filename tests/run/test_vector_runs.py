@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from fedul_flwr.config.auto_settings import AUTO_KEYS
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.data.columns import Columns, read_columns
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.data.standardize import MEANS, SCALES
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.columns import check_moments

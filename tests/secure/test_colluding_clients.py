@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from fedul_flwr.config.method_settings import XCLPSettings
-from fedul_flwr.propagation.partial_sums import label_part, own_rows, propagation_weights
 from fedul_flwr.propagation.server import LabelPropagation
-from fedul_flwr.propagation.solve import one_hot
+from fedul_flwr.propagation.solve import label_part, one_hot, own_rows, propagation_weights
 from fedul_flwr.secure.encrypted_distances import mask_keys
 from fedul_flwr.secure.rowsums import (
     Words,

@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 
 from fedul_flwr.errors import BadMessageError
-from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     KEYS,
@@ -16,6 +15,7 @@ from fedul_flwr.secure.encrypted_distances import (
     POINTS,
     REVEAL,
     SHARES,
+    DistanceServer,
 )
 from fedul_flwr.secure.messages import COMPLAINT
 from fedul_flwr.secure.session import PUBLIC, SIGNATURES

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.propagation.codes import hamming
-from fedul_flwr.secure.distance_server import DistanceServer
 from fedul_flwr.secure.encrypted_distances import (
     ANSWER,
     CONFIRM,
@@ -21,6 +20,7 @@ from fedul_flwr.secure.encrypted_distances import (
     SHARES,
     STEP,
     STEPS,
+    DistanceServer,
     mask_keys,
     respond,
 )

@@ -1,7 +1,7 @@
 """Negative control: with ``leave-one-out`` a client reads labels of others in what it was sent.
 
 Where client j's labels are withheld, all of its points count as unlabeled, so weights on its
-labeled points are sent out, too (:func:`fedul_flwr.propagation.partial_sums.propagation_weights`).
+labeled points are sent out, too (:func:`fedul_flwr.propagation.solve.propagation_weights`).
 A client i
 
 - gets S[L_j, L_i] when j's turn comes. Which rows these are it sees by comparison with the first

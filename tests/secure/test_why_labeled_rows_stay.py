@@ -11,7 +11,7 @@ has one unknown only: S is symmetric, and S[L_o, L_i] is in what client i was se
 not negative and add up to 1, and its columns add up to counts that are known, so non-negative least
 squares find the labels, here with 10 equations for the 30 labels of each class.
 
-Without those rows, as :func:`~fedul_flwr.propagation.partial_sums.propagation_weights` has it, R
+Without those rows, as :func:`~fedul_flwr.propagation.solve.propagation_weights` has it, R
 are its unlabeled points U_i. Of S[U_i, L_o] client i holds nothing: columns of L_o are sent to
 their owners alone, and rows of L_o to nobody. More than that: labeled points of others could trade
 places, labels and all, and client i would hold the very same numbers. Over all such exchanges the
@@ -28,14 +28,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from fedul_flwr.propagation.neighbors import neighbors_by_cosine
-from fedul_flwr.propagation.partial_sums import (
+from fedul_flwr.propagation.codes import neighbors_by_cosine
+from fedul_flwr.propagation.solve import (
     JointGraph,
     label_part,
+    normalized_graph,
+    one_hot,
     own_rows,
+    propagate,
+    propagation_columns,
     propagation_weights,
 )
-from fedul_flwr.propagation.solve import normalized_graph, one_hot, propagate, propagation_columns
 from fedul_flwr.secure.rowsums import from_words, open_rows, split_share, sum_shares, to_words
 from tests.propagation.conftest import Floats, clusters
 

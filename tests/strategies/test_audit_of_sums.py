@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import pytest
 
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.propagation.phases import AUDIT, CHECKS, COMPARE, LABELED, SENT, SUM

@@ -8,9 +8,9 @@ import numpy as np
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from fedul_flwr.data.content import Content
 from fedul_flwr.data.run_files.label_files import XCLP, file_name
 from fedul_flwr.data.seeds import stream
+from fedul_flwr.data.types import Content
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
 from fedul_flwr.propagation.phases import COMPARE, SUM
 from tests.strategies.test_label_propagation import (

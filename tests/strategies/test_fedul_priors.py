@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.client_apps import fedul
 from fedul_flwr.config.run_config import resolve
-from fedul_flwr.data.federated_split import read_arrays
+from fedul_flwr.data.safe_files import read_arrays
 from fedul_flwr.data.sources import load_source, source_directory
 from fedul_flwr.data.split import build_split
 from fedul_flwr.results.predict import load_model

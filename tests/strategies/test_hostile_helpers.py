@@ -6,10 +6,10 @@ from flwr.app import Message
 from flwr.serverapp.strategy import FedAvg
 
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import HELPERS, to_record
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.learning.disjoint import PSI, flatten
 from fedul_flwr.strategies.fedmatch import FedMatchStrategy
 from tests.support.fedmatch_exchanges import LC, Exchange, watched

@@ -11,7 +11,7 @@ from flwr.app import ArrayRecord
 
 import fedul_flwr.secure.rowsums
 import fedul_flwr.secure.session
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.propagation.phases import COMPARE, ROWS, SUM

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.types import Content
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.propagation.client import OWN_SHARE, STORED
 from fedul_flwr.propagation.phases import (

@@ -20,8 +20,7 @@ from fedul_flwr.data.run_files.label_files import (
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Propagated
-from fedul_flwr.learning.features import features_and_logits, pixel_features
-from fedul_flwr.learning.local import load_arrays
+from fedul_flwr.learning.local import features_and_logits, load_arrays, pixel_features
 from fedul_flwr.learning.pseudo_labels import network_labels
 from fedul_flwr.models import build_model
 from fedul_flwr.propagation.central import label_propagation

@@ -1,8 +1,8 @@
 """A registry of clients that nobody has asked."""
 
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.federated.grid import RoundLog
 from fedul_flwr.federated.nodes import ClientRef, ClientRegistry
-from fedul_flwr.federated.round_record import RoundLog
 
 
 def registry_of(config: RunConfig, clients: int) -> ClientRegistry:

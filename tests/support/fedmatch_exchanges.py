@@ -15,9 +15,9 @@ from torch import nn
 
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.engine.in_process import FIRST_NODE_ID
-from fedul_flwr.federated.base_strategies import SampledGrid
-from fedul_flwr.federated.codec import ROUNDS
 from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, payload_bytes, to_arrays
+from fedul_flwr.federated.strategy import SampledGrid
+from fedul_flwr.federated.updates import ROUNDS
 from fedul_flwr.learning.disjoint import Parts, unflatten
 from fedul_flwr.strategies.fedmatch import PARTS
 from tests.support.runs import as_error

@@ -5,13 +5,11 @@ from torch.nn import functional
 
 from fedul_flwr.config.method_settings import LabelSettings
 from fedul_flwr.config.methods import Method
-from fedul_flwr.data.content import Value
-from fedul_flwr.data.types import PartlyLabeledPoints
+from fedul_flwr.data.types import PartlyLabeledPoints, Value
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.learning.batches import point_batches
-from fedul_flwr.learning.local import on_logits
-from fedul_flwr.learning.task import LocalTask, Round
+from fedul_flwr.learning.local import LocalTask, Round, on_logits
 
 SEEN: dict[int, PartlyLabeledPoints] = {}
 """What clients trained on, by their number."""

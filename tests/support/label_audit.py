@@ -18,18 +18,16 @@ from fedul_flwr.client_apps.fedmatch import FedMatchClient
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.client_apps.xclp_predict import XCLPPredictClient
+from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import METHODS, find_method
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.config.references import load_reference
-from fedul_flwr.data import federated_split as holdings
-from fedul_flwr.data.cache import map_version
-from fedul_flwr.data.content import Content
+from fedul_flwr.data.safe_files import map_version, read_arrays
 from fedul_flwr.data.sources import source_directory
 from fedul_flwr.data.split import build_split, client_files
-from fedul_flwr.data.types import Arrays
+from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.federated.client import MethodClient
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.messages import BASE_ROUND, HELPERS
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef, DataShape, setup_content
 from fedul_flwr.learning.disjoint import decompose, flatten
@@ -83,7 +81,7 @@ sys.addaudithook(_listen)  # hooks cannot be removed
 def files_opened() -> Iterator[list[str]]:
     """Every file that this process opens within, whatever opens it from Python."""
     global opened
-    holdings.read_arrays.cache_clear()
+    read_arrays.cache_clear()
     map_version.cache_clear()
     found: list[str] = []
     opened = found
@@ -218,7 +216,7 @@ class Federation:
             arrays = dict(archive)
         arrays["labels"] = np.where(arrays["labels"] >= 0, 3 - arrays["labels"], -1)
         np.savez(self.split / "given.npz", **arrays)
-        holdings.read_arrays.cache_clear()
+        read_arrays.cache_clear()
 
 
 Build = Callable[..., Federation]

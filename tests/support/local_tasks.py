@@ -7,8 +7,8 @@ import numpy as np
 
 from fedul_flwr.data.types import Inputs, Ints
 from fedul_flwr.federated.client import MethodClient
+from fedul_flwr.learning.local import LocalTask
 from fedul_flwr.learning.pseudo_label_task import WeightedPoints
-from fedul_flwr.learning.task import LocalTask
 
 
 class TrainingPoints(NamedTuple):

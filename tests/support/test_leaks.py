@@ -12,7 +12,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.engine.message_log import read_message_log
-from fedul_flwr.learning.features import pixel_features
+from fedul_flwr.learning.local import pixel_features
 from fedul_flwr.propagation.codes import encode
 from fedul_flwr.propagation.solve import one_hot
 from fedul_flwr.secure.rowsums import to_words

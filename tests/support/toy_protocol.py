@@ -11,8 +11,7 @@ from fedul_flwr.data.types import Bytes, Ints
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.propagation.codes import encode
-from fedul_flwr.secure.distance_server import DistanceServer
-from fedul_flwr.secure.encrypted_distances import STEP, STEPS, respond
+from fedul_flwr.secure.encrypted_distances import STEP, STEPS, DistanceServer, respond
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
 from fedul_flwr.secure.identities import Identities
 from fedul_flwr.secure.messages import checked_array

@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 from fedul_flwr.client_apps.xclp import XCLPClient
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.node_config import NodeConfig
-from fedul_flwr.data.content import Content
-from fedul_flwr.data.types import Arrays, Ints, PartlyLabeledPoints, Propagated
-from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.data.types import Arrays, Content, Ints, PartlyLabeledPoints, Propagated
+from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import from_records, to_records
 from fedul_flwr.federated.nodes import CheckAnswer, ClientRef
 from fedul_flwr.propagation.privacy import ClientNoise

@@ -35,8 +35,7 @@ import gmpy2
 import numpy as np
 from gmpy2 import mpz
 
-from fedul_flwr.data.packed_codes import blocks
-from fedul_flwr.data.types import Bytes, Ints
+from fedul_flwr.data.types import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
 from fedul_flwr.secure.messages import checked_array, messages_from

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fedul_flwr.data.packed_codes import check_num_bits
-from fedul_flwr.data.types import Bytes
+from fedul_flwr.data.types import Bytes, check_num_bits
 from fedul_flwr.errors import BadMessageError
 from fedul_flwr.secure.similarity import Arrays, Codes, Cost, SimilarityBackend, Task
 

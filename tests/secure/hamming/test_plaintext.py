@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from fedul_flwr.data.types import Bytes
-from fedul_flwr.propagation.codes import encode
-from fedul_flwr.propagation.neighbors import nearest_points, neighbors_by_code
+from fedul_flwr.propagation.codes import encode, nearest_points, neighbors_by_code
 from fedul_flwr.propagation.solve import normalized_graph
 from fedul_flwr.secure.hamming.plaintext import CODES, PLAINTEXT, SEED, PlaintextServer
 from fedul_flwr.secure.similarity import Task

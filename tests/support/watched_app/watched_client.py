@@ -10,7 +10,7 @@ from flwr.clientapp import ClientApp
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
 from fedul_flwr.client_app import app as own_app
-from fedul_flwr.federated.wire import PACKED, pack, unpack
+from fedul_flwr.federated.messages import PACKED, pack, unpack
 
 
 class WatchedClientApp(ClientApp):

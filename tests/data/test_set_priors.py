@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.data.prior_uncertainty import Dirichlet
-from fedul_flwr.learning.set_priors import (
+from fedul_flwr.data.set_priors import (
     LEVEL,
     POOR_FIT,
+    Dirichlet,
     PriorFit,
     check_fit,
     learn_priors,

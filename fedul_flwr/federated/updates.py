@@ -1,23 +1,27 @@
-"""How a model travels between server and clients: whole, or as sparse differences (FedMatch).
+"""Models in rounds: how they travel, whole or as differences, and how they are averaged.
 
-There a difference that is at most the threshold costs nothing, values of psi below its cutoff count
-as 0, and helpers cost their differences from the client's psi where they are not 0. The client then
-gets sigma and psi as they are, so the threshold changes what is counted and not what is trained.
+With FedMatch a difference that is at most the threshold costs nothing, values of psi below its
+cutoff count as 0, and helpers cost their differences from the client's psi where they are not 0.
+The client then gets sigma and psi as they are, so the threshold changes what is counted and not
+what is trained.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Arrays
-from fedul_flwr.federated.aggregation import add_arrays
-from fedul_flwr.federated.client_state import ClientState
+from fedul_flwr.errors import UserError
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.messages import (
     ARRAYS,
     BASE_ROUND,
@@ -27,12 +31,14 @@ from fedul_flwr.federated.messages import (
     HELPERS,
     METRICS,
     STALE,
+    WEIGHT,
+    PlainArray,
+    array_record,
     payload_parts,
     to_arrays,
     to_record,
 )
 from fedul_flwr.federated.nodes import ClientRef
-from fedul_flwr.federated.round_record import RoundRecord
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.disjoint import PSI, Parts, flatten, unflatten, unlabeled_part
 
@@ -334,7 +340,7 @@ def _count_changed(new: Arrays, before: Arrays) -> int:
     return sum(int(np.count_nonzero(array != before[name])) for name, array in new.items())
 
 
-Array = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 
 
 def changed_values(
@@ -377,10 +383,234 @@ def changed_values(
     return total
 
 
-def _cut(values: Array, cutoff: float) -> Array:
+def _cut(values: Float32s, cutoff: float) -> Float32s:
     """``values`` with 0 in place of those of at most ``cutoff``."""
     return np.where(np.abs(values) > cutoff, values, np.float32(0))
 
 
-def _count(differences: Array, threshold: float) -> int:
+def _count(differences: Float32s, threshold: float) -> int:
     return int(np.count_nonzero(np.abs(differences) > threshold))
+
+
+def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> ArrayRecord:
+    """Mean of the arrays of ``records``, computed as Flower's FedAvg does, bit for bit.
+
+    Parameters
+    ----------
+    records : n records with arrays of the same names and shapes, at least one.
+    weights : n weights of any sign, whose sum is not 0.
+
+    Examples
+    --------
+    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (1.0, 4.0)]
+    >>> weighted_mean(models, [3, 1])["weight"].numpy().tolist()
+    [1.75]
+    """
+    total = sum(weights)
+    mean: dict[str, NDArray[Any]] = {}
+    for record, weight in zip(records, weights, strict=True):
+        for name, array in record.items():
+            part = array.numpy() * (weight / total)
+            mean[name] = mean[name] + part if name in mean else part
+    return array_record({name: PlainArray.of(np.asarray(value)) for name, value in mean.items()})
+
+
+def average_buffers(
+    records: Sequence[ArrayRecord],
+    weights: NDArray[np.float64],
+    names: Iterable[str],
+    previous: ArrayRecord,
+    *,
+    robust: bool = False,
+) -> dict[str, Array]:
+    """Weighted mean of the arrays ``names``, or their median; integer ones stay as in ``previous``.
+
+    Integer arrays are counters (batch norm's), for which a mean makes no sense.
+
+    Parameters
+    ----------
+    records : what each of the n clients returned, at least one.
+    weights : ``(n,)``, not negative, of a positive sum.
+    previous : the arrays before the round.
+    robust : the median of every value, which less than half of the clients cannot move at will.
+
+    Examples
+    --------
+    >>> models = [array_record({"mean": PlainArray.of(np.array([x]))}) for x in (1.0, 2.0, 9.0)]
+    >>> found = average_buffers(models, np.ones(3), ["mean"], models[0], robust=True)
+    >>> found["mean"].numpy().tolist()
+    [2.0]
+    """
+    share = weights / weights.sum()
+    result: dict[str, Array] = {}
+    for name in names:
+        if np.issubdtype(np.dtype(previous[name].dtype), np.integer):
+            result[name] = previous[name]
+        else:
+            layers = np.stack([record[name].numpy() for record in records])
+            wide = layers.astype(np.float64)
+            middle = np.median(wide, axis=0) if robust else np.tensordot(share, wide, axes=1)
+            result[name] = PlainArray.of(np.asarray(middle, dtype=layers.dtype))
+    return result
+
+
+def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord) -> ArrayRecord:
+    """Weights and buffers in the order and the dtypes of ``model`` (adaptive bases widen them).
+
+    Examples
+    --------
+    >>> model = array_record({"weight": PlainArray.of(np.zeros(1, dtype=np.float32))})
+    >>> wide = array_record({"weight": PlainArray.of(np.array([0.5]))})
+    >>> merge(wide, {}, model)["weight"].numpy().dtype.name
+    'float32'
+    """
+    merged = {}
+    for name, before in model.items():
+        if name in buffers:
+            merged[name] = buffers[name]
+        else:
+            value = np.asarray(weights[name].numpy(), dtype=np.dtype(before.dtype))
+            merged[name] = PlainArray.of(value)
+    return array_record(merged)
+
+
+def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
+    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``.
+
+    Examples
+    --------
+    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (0.0, 8.0)]
+    >>> mix(*models, weight=0.25)["weight"].numpy().tolist()
+    [2.0]
+    """
+    mixed: dict[str, Array] = {}
+    for name, array in one.items():
+        mixed[name] = array
+        value = array.numpy()
+        if np.issubdtype(value.dtype, np.floating):
+            value = np.asarray((1 - weight) * value + weight * other[name].numpy(), value.dtype)
+            mixed[name] = PlainArray.of(value)
+    return array_record(mixed)
+
+
+def refuse_non_finite(
+    arrays: ArrayRecord,
+    memory: Mapping[str, NDArray[Any]],
+    round_number: int,
+    last_model: Path,
+) -> None:
+    """Stop before non-finite weights are evaluated or overwrite the last finite model.
+
+    A model and the state that belongs to it are saved together or not at all.
+
+    Parameters
+    ----------
+    memory : the other arrays that the next round needs, by name (variates, momenta).
+    round_number : the round that ends with ``arrays``.
+    last_model : file of the previous round's model, for the error's text.
+
+    Raises
+    ------
+    UserError
+        If a value is NaN or infinite; it says where the last good model is.
+    """
+    unsound = [] if is_finite(arrays) else ["the combined model"]
+    unsound += [
+        f"{name!r}, which the next round needs,"
+        for name, array in memory.items()
+        if not np.isfinite(array).all()
+    ]
+    if not unsound:
+        return
+    before = round_number - 1
+    last = f"round {before}'s, in {last_model}" if before else "the one that the run began with"
+    raise UserError(
+        f"Round {round_number}: {unsound[0]} is not finite and was not kept; the last good model "
+        f"is {last}.",
+        "model-not-finite",
+    )
+
+
+def is_finite(record: ArrayRecord) -> bool:
+    """Whether no array of ``record`` holds NaN or infinity.
+
+    Examples
+    --------
+    >>> is_finite(array_record({"weight": PlainArray.of(np.array([1.0, np.nan]))}))
+    False
+    """
+    return all(np.isfinite(array.numpy()).all() for array in record.values())
+
+
+OURS = (ARRAYS, METRICS, DIAGNOSTICS)
+"""Records of a reply that the wrapper handles; all others are passed on to the base."""
+
+
+def add_arrays(messages: Iterable[Message], arrays: ArrayRecord) -> Counter[str]:
+    """Add the arrays that the base does not see to the models in its messages.
+
+    Returns
+    -------
+    Bytes of the messages by part (:func:`fedul_flwr.federated.messages.payload_parts`).
+    """
+    # Most bases send every client the same content: rebuild and measure it once.
+    rebuilt: dict[int, tuple[RecordDict, Counter[str]]] = {}
+    total: Counter[str] = Counter()
+    for message in messages:
+        content = message.content
+        if id(content) not in rebuilt:
+            sent = cast(ArrayRecord, content[ARRAYS])
+            full = array_record({name: sent.get(name, arrays[name]) for name in arrays})
+            records = RecordDict({**content, ARRAYS: full})
+            rebuilt[id(content)] = records, payload_parts(records)
+        message.content, parts = rebuilt[id(content)]
+        total.update(parts)
+    return total
+
+
+def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]:
+    """Weights of the clients' mean: ``"uniform"``, or ``"examples"`` (points trained on)."""
+    if kind == "uniform":
+        return np.ones(len(replies))
+    metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
+    return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
+
+
+def strip(reply: Message, weight: float, names: Iterable[str]) -> None:
+    """Reduce a reply to the base's form: weights in the model's order, metrics, its own records."""
+    sent = cast(ArrayRecord, reply.content[ARRAYS])
+    content = {name: record for name, record in reply.content.items() if name not in OURS}
+    metrics = MetricRecord(dict(cast(MetricRecord, reply.content[METRICS])))
+    metrics[WEIGHT] = weight
+    arrays = array_record({name: sent[name] for name in names})
+    reply.content = RecordDict({ARRAYS: arrays, METRICS: metrics, **content})
+
+
+ATTRIBUTES = ("m_t", "v_t", "momentum_vector", "control", "used", "ledger")
+"""Attributes with state: moments (FedOpt family of Flower 1.41, dicts), momentum (FedAvgM, a list),
+SCAFFOLD's variate and the clients in it, and the ledger of differential privacy."""
+
+
+def dump_base_state(base: Strategy) -> dict[str, NDArray[Any]]:
+    """Moments and momentum of ``base`` as flat named arrays; empty if it has none."""
+    state: dict[str, NDArray[Any]] = {}
+    for attribute in ATTRIBUTES:
+        value = getattr(base, attribute, None)
+        if isinstance(value, dict):
+            state |= {f"{attribute}/dict/{key}": array for key, array in value.items()}
+        elif isinstance(value, list):
+            state |= {f"{attribute}/list/{i:06d}": array for i, array in enumerate(value)}
+    return state
+
+
+def load_base_state(base: Strategy, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Restore the state that :func:`dump_base_state` returned."""
+    state: dict[str, Any] = {}
+    for name in sorted(arrays):
+        attribute, kind, key = name.split("/", 2)
+        if kind == "dict":
+            state.setdefault(attribute, {})[key] = arrays[name]
+        else:
+            state.setdefault(attribute, []).append(arrays[name])
+    for attribute, value in state.items():
+        setattr(base, attribute, value)
