@@ -26,7 +26,6 @@ from fedul_flwr.data.set_priors import (
 from fedul_flwr.data.types import Bools, Content, Floats, Value
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import UnlabeledSetData
-from fedul_flwr.federated.client_policy import summed_of_sets
 from fedul_flwr.federated.disclosure import EVALUATE, SUMMED_PART, UNLABELED_SETS, Sent
 from fedul_flwr.federated.masked_update import Summed, in_steps
 from fedul_flwr.federated.messages import (
@@ -43,12 +42,8 @@ if TYPE_CHECKING:
     from fedul_flwr.surrogate import SurrogateLoss
 
 
-def _has_heldout(settings: RunConfig) -> bool:
-    return settings.selection == "heldout"
-
-
 def _tells_heldout(settings: RunConfig) -> bool:
-    return _has_heldout(settings) and not settings.sums_updates
+    return settings.selection == "heldout" and not settings.sums_updates
 
 
 def _sums_heldout(settings: RunConfig) -> bool:
@@ -56,7 +51,7 @@ def _sums_heldout(settings: RunConfig) -> bool:
 
 
 def _sums_sets(settings: RunConfig) -> bool:
-    return any(summed_of_sets(settings))
+    return any(settings.sums_of_sets)
 
 
 LEARN_AFTER = 5
@@ -109,7 +104,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
 
         E are :func:`fedul_flwr.data.set_check.posterior_equations`.
         """
-        has_masses, has_gram = summed_of_sets(self.settings)
+        has_masses, has_gram = self.settings.sums_of_sets
         if of is not Summed.SETS or not (has_masses or has_gram):
             return super().sum_part(of, content)
         sets = self.data.sets
@@ -197,7 +192,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
         """Bool ``(n_c,)``: entries held out to select the best round, the same in every round."""
         sets = self.data.sets
         mask = np.zeros(len(sets.points), dtype=bool)
-        if _has_heldout(self.settings):
+        if self.settings.selection == "heldout":
             # Hold out points, not entries of sets: sets may share points, and a point must be held
             # out of all of them. All points have the same chance, so that the expected class
             # proportions of every set, and so the transition, do not change.

@@ -14,7 +14,7 @@ from fedul_flwr.data.class_priors import mean_prior, uniform_prior
 from fedul_flwr.data.set_check import directions_of_gram
 from fedul_flwr.data.types import Content, Floats, Value, numbers
 from fedul_flwr.errors import BadMessageError, UserError
-from fedul_flwr.federated.client_policy import SetAdmission, summed_of_sets
+from fedul_flwr.federated.client_policy import SetAdmission
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import CLASS_MASSES, TEST_PRIOR
 from fedul_flwr.federated.nodes import ClientRef, ClientReport
@@ -66,7 +66,7 @@ class FedULStrategy(MethodStrategy):
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
         """Sum what the clients know of their sets, once, if they do not tell it one by one."""
-        has_masses, has_gram = summed_of_sets(self.settings)
+        has_masses, has_gram = self.settings.sums_of_sets
         if not self._has_summed and (has_masses or has_gram):
             self._sum_sets(grid, has_masses, has_gram)
         return super().before_train(round_number, arrays, grid)

@@ -12,7 +12,11 @@ from typing import Any, NamedTuple, TypeVar, get_args
 from pydantic import Field
 
 from fedul_flwr.config.base import KINDS, Scalar, Settings, any_of, unknown_key
-from fedul_flwr.config.method_settings import LabelSettings, ServerTrainingSettings
+from fedul_flwr.config.method_settings import (
+    FedULSettings,
+    LabelSettings,
+    ServerTrainingSettings,
+)
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
 from fedul_flwr.config.renamed import current_names, old_keys, what_is_now, with_rounds
@@ -88,6 +92,14 @@ class RunConfig(SharedSettings):
         another class, as ``local-lp`` has."""
         section = self.sections.get(kind.table)
         return section if isinstance(section, kind) else None
+
+    @property
+    def sums_of_sets(self) -> tuple[bool, bool]:
+        """Whether the server reads sums over clients: of class masses, and of what tells whether
+        their sets together tell the classes apart (``fedul.fewer-sets``)."""
+        options, is_summed = self.find(FedULSettings), self.sums_updates
+        has_gram = options is not None and options.fewer_sets and not options.share_priors
+        return is_summed and self.test_prior == "sets", is_summed and has_gram
 
     def value(self, key: str) -> Scalar | None:
         """The value of the setting ``key``; ``None`` if its table is not in use."""

@@ -349,7 +349,7 @@ def save_split(file: Path, assignment: LabelAssignment, train_labels: Ints) -> N
     replace_file(file, write)
 
 
-def split_file(config: RunConfig) -> list[Path]:
+def split_file(named: str) -> list[Path]:
     """The file that ``labels.split`` names, if it names one.
 
     Raises
@@ -357,7 +357,6 @@ def split_file(config: RunConfig) -> list[Path]:
     UserError
         If there is no such file.
     """
-    named = config[LabelSettings].split
     if named and not Path(named).is_file():
         raise _refusal(named, "there is no such file")
     return [Path(named)] if named else []

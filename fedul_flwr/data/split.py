@@ -61,7 +61,7 @@ def build_split(source_directory: Path, num_clients: int, config: RunConfig) -> 
     all methods in a comparison on the same kind of data share it.
     """
     described = [FORMAT_VERSION, str(source_directory), num_clients, split_settings(config)]
-    key = cache_key(described, split_file(config))
+    key = cache_key(described, split_file(config[LabelSettings].split))
     directory = cache_directory() / "splits" / key
 
     def build(folder: Path) -> None:

@@ -18,7 +18,6 @@ from fedul_flwr.config.method_settings import (
     fewer_sets,
 )
 from fedul_flwr.config.methods import find_method
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.set_check import (
     ILL_CONDITIONED,
     identifiable_directions,
@@ -34,26 +33,17 @@ LABELED_SHARE = 0.6
 5)."""
 
 
-def summed_of_sets(settings: RunConfig) -> tuple[bool, bool]:
-    """Whether the server reads sums over clients: of class masses, and of what tells whether their
-    sets together tell the classes apart (``fedul.fewer-sets``)."""
-    options, is_summed = settings.find(FedULSettings), settings.sums_updates
-    has_gram = options is not None and options.fewer_sets and not options.share_priors
-    return is_summed and settings.test_prior == "sets", is_summed and has_gram
-
-
 class ClientPolicy:
     """Accepts every client, and samples from all of them.
 
     Parameters
     ----------
-    settings : the run's settings.
     registry : the clients of the run.
     num_classes : K.
     """
 
-    def __init__(self, settings: RunConfig, registry: ClientRegistry, num_classes: int) -> None:
-        self.settings = settings
+    def __init__(self, registry: ClientRegistry, num_classes: int) -> None:
+        self.settings = registry.settings
         self.registry = registry
         self.num_classes = num_classes
 
@@ -133,7 +123,7 @@ class SetAdmission(ClientPolicy):
             If it is below K.
         """
         few = fewer_sets(self.settings[AdmissionSettings])
-        if any(summed_of_sets(self.settings)):
+        if any(self.settings.sums_of_sets):
             return  # a sum tells
         if not self.options.share_priors:
             text = "Rank of all clients' priors not checked: they are not shared."
@@ -183,8 +173,8 @@ class LabeledClients(ClientPolicy):
     labeled, unlabeled : clients that have some, and those that have none.
     """
 
-    def __init__(self, settings: RunConfig, registry: ClientRegistry, num_classes: int) -> None:
-        super().__init__(settings, registry, num_classes)
+    def __init__(self, registry: ClientRegistry, num_classes: int) -> None:
+        super().__init__(registry, num_classes)
         self.labeled: list[ClientRef] = []
         self.unlabeled: list[ClientRef] = []
 

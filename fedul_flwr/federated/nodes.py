@@ -97,7 +97,7 @@ class ClientRegistry:
     def __init__(
         self, settings: RunConfig, rounds: RoundLog, accept: Accept, changed: Changed
     ) -> None:
-        self._settings, self._rounds = settings, rounds
+        self.settings, self._rounds = settings, rounds
         self._accept, self._changed = accept, changed
         self.clients: list[ClientRef] = []
         self.answers: dict[int, Content] = {}
@@ -187,7 +187,7 @@ class ClientRegistry:
     @property
     def sample_size(self) -> int:
         """Number of clients of a round by `fraction-train`, at least one."""
-        return max(1, round(self._settings.fraction_train * len(self.clients)))
+        return max(1, round(self.settings.fraction_train * len(self.clients)))
 
     def draw(
         self, clients: Sequence[ClientRef], size: int, purpose: str, round_number: int
@@ -195,14 +195,14 @@ class ClientRegistry:
         """A random sample of ``size`` clients by the run's seed; prefers connected ones."""
         present = [client for client in clients if client not in self._absent]
         pool = present if len(present) >= size else clients
-        rng = stream(self._settings.seed, purpose, round_number)
+        rng = stream(self.settings.seed, purpose, round_number)
         return [pool[index] for index in rng.choice(len(pool), size, replace=False)]
 
     def evaluating(self) -> list[ClientRef]:
         """A sample of `fraction-evaluate` of the clients, preferring connected ones; the same in
         every round while all are connected."""
-        size = max(1, round(self._settings.fraction_evaluate * len(self.clients)))
-        order = stream(self._settings.seed, "evaluating").permutation(len(self.clients))
+        size = max(1, round(self.settings.fraction_evaluate * len(self.clients)))
+        order = stream(self.settings.seed, "evaluating").permutation(len(self.clients))
         clients = [self.clients[index] for index in order]
         return sorted([client for client in clients if client not in self._absent][:size])
 
@@ -234,7 +234,7 @@ class ClientRegistry:
             grid,
             {node: contents[client] for node, client in by_node.items()},
             name,
-            self._settings.round_timeout,
+            self.settings.round_timeout,
             check and (lambda node, answer: check(by_node[node], answer)),
         )
         record = self._rounds.record

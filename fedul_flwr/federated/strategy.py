@@ -153,7 +153,7 @@ class MethodStrategy(Strategy):
         self.trainer = trainer
         self.rounds = RoundLog(round_offset, stop=settings.on_client_failure == "stop")
         self.registry = ClientRegistry(settings, self.rounds, self._accept, self._clients_changed)
-        self.policy = self.policy_class(settings, self.registry, self.num_classes)
+        self.policy = self.policy_class(self.registry, self.num_classes)
         self.registration = Registration(settings, self.registry, self.rounds, nodes, setup)
         self.codec = self.make_codec()
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)

@@ -24,7 +24,6 @@ RELEASED_DOWN = "released_down_percent"
 
 def write_summary(
     directory: store.RunDirectory,
-    settings: RunConfig,
     recorder: Recorder,
     num_clients: int,
     seconds: float,
@@ -37,7 +36,7 @@ def write_summary(
     seconds : time of this process; rounds before a resume are added from their lines.
     about : entries about class priors at test time, measures, and differential privacy.
     """
-    lines = recorder.lines
+    lines, settings = recorder.lines, recorder.settings
     best = recorder.best() or lines[-1]
     directory.write_json(
         store.SUMMARY,
@@ -47,7 +46,7 @@ def write_summary(
             "base": settings.base,
             "model": settings.model,
             "dataset": settings.dataset,
-            **_secure(settings),
+            **_secure(settings.find(XCLPSettings)),
             "partition": settings.partition,
             "num_clients": num_clients,
             "rounds": len(lines),
@@ -97,7 +96,7 @@ def write_labeling_summary(
             "method": settings.method,
             "model": settings.model,
             "dataset": settings.dataset,
-            **_secure(settings),
+            **_secure(settings.find(XCLPSettings)),
             "partition": settings.partition,
             "num_clients": num_clients,
             "labeled_clients": record.clients,
@@ -141,7 +140,6 @@ def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
     return {key: sum(values) / len(values) for key, values in by_key.items() if values}
 
 
-def _secure(settings: RunConfig) -> dict[str, str]:
+def _secure(codes: XCLPSettings | None) -> dict[str, str]:
     """How clients compared their points, if the method does that."""
-    codes = settings.find(XCLPSettings)
     return {"secure": codes.secure} if codes else {}

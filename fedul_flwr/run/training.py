@@ -256,9 +256,7 @@ def train(
         **privacy_spent(strategy.base),
         **personalize(grid, strategy, recorder, data),
     }
-    write_summary(
-        directory, settings, recorder, len(strategy.registration.nodes), time.time() - began, about
-    )
+    write_summary(directory, recorder, len(strategy.registration.nodes), time.time() - began, about)
     write_model_card(directory)
 
 
