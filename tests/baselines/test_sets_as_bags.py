@@ -116,6 +116,16 @@ def test_each_set_has_its_counts_of_assigned_classes_by_the_received_model(clien
     assert [stored[bytes(x.numpy())] for x in own] == expected.tolist()
 
 
+def test_given_learned_priors_then_points_are_assigned_under_these(client: Build) -> None:
+    options = {"fedul.num-sets": 12, "fedul.learn-priors": True}
+    built = client(FedULAssignClient, method="fedul-assign", **options)
+    built.fit(mlp_weights(), {"server-round": 1})
+    built.state.save("learned-priors", 4, {"priors": np.full((12, 10), 0.1)})
+    points = built.data.sets.points[built.data.sets.sets == 0]
+    members, now = np.zeros(len(points), dtype=np.int64), built.round({"server-round": 4})
+    assert np.ptp(np.bincount(built.assigned(points, members, now), minlength=10)) <= 1
+
+
 def test_a_step_of_dc_is_the_proportions_and_the_assigned_classes(
     client: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
