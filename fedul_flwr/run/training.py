@@ -265,6 +265,7 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
     if recorder.evaluator is None:
         return {}
     if start.done:
+        recorder.wait()  # if it stopped before it evaluated round 1, that runs now
         return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
     return dict(zip(START_ERRORS, (errors.test, errors.validation), strict=True))

@@ -51,6 +51,7 @@ def test_given_no_label_then_a_run_starts_from_names_and_says_how_good_they_are(
     expected = 100 * np.mean(np.asarray(source.test.labels) != 3)
     assert summary(directory)["start_test_error"] == pytest.approx(expected)
     assert summary(directory)["test_error"] == pytest.approx(expected)
+    (directory / "metrics.jsonl").write_text("")  # as if it had stopped before it evaluated round 1
     resume(directory, 3, **{"num-rounds": 2})
     assert summary(directory)["start_test_error"] == pytest.approx(expected)
 
