@@ -501,14 +501,7 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
         return np.asarray(np.divide(votes, total, out=equal, where=total > 0))
 
     def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The most probable class of every point, ``(n,)``.
-
-        Examples
-        --------
-        >>> found = GraphLabelClassifier(k=1).fit([[1.0, 0.1], [-1.0, 0.2]], [3, 5])
-        >>> found.predict([[2.0, 0.1]]).tolist()
-        [3]
-        """
+        """The most probable class of every point, ``(n,)``."""
         check_is_fitted(self)
         labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
         return labels

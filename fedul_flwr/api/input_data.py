@@ -174,11 +174,6 @@ def client_numbers(clients: Any, num_points: int) -> Ints:
     ------
     UserError
         If it does not name one client for each point.
-
-    Examples
-    --------
-    >>> client_numbers(["ward", "clinic", "ward"], 3).tolist()
-    [1, 0, 1]
     """
     codes, names = _distinct_clients(clients)
     if codes.shape != (num_points,):
@@ -208,13 +203,7 @@ def _sort_key(client: Any) -> tuple[str, Any]:
 
 
 def number_of_clients(clients: Any) -> int | None:
-    """Number of clients, from a number or from an array that names the client of each point.
-
-    Examples
-    --------
-    >>> number_of_clients(["ward", "clinic", "ward"]), number_of_clients(10)
-    (2, 10)
-    """
+    """Number of clients, from a number or from an array that names the client of each point."""
     if clients is None or isinstance(clients, int | np.integer):
         return None if clients is None else int(clients)
     return len(_distinct_clients(clients)[1])

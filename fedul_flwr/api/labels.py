@@ -130,11 +130,6 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
     ----------
     clients : a number of clients, over which points are split at random and as evenly as possible;
         or ``(n,)``, the client of each point, any values.
-
-    Examples
-    --------
-    >>> [points.tolist() for points in clients_points(["b", "a", "b"], 3, seed=0)]
-    [[1], [0, 2]]
     """
     if isinstance(clients, int | np.integer):
         if not 1 <= clients <= num_points:

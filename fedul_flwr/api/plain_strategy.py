@@ -256,13 +256,7 @@ class XCLP(PlainStrategy):
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of one point, or a UserError.
-
-    Examples
-    --------
-    >>> checked_shape([28, 28, 1])
-    (28, 28, 1)
-    """
+    """Shape of one point, or a UserError."""
     sides = tuple(shape)
     if len(sides) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in sides):
         raise UserError(
@@ -273,13 +267,7 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
-    """Names of the classes, numbers from 0 by default.
-
-    Examples
-    --------
-    >>> class_names(3), class_names(["ill", "sound"])
-    (('0', '1', '2'), ('ill', 'sound'))
-    """
+    """Names of the classes, numbers from 0 by default."""
     names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
     if len(names) < 2 or any("," in name or name != name.strip() for name in names):
         raise UserError(

@@ -55,11 +55,6 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     ------
     UserError
         If it is none of them, or its parts have different shapes.
-
-    Examples
-    --------
-    >>> as_array([np.zeros(3), np.ones(3)]).shape
-    (2, 3)
     """
     first = values[0] if isinstance(values, list | tuple) and values else None
     if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):

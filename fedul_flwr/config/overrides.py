@@ -92,13 +92,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Tables within tables as dotted keys; UserError for a value that no setting can have.
-
-    Examples
-    --------
-    >>> flatten({"num-rounds": 5, "fedul": {"num-sets": 20}})
-    {'num-rounds': 5, 'fedul.num-sets': 20}
-    """
+    """Tables within tables as dotted keys; UserError for a value that no setting can have."""
     flat: dict[str, bool | int | float | str] = {}
     if prefix.count(".") > 2:  # no setting lies so deep
         raise UserError(f"Setting {prefix[:100]}… lies in too many tables.", "setting-not-readable")

@@ -57,27 +57,13 @@ class Ineffective(NamedTuple):
 
 
 class RunConfig(SharedSettings):
-    """All settings of one run: the shared ones and the tables that its choices use.
-
-    Examples
-    --------
-    >>> config = parse_flat({"num-rounds": 5})
-    >>> config.num_rounds, config.to_flat()["num-rounds"]
-    (5, 5)
-    """
+    """All settings of one run: the shared ones and the tables that its choices use."""
 
     sections: Mapping[str, Settings] = Field(default_factory=dict, exclude=True, repr=False)
     """Tables in use by name (method, base, partition)."""
 
     def __getitem__(self, kind: type[S]) -> S:
-        """The run's settings of class ``kind``, or its defaults if the run has no such table.
-
-        Examples
-        --------
-        >>> from fedul_flwr.config.method_settings import UnlabeledSetSettings
-        >>> parse_flat({"method": "fedul", "fedul.num-sets": 20})[UnlabeledSetSettings].num_sets
-        20
-        """
+        """The run's settings of class ``kind``, or its defaults if the run has no such table."""
         section = self.sections.get(kind.table)
         if section is None:
             return kind()
@@ -165,13 +151,7 @@ def all_sections() -> dict[str, type[Settings]]:
 
 
 def default_flat() -> dict[str, Scalar]:
-    """Every key of every table with its default, as in ``[tool.flwr.app.config]``.
-
-    Examples
-    --------
-    >>> default_flat()["num-rounds"], default_flat()["fedul.num-sets"]
-    (30, 10)
-    """
+    """Every key of every table with its default, as in ``[tool.flwr.app.config]``."""
     flat = dict(SharedSettings.defaults())
     for name, kind in all_sections().items():
         flat |= {f"{name}.{key}": value for key, value in kind.defaults().items()}

@@ -21,24 +21,12 @@ still occur, and the transition divides by pi."""
 
 
 def uniform_prior(num_classes: int) -> Floats:
-    """``(K,)``, all classes equally frequent.
-
-    Examples
-    --------
-    >>> uniform_prior(4).tolist()
-    [0.25, 0.25, 0.25, 0.25]
-    """
+    """``(K,)``, all classes equally frequent."""
     return np.full(num_classes, 1 / num_classes)
 
 
 def floored(prior: Floats) -> Floats:
-    """Class priors ``(K,)`` with no entry below :data:`FLOOR` / K, divided by their sum.
-
-    Examples
-    --------
-    >>> floored(np.array([2.0, 0.0])).round(4).tolist()
-    [0.9995, 0.0005]
-    """
+    """Class priors ``(K,)`` with no entry below :data:`FLOOR` / K, divided by their sum."""
     return _normalized(np.maximum(_normalized(prior), FLOOR / len(prior)))
 
 
@@ -53,12 +41,6 @@ def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
     Returns
     -------
     ``(K,)``, which sum to the client's number of points.
-
-    Examples
-    --------
-    >>> priors = np.array([[0.75, 0.25], [0.5, 0.5]])
-    >>> class_masses(priors, np.array([100, 60])).tolist()
-    [105.0, 55.0]
     """
     return np.asarray(set_sizes @ priors, dtype=np.float64)
 
@@ -74,11 +56,6 @@ def mean_prior(masses: Iterable[ArrayLike]) -> Floats:
     ------
     ValueError
         Without clients or points, or with entries that are negative or not finite.
-
-    Examples
-    --------
-    >>> mean_prior([[30, 10], [30, 30]]).round(4).tolist()
-    [0.6, 0.4]
     """
     total = np.sum([np.asarray(mass, dtype=np.float64) for mass in masses], axis=0)
     if total.ndim != 1 or not np.isfinite(total).all() or (total < 0).any() or not total.any():
@@ -102,11 +79,6 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
     ------
     ValueError
         For invalid priors, or a posterior of another width or without a positive entry in a row.
-
-    Examples
-    --------
-    >>> reweigh(np.array([[0.5, 0.5]]), trained=[0.5, 0.5], wanted=[0.9, 0.1]).round(4).tolist()
-    [[0.9, 0.1]]
     """
     ratios = _per_prior(posterior, trained)
     prior = checked_prior(wanted)
@@ -151,14 +123,6 @@ def estimate_prior(
     ------
     ValueError
         Without points, or as for :func:`reweigh`.
-
-    Examples
-    --------
-    Of a model that is sure of every point, the estimate counts the points:
-
-    >>> posterior = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> estimate_prior(posterior, trained=[0.5, 0.5], pseudo_points=0).round(4).tolist()
-    [0.75, 0.25]
     """
     ratios = _per_prior(posterior, trained)
     if len(ratios) == 0:

@@ -130,14 +130,7 @@ class Columns:
 
     @property
     def feature_slices(self) -> dict[str, slice]:
-        """The features of every column by its header.
-
-        Examples
-        --------
-        >>> table = Columns((Column("sex", categories=("female", "male")), Column("age")))
-        >>> table.feature_slices
-        {'sex': slice(0, 2, None), 'age': slice(2, 3, None)}
-        """
+        """The features of every column by its header."""
         ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
         return {
             column.name: slice(end - len(column.features), end)
@@ -196,13 +189,7 @@ class Columns:
 
 
 def unnamed_columns(count: int) -> Columns:
-    """Numbers called ``x0`` to ``x<count - 1>``, for vectors that come without names.
-
-    Examples
-    --------
-    >>> unnamed_columns(3).names
-    ('x0', 'x1', 'x2')
-    """
+    """Numbers called ``x0`` to ``x<count - 1>``, for vectors that come without names."""
     return Columns(tuple(Column(f"x{index}") for index in range(count)))
 
 

@@ -31,24 +31,12 @@ _SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_cell(text: str) -> str:
-    """``text`` as it stands in a CSV file.
-
-    Examples
-    --------
-    >>> write_cell("=1+1"), write_cell("ward 7")
-    ("'=1+1", 'ward 7')
-    """
+    """``text`` as it stands in a CSV file."""
     return f"'{text}" if text.lstrip("'").startswith(_SIGNS) else text
 
 
 def read_cell(text: str) -> str:
-    """The text of a cell that :func:`write_cell` wrote; other cells are unchanged.
-
-    Examples
-    --------
-    >>> read_cell("'=1+1"), read_cell("'quoted'")
-    ('=1+1', "'quoted'")
-    """
+    """The text of a cell that :func:`write_cell` wrote; other cells are unchanged."""
     is_marked = text.startswith("'") and text.lstrip("'").startswith(_SIGNS)
     return text[1:] if is_marked else text
 

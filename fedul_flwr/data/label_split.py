@@ -67,13 +67,6 @@ def assign_labels_to_clients(
     UserError
         If a client has fewer points that can have a label than its number of labels, or
         ``options.classes_per_client`` is more than the number of classes.
-
-    Examples
-    --------
-    >>> labels = [np.array([0, 0, 1, 1]), np.array([1, 0, 1, 0])]
-    >>> given, new = assign_labels_to_clients(labels, LabelSettings(total=4), seed=0)
-    >>> [sorted(part.tolist()) for part in given]
-    [[-1, -1, 0, 1], [-1, -1, 0, 1]]
     """
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
@@ -88,11 +81,6 @@ def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | 
     """``(C,)``: number of labels of each client: 0, or equal up to 1.
 
     With ``options.fraction`` it is the fraction of its points that get a label.
-
-    Examples
-    --------
-    >>> label_shares(4, LabelSettings(total=8), seed=0).tolist()
-    [2, 2, 2, 2]
     """
     order = _clients_in_order(num_clients, seed)
     chosen = order[: max(1, round(options.labeled_clients * num_clients))]
@@ -117,12 +105,6 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     With ``options.classes_per_client`` = k of K classes they are those of the XCLP authors' code: k
     drawn classes, and their K rotations for K clients in turn; then k drawn anew. So each class is
     at k of K clients. Clients with labels come first, so that this holds among them too.
-
-    Examples
-    --------
-    >>> labels = [np.array([0, 2]), np.array([1, -1])]
-    >>> [classes.tolist() for classes in label_classes(labels, LabelSettings(), seed=0)]
-    [[0, 1, 2], [0, 1, 2]]
     """
     labeled_classes = np.unique(np.concatenate([truth[truth != UNLABELED] for truth in labels]))
     count = options.classes_per_client

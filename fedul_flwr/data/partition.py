@@ -144,13 +144,6 @@ def majority_partition(
     ------
     UserError
         If a client would have no point, or with ``mild`` and fewer than 9 classes.
-
-    Examples
-    --------
-    >>> labels = np.repeat([0, 1, 2, 3], 100)
-    >>> parts = majority_partition(labels, 4, 2, np.random.default_rng(0))
-    >>> [(np.bincount(labels[part]) > 50).tolist() for part in parts]
-    [[True, True, False, False], [False, False, True, True]]
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -190,13 +183,6 @@ def imbalanced_partition(
     ------
     UserError
         If a client would have no point.
-
-    Examples
-    --------
-    >>> labels = np.repeat([0, 1, 2, 3], 100)
-    >>> parts = imbalanced_partition(labels, 4, 4, np.random.default_rng(0))
-    >>> [np.bincount(labels[part]).tolist() for part in parts[:2]]
-    [[50, 15, 20, 15], [15, 50, 15, 20]]
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -291,14 +277,6 @@ def partition_points(
     ------
     UserError
         If the settings cannot be met with these data.
-
-    Examples
-    --------
-    >>> from fedul_flwr.config.run_config import parse_flat
-    >>> labels = np.array([0, 1, 0, 1, 0, 1])
-    >>> parts = partition_points(labels, {}, 2, 3, parse_flat({"partition": "iid"}))
-    >>> [len(part) for part in parts], sorted(np.concatenate(parts).tolist())
-    ([2, 2, 2], [0, 1, 2, 3, 4, 5])
     """
     if len(labels) < num_clients:
         raise UserError(

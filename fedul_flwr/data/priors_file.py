@@ -90,11 +90,6 @@ def sum_tolerance(cells: list[str]) -> float:
 
     d is that of the cell with most decimals. At least :data:`SUM_TOLERANCE`, at most
     :data:`LARGEST_TOLERANCE`.
-
-    Examples
-    --------
-    >>> round(sum_tolerance(["0.33", "0.33", "0.33"]), 4)
-    0.015
     """
     exponents = [Decimal(cell).as_tuple().exponent for cell in cells]
     digits = max(-exponent for exponent in exponents if isinstance(exponent, int))

@@ -81,13 +81,6 @@ def check_sets(
     set_names, class_names : names in messages; default to numbers.
     tolerances : ``(M,)``, of the rows' sums; default
         :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
-
-    Examples
-    --------
-    >>> check_sets(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([100, 100])).accepted
-    True
-    >>> check_sets(np.array([[0.75, 0.75], [0.25, 0.75]]), np.array([100, 100])).reason
-    "the class priors of set '0' do not sum to 1: they sum to 1.5, and rounding explains 0.0001"
     """
     num_sets, num_classes = priors.shape
     numbers = [str(m) for m in range(num_sets)]
@@ -267,13 +260,6 @@ def directions_of_gram(gram: Floats) -> int:
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:
-    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each.
-
-    Examples
-    --------
-    >>> one, other = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
-    >>> stacked_rank([one.T @ one, other.T @ other])
-    2
-    """
+    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each."""
     total = np.sum(grams, axis=0)
     return int(np.linalg.matrix_rank(total, hermitian=True))

@@ -82,14 +82,6 @@ def generate_sets(
     num_classes : K.
     client : c, from 0.
     num_clients : C; the number of sets can depend on c and C (``num-sets-max``).
-
-    Examples
-    --------
-    >>> labels = np.array([0, 1] * 10)
-    >>> settings = UnlabeledSetSettings(num_sets=2)
-    >>> found = generate_sets(labels, np.arange(20), 2, 0, settings, seed=0)
-    >>> found.priors.shape, sorted(found.points.tolist()) == list(range(20))
-    ((2, 2), True)
     """
     rng = stream(seed, "sets", client)
     num_sets = _number_of_sets(settings, client, num_clients)
@@ -161,12 +153,6 @@ def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Gener
 
     ``"uniform"``: U[0.1, 0.9] normalized (the paper's text). ``"dominant"``: U[0.1, 1], entry
     m mod K times 10, normalized (the authors' code).
-
-    Examples
-    --------
-    >>> priors = draw_priors(3, 2, "dominant", np.random.default_rng(0))
-    >>> priors.argmax(axis=1).tolist(), priors.sum(axis=1).round(4).tolist()
-    ([0, 1, 0], [1.0, 1.0, 1.0])
     """
     if kind == "uniform":
         draw = rng.uniform(0.1, 0.9, (num_sets, num_classes))
@@ -210,14 +196,6 @@ def add_prior_noise(priors: Floats, epsilon: float, rng: np.random.Generator) ->
     Returns
     -------
     ``(M, K)``, rows of class priors.
-
-    Examples
-    --------
-    >>> priors, rng = np.array([[0.75, 0.25]]), np.random.default_rng(0)
-    >>> add_prior_noise(priors, 0.0, rng).tolist()
-    [[0.75, 0.25]]
-    >>> add_prior_noise(priors, 0.5, rng).sum().round(4).item()
-    1.0
     """
     factor = 1 + epsilon * (2 * rng.random(priors.shape) - 1)
     noisy = np.clip(priors * factor, 0, 1)

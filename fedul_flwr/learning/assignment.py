@@ -106,11 +106,6 @@ def assign_set(log_p: Floats, shares: Floats) -> Ints:
     ----------
     log_p : ``(n, K)``, finite log-probabilities of the classes of each point.
     shares : ``(K,)``, with sum 1.
-
-    Examples
-    --------
-    >>> assign_set(np.log([[0.9, 0.1], [0.6, 0.4]]), np.array([0.5, 0.5])).tolist()
-    [0, 1]
     """
     if len(log_p) <= EXACT_UP_TO:
         return exact_assignment(log_p, largest_remainders(shares, len(log_p)))
@@ -126,12 +121,6 @@ def assign_sets(log_p: Floats, sets: Ints, shares: Floats) -> Ints:
     log_p : ``(n, K)``.
     sets : ``(n,)``, the set of each point.
     shares : ``(M, K)``, class shares of every set.
-
-    Examples
-    --------
-    >>> log_p, shares = np.log(np.full((3, 2), 0.5)), np.array([[1.0, 0.0], [0.0, 1.0]])
-    >>> assign_sets(log_p, np.array([0, 1, 0]), shares).tolist()
-    [0, 1, 0]
     """
     result = np.empty(len(sets), dtype=np.int64)
     for m in np.unique(sets):

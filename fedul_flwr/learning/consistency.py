@@ -15,14 +15,7 @@ from fedul_flwr.learning.strong import strong_augment
 
 
 def unit(directions: Tensor) -> Tensor:
-    """``(n, …)`` with every point's L2 norm 1; a point that is all zero stays so.
-
-    Examples
-    --------
-    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
-    tensor([[0.6000, 0.8000],
-            [0.0000, 0.0000]])
-    """
+    """``(n, …)`` with every point's L2 norm 1; a point that is all zero stays so."""
     flat = directions.flatten(1)
     tiny = torch.finfo(flat.dtype).tiny
     # Divide by the largest entry first: squares of tiny gradients would underflow.
@@ -32,15 +25,7 @@ def unit(directions: Tensor) -> Tensor:
 
 
 def divergence(log_p: Tensor, logits: Tensor) -> Tensor:
-    """Mean over points of KL(p ‖ softmax(logits)), both ``(n, K)``.
-
-    Examples
-    --------
-    It is 0.75 log 1.5 + 0.25 log 0.5 from an undecided model:
-
-    >>> divergence(torch.tensor([[0.75, 0.25]]).log(), torch.zeros(1, 2))
-    tensor(0.1308)
-    """
+    """Mean over points of KL(p ‖ softmax(logits)), both ``(n, K)``."""
     log_q = functional.log_softmax(logits, dim=1)
     return functional.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
 
@@ -227,13 +212,6 @@ def uda_loss(
     Returns
     -------
     As :func:`fixmatch_loss`.
-
-    Examples
-    --------
-    >>> log_p = torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log()
-    >>> loss, masked = uda_loss(log_p, log_p, threshold=0.8, temperature=1.0)
-    >>> abs(loss.item()) < 1e-6, masked.item()
-    (True, 0.5)
     """
     sharp = functional.log_softmax(log_target / temperature, dim=1)
     # For an impossible class both logarithms are about -1e30, and cancel.

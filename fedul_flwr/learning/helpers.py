@@ -50,12 +50,6 @@ def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -
     embeddings : ``(K,)`` of every client seen so far.
     client : the client whose neighbors are wanted; an unseen one has none.
     count : at least 1.
-
-    Examples
-    --------
-    >>> embeddings = {0: np.array([0.0]), 1: np.array([5.0]), 2: np.array([1.0])}
-    >>> nearest_clients(embeddings, client=0, count=2)
-    [2, 1]
     """
     if client not in embeddings or len(embeddings) < 2:
         return []
@@ -146,12 +140,6 @@ def agreed_labels(
     Returns
     -------
     int64 ``(n,)``.
-
-    Examples
-    --------
-    >>> own, helpers = torch.tensor([0, 0]), [torch.tensor([1, 1]), torch.tensor([1, 2])]
-    >>> agreed_labels(own, helpers, num_classes=3).tolist()
-    [1, 0]
     """
     votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(local, num_classes)
     for vote in helpers:

@@ -57,13 +57,6 @@ def local_plan(
     stage : number of the round within its training stage, from 1, and the stage's length; by
         default the plan has the step size of the settings.
     server_lr_factor : factor of the step size sent by the server (`plateau`).
-
-    Examples
-    --------
-    >>> from fedul_flwr.config.run_config import parse_flat
-    >>> plan = local_plan(parse_flat({"device": "cpu", "batch-size": 16, "learning-rate": 0.5}))
-    >>> plan.batch_size, plan.learning_rate
-    (16, 0.5)
     """
     device = choose_device(settings.device)
     return LocalPlan(
@@ -88,12 +81,6 @@ def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
     """Factor of step sizes in a round, counted from 1, of a stage of ``rounds`` rounds.
 
     The factor of `plateau` is not included: it depends on losses, and the server sends it.
-
-    Examples
-    --------
-    >>> from fedul_flwr.config.run_config import parse_flat
-    >>> round(rate_factor(parse_flat({"learning-rate-schedule": "cosine"}), 6, 10), 4)
-    0.5
     """
     if settings.learning_rate_schedule != "cosine":
         return 1.0
@@ -110,11 +97,6 @@ def ramp_up(server_round: int, rounds: int) -> float:
     ----------
     server_round : from 1.
     rounds : length of the ramp; 0 for no ramp.
-
-    Examples
-    --------
-    >>> [round(ramp_up(number, 10), 2) for number in (1, 5, 10)]
-    [0.02, 0.29, 1.0]
     """
     if server_round >= rounds:
         return 1.0
@@ -131,11 +113,6 @@ def cosine(server_round: int, rounds: int) -> float:
     ----------
     server_round : from 1; counted from the start of a stage if a method restarts the schedule.
     rounds : T, at least 1.
-
-    Examples
-    --------
-    >>> [round(cosine(number, 10), 2) for number in (1, 6, 10)]
-    [1.0, 0.5, 0.02]
     """
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
@@ -150,11 +127,6 @@ def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> floa
     losses : validation losses so far, in the order of the rounds; NaN is not a new minimum.
     patience : at least 1.
     factor : divisor of the step size, above 1.
-
-    Examples
-    --------
-    >>> plateau([1.0, 0.9, 0.95, 0.97], patience=2, factor=2.0)
-    0.5
     """
     least, waited, divisions = math.inf, 0, 0
     for loss in losses:
@@ -178,11 +150,6 @@ def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:
     server_round : t, from 1.
     rounds : T.
     num_classes : K.
-
-    Examples
-    --------
-    >>> round(signal_threshold(5, 10, num_classes=2), 3)
-    0.541
     """
     share = math.exp(5.0 * (server_round / rounds - 1.0))
     # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.

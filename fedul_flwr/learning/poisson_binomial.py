@@ -55,13 +55,6 @@ def count_loss(logits: Tensor, counts: Tensor) -> Tensor:
     ----------
     logits : ``(n, K)``, outputs for the points of the set, with K at least 2.
     counts : int64 ``(K,)`` with sum n.
-
-    Examples
-    --------
-    Two undecided points have one of each class with probability 1/2, by both classes:
-
-    >>> count_loss(torch.zeros(2, 2), torch.tensor([1, 1])).exp()
-    tensor(4.)
     """
     log_p = functional.log_softmax(logits.double(), dim=1)
     num_classes = log_p.shape[1]
@@ -78,12 +71,6 @@ class CountLoss(nn.Module):
     Parameters
     ----------
     counts : int64 ``(M, K)``, class counts of a client's sets.
-
-    Examples
-    --------
-    >>> loss = CountLoss(torch.tensor([[2, 0], [1, 1]]))
-    >>> loss(torch.zeros(2, 2), torch.tensor([1, 1])).exp()
-    tensor(4.)
     """
 
     counts: Tensor

@@ -15,11 +15,6 @@ def log_mean_prediction(logits: Tensor) -> Tensor:
     """Logarithm ``(K,)`` of the mean softmax of ``(n, K)`` logits, log pi_hat of a set.
 
     Computed in log space, so that it is finite even if probabilities underflow.
-
-    Examples
-    --------
-    >>> log_mean_prediction(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()).exp()
-    tensor([0.7000, 0.3000])
     """
     log_p = functional.log_softmax(logits, dim=1)
     return torch.logsumexp(log_p, dim=0) - math.log(len(logits))
@@ -32,11 +27,6 @@ def proportion_loss(logits: Tensor, prior: Tensor) -> Tensor:
     ----------
     logits : ``(n, K)``, outputs for the points of the set.
     prior : ``(K,)``, class priors Pi_m of the set.
-
-    Examples
-    --------
-    >>> proportion_loss(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))
-    tensor(0.6931)
     """
     return -(prior * log_mean_prediction(logits)).sum()
 
@@ -47,12 +37,6 @@ class ProportionLoss(nn.Module):
     Parameters
     ----------
     priors : ``(M, K)``, class priors Pi of a client's sets.
-
-    Examples
-    --------
-    >>> loss = ProportionLoss(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
-    >>> loss(torch.zeros(3, 2), torch.tensor([1, 1, 1]))
-    tensor(0.6931)
     """
 
     priors: Tensor
@@ -74,11 +58,6 @@ def bags_of(targets: Tensor) -> list[tuple[Tensor, Tensor]]:
     Parameters
     ----------
     targets : ``(n, 2)``, set and bag of each point, or ``(n,)``, one bag's set.
-
-    Examples
-    --------
-    >>> [rows.tolist() for rows, _ in bags_of(torch.tensor([[4, 0], [4, 1], [4, 1]]))]
-    [[0], [1, 2]]
     """
     if targets.dim() == 1:
         return [(torch.arange(len(targets)), targets)]
@@ -88,14 +67,7 @@ def bags_of(targets: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def over_bags(loss: Loss) -> Loss:
-    """The mean over a batch's bags of the ``loss`` of each; targets as in :func:`bags_of`.
-
-    Examples
-    --------
-    >>> sets_mean = over_bags(lambda logits, sets: logits.sum() * sets[0])
-    >>> sets_mean(torch.ones(3, 1), torch.tensor([[2, 0], [2, 0], [6, 1]]))
-    tensor(5.)
-    """
+    """The mean over a batch's bags of the ``loss`` of each; targets as in :func:`bags_of`."""
 
     def mean(logits: Tensor, targets: Tensor) -> Tensor:
         bags = bags_of(targets)

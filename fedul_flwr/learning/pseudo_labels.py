@@ -16,36 +16,17 @@ from fedul_flwr.learning.matching import ConfidentShare
 
 
 def likeliest_classes(priors: Floats) -> Ints:
-    """``(M,)``: the class with the largest prior in every row of ``priors`` ``(M, K)``.
-
-    Examples
-    --------
-    >>> likeliest_classes(np.array([[0.8, 0.2], [0.3, 0.7]])).tolist()
-    [0, 1]
-    """
+    """``(M,)``: the class with the largest prior in every row of ``priors`` ``(M, K)``."""
     return np.asarray(priors.argmax(axis=1), dtype=np.int64)
 
 
 def network_labels(logits: Tensor) -> Propagated:
-    """Labels of ``(n, K)`` logits with confidence 1 - entropy / log K of their softmax.
-
-    Examples
-    --------
-    >>> found = network_labels(torch.tensor([[99.0, 0.0], [0.0, 0.1]]))
-    >>> found.labels.tolist(), found.confidence.round(2).tolist()
-    ([0, 1], [1.0, 0.0])
-    """
+    """Labels of ``(n, K)`` logits with confidence 1 - entropy / log K of their softmax."""
     return labels_from_scores(logits.double().softmax(dim=1).cpu().numpy())
 
 
 def is_confident(logits: Tensor, threshold: float) -> Tensor:
-    """Bool ``(n,)``: whether the top probability of ``(n, K)`` logits reaches ``threshold``.
-
-    Examples
-    --------
-    >>> is_confident(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), threshold=0.9).tolist()
-    [False, True]
-    """
+    """Bool ``(n,)``: whether the top probability of ``(n, K)`` logits reaches ``threshold``."""
     return functional.softmax(logits.detach(), dim=1).amax(dim=1) >= threshold
 
 

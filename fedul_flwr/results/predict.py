@@ -229,16 +229,7 @@ class Predictor:
     def predict(
         self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`.
-
-        Examples
-        --------
-        A model whose logits are the points themselves:
-
-        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"))
-        >>> predictor.predict(np.array([[5.0, 0.0], [0.0, 5.0]], dtype=np.float32)).tolist()
-        [0, 1]
-        """
+        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
         labels: NDArray[np.int64] = self.predict_proba(inputs, batch_size, priors).argmax(axis=1)
         return labels
 
@@ -277,15 +268,6 @@ class Predictor:
         """Class priors ``(K,)`` of images, from the result of :meth:`predict_proba` without priors.
 
         By EM (:func:`fedul_flwr.data.class_priors.estimate_prior`); needs one image or more.
-
-        Examples
-        --------
-        Three points of one class, one of the other, and a pseudo point of each:
-
-        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), np.array([0.5, 0.5]))
-        >>> probabilities = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        >>> predictor.estimate_priors(probabilities).round(4).tolist()
-        [0.6667, 0.3333]
         """
         try:
             return estimate_prior(probabilities, self.trained_priors())
@@ -305,14 +287,7 @@ class Predictor:
         return self.priors
 
     def checked_priors(self, priors: ArrayLike) -> NDArray[np.float64]:
-        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them.
-
-        Examples
-        --------
-        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), np.array([0.5, 0.5]))
-        >>> predictor.checked_priors([0.25, 0.75]).tolist()
-        [0.25, 0.75]
-        """
+        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them."""
         trained = self.trained_priors()
         try:
             wanted = checked_prior(priors)

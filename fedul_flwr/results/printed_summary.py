@@ -177,13 +177,7 @@ def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
 
 
 def personal_in_words(summary: Mapping[str, Any]) -> str:
-    """Mean errors of personal models and of the run's model; empty without personal models.
-
-    Examples
-    --------
-    >>> personal_in_words({"personal": {"kind": "head"}})
-    'head: where each client runs'
-    """
+    """Mean errors of personal models and of the run's model; empty without personal models."""
     personal = summary.get("personal")
     if personal is None:
         return ""
