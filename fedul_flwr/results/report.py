@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from fedul_flwr.config.methods import METHOD_NOTES
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_files import read_cell
@@ -254,7 +254,7 @@ def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
     """
     if run.disclosures is None:
         return None
-    note = METHOD_NOTES.get(str(run.settings.get("method")))
+    method = METHODS.get(str(run.settings.get("method")))
     try:
         sent = [
             {
@@ -271,8 +271,8 @@ def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
         ) from None
     return {
         "method": str(run.settings.get("method")),
-        "line": note.line if note else "",
-        "needs": note.needs if note else "",
+        "line": method.line if method else "",
+        "needs": method.needs if method else "",
         "names": [
             {
                 "owner": client.name or f"client {client.id}",
