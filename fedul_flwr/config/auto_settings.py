@@ -195,20 +195,14 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             "settings-contradict",
             setting="standardize",
         )
-    clipping = settings[DPSettings].clipping
-    if chosen == "federation" and clipping != "none":
+    clipping, codes = settings[DPSettings].clipping, settings.find(XCLPSettings)
+    protection = "" if clipping == "none" else f"dp.clipping = {clipping!r}"
+    if not protection and codes and codes.codes_epsilon > 0:
+        protection = "xclp.codes-epsilon"
+    if chosen == "federation" and protection:
         raise UserError(
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
-            f"of their columns, which dp.clipping = {clipping!r} does not protect: set it to "
-            "'owner', 'constants' or 'none'.",
-            "setting-breaks-privacy",
-            setting="standardize",
-        )
-    codes = settings.find(XCLPSettings)
-    if chosen == "federation" and codes and codes.codes_epsilon > 0:
-        raise UserError(
-            f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
-            "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
+            f"of their columns, which {protection} does not protect: set it to 'owner', "
             "'constants' or 'none'.",
             "setting-breaks-privacy",
             setting="standardize",
