@@ -245,7 +245,10 @@ def _parse_column(one: Any, where: str) -> Column:
             )
     categories = one.get("categories")
     if categories is not None:
-        if not isinstance(categories, list) or not categories or not _are_texts(categories):
+        are_texts = isinstance(categories, list) and all(
+            isinstance(value, str) and value for value in categories
+        )
+        if not are_texts or not categories:
             raise UserError(
                 f"{where}: the categories of column {name!r} must be a list of texts.",
                 "columns-file-wrong",
@@ -285,10 +288,6 @@ def _parse_column(one: Any, where: str) -> Column:
             "columns-file-wrong",
         )
     return replace(column, fill=fill)
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) and value for value in values)
 
 
 def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:

@@ -87,7 +87,12 @@ def read_csv_text(path: Path) -> tuple[str, str]:
         data = regular_file(path).read_bytes()
     except OSError as error:
         raise UserError(f"Cannot read {path}: {reason(error)}.", "file-not-readable") from error
-    _refuse_other_files(path, data)
+    begin = data[:64].lstrip().lower()
+    for sign, what in _NO_TEXT:
+        if begin.startswith(sign.lower()):
+            raise UserError(
+                f"{path} is {what}, not a CSV file: save it as CSV.", "file-not-readable"
+            )
     text, encoding = _decoded(path, data.rstrip(b"\x1a"))  # the mark of DOS at the end of a file
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
@@ -99,15 +104,6 @@ def read_csv_text(path: Path) -> tuple[str, str]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text, encoding
-
-
-def _refuse_other_files(path: Path, data: bytes) -> None:
-    begin = data[:64].lstrip().lower()
-    for sign, what in _NO_TEXT:
-        if begin.startswith(sign.lower()):
-            raise UserError(
-                f"{path} is {what}, not a CSV file: save it as CSV.", "file-not-readable"
-            )
 
 
 def _decoded(path: Path, data: bytes) -> tuple[str, str]:
@@ -424,10 +420,8 @@ def _ragged(records: Iterator[tuple[int, list[str]]], header: list[str], mark: s
         line, count = odd[0]
         always = len(odd) == rows and len({count for _, count in odd}) == 1
         raise _MisfitError(mark, width, line, count, always)
-    keys = map(str, range(width))
-    return pa.table(
-        {key: pa.array(column, pa.string()) for key, column in zip(keys, columns, strict=True)}
-    )
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return pa.table(arrays, names=list(map(str, range(width))))
 
 
 def _only(path: Path, fitting: dict[str, tuple[list[str], Any]]) -> str:
@@ -677,9 +671,9 @@ def _forms(column: Any) -> _Forms | None:
         return None
 
     def rows(form: Any) -> dict[str, int]:
-        matches = {mark: pc.match_substring_regex(column, form(mark)) for mark in _NAMES}
         return {
-            mark: pc.index(index_of_first, True).as_py() for mark, index_of_first in matches.items()
+            mark: pc.index(pc.match_substring_regex(column, form(mark)), True).as_py()
+            for mark in _NAMES
         }
 
     return _Forms(rows(_certain), rows(_grouped), rows(_either))

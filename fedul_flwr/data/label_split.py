@@ -113,8 +113,7 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     if count > len(labeled_classes):
         raise UserError(
             f"Setting labels.classes-per-client = {count}: the clients' points have "
-            f"{len(labeled_classes)} "
-            f"classes.",
+            f"{len(labeled_classes)} classes.",
             "setting-unfit-for-data",
             setting="labels.classes-per-client",
         )
@@ -223,9 +222,7 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     of_owners, validation, server = assign_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in of_owners]
     options = config[LabelSettings]
-    if (
-        label_scenario(config) != "clients"
-    ):  # no labels are assigned, so the number cannot be too large
+    if label_scenario(config) != "clients":  # none are assigned: the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
     visible, new = assign_labels_to_clients(truth, options, config.seed)
     clients = tuple(
@@ -359,9 +356,7 @@ def load_split(
     if file.suffix.lower() == ".txt":
         return _load_released(file, num_clients, train_labels, class_names)
     try:
-        with np.load(
-            file
-        ) as archive:  # not `read_arrays`, which caches: another run may overwrite it
+        with np.load(file) as archive:  # `read_arrays` caches: another run may overwrite it
             arrays = {name: archive[name] for name in _SAVED}
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error

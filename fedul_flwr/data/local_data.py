@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.base import any_of
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.cache import build_once, cache_key
 from fedul_flwr.data.class_labels import class_of_cell
@@ -182,7 +183,7 @@ def open_points(
     if not root.exists():
         kinds = "an image, a folder of images, " if single else ""
         raise UserError(
-            f"{path} does not exist; give {kinds}a {_either(tables)} file.", "file-missing"
+            f"{path} does not exist; give {kinds}a {any_of(tables)} file.", "file-missing"
         )
     points: Images | Table | Texts
     if id_column and single:
@@ -211,10 +212,6 @@ def open_points(
         )
     refuse_empty(points)
     return names, points
-
-
-def _either(suffixes: Sequence[str]) -> str:
-    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
 
 def _find_sets(
@@ -273,7 +270,7 @@ def _lower_suffix(name: str, suffixes: Sequence[str]) -> str:
 def _forms(name: str, tables: Sequence[str]) -> str:
     """The forms of a set called ``name``."""
     folder = [] if ".csv" in tables else [f"a folder {name}/" if name else "a folder"]
-    return _either([*folder, *(f"{name}{suffix}" for suffix in tables)])
+    return any_of([*folder, *(f"{name}{suffix}" for suffix in tables)])
 
 
 LABELS_FILE = "labels.csv"
@@ -337,7 +334,9 @@ def load_partly_labeled(
     inputs = open_array(home / "inputs.npy")
     if by_folder:
         names = _names(root, files)
-        labels = _labels_of_folders(names, class_names)
+        classes = {name: k for k, name in enumerate(class_names)}
+        of_folders = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
+        labels = np.array(of_folders, dtype=np.int64)
         return _in_order(_order(home), inputs, labels, names, copy_notes(home))
     one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
     names = _names(root, files) if one is None else tuple(map(str, range(len(inputs))))
@@ -451,13 +450,6 @@ def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequ
         )
 
 
-def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints:
-    """Labels by the first part of each path."""
-    classes = {name: k for k, name in enumerate(class_names)}
-    labels = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
-    return np.array(labels, dtype=np.int64)
-
-
 # Files
 
 
@@ -475,10 +467,9 @@ def _find_points(
         if len(entries) > 1:
             other = next(entry for entry in entries if entry != tables[0])
             images = "be images, or " if of_images else ""
-            kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
             raise UserError(
                 f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
-                f"{images}one {kinds} file.",
+                f"{images}one {any_of(suffixes)} file.",
                 "files-contradict",
             )
         return tables, partial(open_file, tables[0], input_shape, options)
@@ -508,7 +499,9 @@ def _read_labels(
     classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for written, label in rows:
-        name = written if written in numbers else _as_path(written)
+        # Windows and `find` write a path as 2024\x.png or ./2024/x.png.
+        path = written.replace("\\", "/").removeprefix("./")
+        name = written if written in numbers else path
         if name not in numbers:
             raise OwnDataError(
                 f"{file} names {written!r}, which {where} does not hold; names are paths of images "
@@ -529,11 +522,6 @@ def _read_labels(
         named.add(name)
         labels[numbers[name]] = number
     return labels, (f"{file.name}: {note}",) if note else ()
-
-
-def _as_path(name: str) -> str:
-    r"""A path such as ``2024\x.png`` or ``./2024/x.png``, as Windows and ``find`` write it."""
-    return name.replace("\\", "/").removeprefix("./")
 
 
 def _label_rows(file: Path) -> tuple[list[list[str]], str]:

@@ -44,16 +44,11 @@ class Aside(NamedTuple):
     server: Ints
 
 
-class AssignedPoints(NamedTuple):
-    """Sorted rows of the training data: each client's, and those that the server keeps."""
-
-    clients: list[Ints]
-    validation: Ints
-    server: Ints
-
-
-def assign_points(source: Source, num_clients: int, config: RunConfig) -> AssignedPoints:
-    """Assign the training points to clients and server, by the shared settings of data."""
+def assign_points(
+    source: Source, num_clients: int, config: RunConfig
+) -> tuple[list[Ints], Ints, Ints]:
+    """Sorted rows of the training points of each client, and of those that the server keeps for
+    validation and for training, by the shared settings of data."""
     labels = np.asarray(source.train.labels)
     training, validation, server = set_aside(labels, config)
     parts = partition_points(
@@ -63,7 +58,7 @@ def assign_points(source: Source, num_clients: int, config: RunConfig) -> Assign
         num_clients,
         config,
     )
-    return AssignedPoints([np.sort(training[part]) for part in parts], validation, server)
+    return [np.sort(training[part]) for part in parts], validation, server
 
 
 def set_aside(labels: Ints, config: RunConfig) -> Aside:
@@ -284,7 +279,8 @@ def partition_points(
             "too-few-points",
         )
     if config.partition == "iid":
-        parts = np.array_split(_shuffled(len(labels), config), num_clients)
+        order = stream(config.seed, "partition").permutation(len(labels))
+        parts = np.array_split(order, num_clients)
     elif config.partition in ("majority", "majority-mild", "imbalanced"):
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     else:
@@ -295,10 +291,6 @@ def partition_points(
             for client, part in enumerate(parts)
         ]
     return [np.sort(part) for part in parts]
-
-
-def _listed(names: Mapping[str, object]) -> str:
-    return f"; it has {', '.join(names)}" if names else ""
 
 
 def _thin(part: Ints, count: int, client: int, seed: int) -> Ints:
@@ -330,11 +322,6 @@ def _by_class_shares(
     )
 
 
-def _shuffled(count: int, config: RunConfig) -> Ints:
-    order: Ints = stream(config.seed, "partition").permutation(count)
-    return order
-
-
 def _by_library(
     labels: Ints,
     columns: Mapping[str, NDArray[np.generic]],
@@ -347,7 +334,7 @@ def _by_library(
     from flwr_datasets import partitioner as library
 
     # The library cuts shards in the given order: shuffle first, map back afterwards.
-    order = _shuffled(len(labels), config)
+    order = stream(config.seed, "partition").permutation(len(labels))
     table: dict[str, Sequence[Any]] = {"label": labels[order].tolist()}
     seed = derived_seed(config.seed, "partitioner")
     natural = config[NaturalSettings]
@@ -388,9 +375,10 @@ def _by_library(
             )
         case _:
             if natural.column not in columns:
+                listed = f"; it has {', '.join(columns)}" if columns else ""
                 raise UserError(
                     f"Setting natural.column = {natural.column!r}: the data set has no such column "
-                    f"of whole numbers or texts{_listed(columns)}.",
+                    f"of whole numbers or texts{listed}.",
                     "column-missing",
                     setting="natural.column",
                 )

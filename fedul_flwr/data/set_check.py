@@ -183,9 +183,7 @@ def _refusal(
 ) -> tuple[str, str]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
-        if (
-            set_sizes[m] == 0
-        ):  # check this first, because the realized priors of an empty set are zero
+        if set_sizes[m] == 0:  # first, because the realized priors of an empty set are zero
             return f"set {set_names[m]!r} is empty", "points-missing"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():

@@ -84,7 +84,9 @@ def generate_sets(
     num_clients : C; the number of sets can depend on c and C (``num-sets-max``).
     """
     rng = stream(seed, "sets", client)
-    num_sets = _number_of_sets(settings, client, num_clients)
+    num_sets, most = settings.num_sets, settings.num_sets_max
+    if most:
+        num_sets = int(np.linspace(num_sets, most, num_clients).round()[client])
     if settings.shared_prior_draws:
         weights = equal_columns(_same_priors(settings, num_classes, seed)[:num_sets])
     else:
@@ -130,11 +132,6 @@ def _tell(
     draws = [add_prior_noise(realized, epsilon, rng) for _ in range(NOISE_DRAWS)]
     worth = effective_labels(realized, np.mean([(draw - realized) ** 2 for draw in draws], axis=0))
     return stated, Dirichlet.from_noise(stated, float(np.median(worth)))
-
-
-def _number_of_sets(settings: UnlabeledSetSettings, client: int, num_clients: int) -> int:
-    least, most = settings.num_sets, settings.num_sets_max
-    return int(np.linspace(least, most, num_clients).round()[client]) if most else least
 
 
 def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) -> Floats:
@@ -219,16 +216,11 @@ def _deal_shared(pools: list[Ints], weights: Floats, rng: np.random.Generator) -
 
 def _deal_disjoint(pools: list[Ints], weights: Floats) -> list[list[Ints]]:
     """Cut each class's pool into M parts in proportion to its column; each point is used once."""
-    parts = [
-        np.split(pool, _cuts(len(pool), column))
-        for pool, column in zip(pools, weights.T, strict=True)
-    ]
-    return [[parts[k][m] for k in range(len(pools))] for m in range(len(weights))]
-
-
-def _cuts(total: int, column: NDArray[np.float64]) -> Ints:
-    bounds = np.round(np.cumsum(column / column.sum())[:-1] * total)
-    return np.minimum(bounds, total).astype(np.int64)
+    parts = []
+    for pool, column in zip(pools, weights.T, strict=True):
+        bounds = np.round(np.cumsum(column / column.sum())[:-1] * len(pool))
+        parts.append(np.split(pool, np.minimum(bounds, len(pool)).astype(np.int64)))
+    return [list(of_set) for of_set in zip(*parts, strict=True)]
 
 
 SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
