@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,31 +119,33 @@ class Survey:
         return 3 if self.color else 1
 
 
-class Images(Protocol):
+class Images(ABC):
     """Images of one split or set, before their conversion to one shape."""
 
-    @property
-    def where(self) -> str:
-        """Name of this collection in messages."""
+    where: str
+    """Name of this collection in messages."""
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+    """Type of the stored numbers."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored numbers."""
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def survey(self) -> Survey:
         """Collect every image's size and mode."""
 
     def with_bits(self, bits: int) -> Self:
         """The same images, whose values have so many bits in files of 16."""
+        del bits
+        return self
 
+    @abstractmethod
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
 
 
 @dataclass(frozen=True)
-class EncodedImages:
+class EncodedImages(Images):
     """Images as PNG, JPEG, ... in files or in memory.
 
     Attributes
@@ -157,11 +160,6 @@ class EncodedImages:
     count: int
     batches: Callable[[], Iterator[list[Item]]]
     bits: int = UNKNOWN_BITS
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored numbers."""
-        return np.dtype(np.uint8)
 
     def __len__(self) -> int:
         return self.count
@@ -205,16 +203,11 @@ class EncodedImages:
 
 
 @dataclass(frozen=True)
-class PixelImages:
+class PixelImages(Images):
     """Images that are pixels already, uint8 ``(n, height, width, 1 or 3)``."""
 
     where: str
     pixels: Bytes
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored numbers."""
-        return np.dtype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -223,11 +216,6 @@ class PixelImages:
         """Return the one size and number of channels of the array."""
         _, height, width, channels = self.pixels.shape
         return Survey({(height, width): "all"}, color=channels == 3)
-
-    def with_bits(self, bits: int) -> Self:
-        """The same images: their values have 8 bits."""
-        del bits
-        return self
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
