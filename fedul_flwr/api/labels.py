@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
+from fedul_flwr.data.csv_files import csv_text
 from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.run_files.store import SPLIT
 from fedul_flwr.data.seeds import stream
@@ -161,15 +160,9 @@ def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Sc
             owner_folder.mkdir()
             arrays: dict[str, Any] = {kind: x[rows]}
             np.savez(owner_folder / "points.npz", **arrays)
-            text = io.StringIO()
-            lines = csv.writer(text, lineterminator="\n")
-            lines.writerow(["name", "label"])
-            lines.writerows(
-                [row, names[number]]
-                for row, number in enumerate(labels[rows])
-                if number != UNLABELED
-            )
-            (owner_folder / "labels.csv").write_text(text.getvalue(), encoding="utf-8")
+            numbered = [(row, k) for row, k in enumerate(labels[rows]) if k != UNLABELED]
+            text = csv_text([("name", "label"), *((row, names[k]) for row, k in numbered)])
+            (owner_folder / "labels.csv").write_text(text, encoding="utf-8")
 
     return {
         "dataset": "none",

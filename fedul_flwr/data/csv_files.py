@@ -41,6 +41,13 @@ def read_cell(text: str) -> str:
     return text[1:] if is_marked else text
 
 
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Content of a CSV file with these cells, which are written as they are."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
 WINDOWS = "Windows-1252"
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8", ""),

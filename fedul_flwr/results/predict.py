@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
-from fedul_flwr.data.csv_files import write_cell
+from fedul_flwr.data.csv_files import csv_text, write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
@@ -155,14 +153,12 @@ def _table(
     probabilities: NDArray[np.float64],
     classes: tuple[str, ...],
 ) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows: list[list[object]] = [[*header]]
     for name, row in zip(names, probabilities, strict=True):
         label = int(row.argmax())
         numbers = (f"{value:.6g}" for value in (row[label], *row))
-        writer.writerow([write_cell(name), label, write_cell(classes[label]), *numbers])
-    return text.getvalue()
+        rows.append([write_cell(name), label, write_cell(classes[label]), *numbers])
+    return csv_text(rows)
 
 
 def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
