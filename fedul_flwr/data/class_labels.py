@@ -263,9 +263,7 @@ def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
     if pa.types.is_nested(column.type):
         raise _no_label([], where)
     if pa.types.is_temporal(column.type):
-        raise UserError(
-            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-        )
+        raise _dates(where)
     encoded = column.dictionary_encode()
     codes = encoded.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
     return codes, encoded.dictionary.to_pylist()
@@ -343,9 +341,13 @@ def _refuse_mixed(values: list[Any], where: str) -> None:
 
 def _refuse_dates(values: NDArray[Any], where: str) -> None:
     if values.dtype.kind in "mM" and not np.isnat(values).all():
-        raise UserError(
-            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-        )
+        raise _dates(where)
+
+
+def _dates(where: str) -> UserError:
+    return UserError(
+        f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
+    )
 
 
 def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
@@ -390,9 +392,7 @@ def _no_label(value: Any, where: str) -> UserError:
             "labels-type",
         )
     if hasattr(value, "isoformat") or hasattr(value, "total_seconds"):
-        return UserError(
-            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-        )
+        return _dates(where)
     return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.", "labels-type")
 
 

@@ -411,7 +411,8 @@ def _refusal(file: str | Path, reason: str) -> UserError:
 
 SERVER = -1
 """The owner of points that the server holds."""
-_NAME = re.compile(r"([0-9]{1,12})_.+")
+_LINE = re.compile(r"([0-9]{1,12})_\S+\s+(\S+)\s+(server|[0-9]{1,9})\s+([01])")
+"""Row of an image and the rest of its name, class, client, and whether the label is given."""
 _PART, _HUB_PARTS = 10_000, (3, 2, 1, 4, 0)
 _EXAMPLE = "14365_airplane.png airplane 95 0"
 
@@ -478,18 +479,17 @@ def _parse(file: Path) -> tuple[Ints, list[str], Ints, Bools]:
         raise ValueError("it cannot be read as text") from error
     points, classes, owners, labeled = [], [], [], []
     for position, line in enumerate(lines, start=1):
-        words = line.split()
-        row = _row(words)
-        if row is None:
+        words = _LINE.fullmatch(line.strip())
+        if words is None:
             raise ValueError(
                 f"line {position} is not of the form of the XCLP authors' split files, as "
                 f"{_EXAMPLE!r}: a row of the training data and a name, class, client or server, "
                 "1 or 0"
             )
-        points.append(row)
-        classes.append(words[1])
-        owners.append(SERVER if words[2] == "server" else int(words[2]))
-        labeled.append(words[3] == "1")
+        points.append(int(words[1]))
+        classes.append(words[2])
+        owners.append(SERVER if words[3] == "server" else int(words[3]))
+        labeled.append(words[4] == "1")
     return (
         np.array(points, dtype=np.int64),
         classes,
@@ -508,14 +508,3 @@ def _orders(size: int) -> Iterator[Ints]:
     if size == _PART * len(_HUB_PARTS):
         start = np.argsort(_HUB_PARTS) * _PART
         yield np.repeat(start, _PART) + np.tile(np.arange(_PART), len(_HUB_PARTS))
-
-
-def _row(words: Sequence[str]) -> int | None:
-    """The row that a line's image is of; None if the line is not of the form."""
-    if len(words) != 4:
-        return None
-    name, owner, labeled = _NAME.fullmatch(words[0]), words[2], words[3]
-    is_client = owner.isascii() and owner.isdigit() and len(owner) <= 9
-    if name is None or labeled not in ("0", "1") or not (owner == "server" or is_client):
-        return None
-    return int(name[1])

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from fedul_flwr.data.arrow import LABEL_NAMES, ArrowTable
+from fedul_flwr.data.arrow import ArrowTable, usual_label
 from fedul_flwr.data.formats import is_hidden
 from fedul_flwr.data.local_data import LABELS_FILE
 from fedul_flwr.data.local_files import own_data
@@ -58,7 +58,7 @@ def _features(table: ArrowTable, options: TableOptions) -> list[str]:
         return [options.text]
     if options.columns is not None and set(options.columns.names) <= set(table.names):
         return list(options.columns.names)
-    label = options.label or next((name for name in LABEL_NAMES if name in table.names), "")
+    label = usual_label(table.names, options.label)
     return [name for name in table.names if name != label]
 
 

@@ -134,10 +134,6 @@ class RunDirectory:
         self.path = path
         self.check = check
 
-    def remove_error(self) -> None:
-        """Delete the error of an earlier attempt."""
-        (self.path / ERROR).unlink(missing_ok=True)
-
     def remove_unfinished(self) -> None:
         """Delete half-written files of processes that were killed, see :func:`replace_file`.
 
