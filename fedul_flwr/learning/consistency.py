@@ -258,7 +258,11 @@ class ConsistencyObjective:
         # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):
             strong = network((self.strong_view or strong_augment)(inputs))
-        log_target, log_q = self._posteriors(weak.detach(), strong, sets)
+        # Both views use the set's posterior: otherwise targets biased toward the set's classes
+        # would teach the class model the client's priors instead of pi.
+        rows = self.log_weights.to(weak.device, weak.dtype)[sets]
+        log_target = log_set_posterior(weak.detach(), rows)
+        log_q = log_set_posterior(strong, rows)
         value, masked = fixmatch_loss(log_target, log_q, self.threshold, labels)
         self._seen.append(torch.stack([surrogate.detach(), value.detach(), masked]))
         return surrogate + self.weight * value
@@ -272,9 +276,3 @@ class ConsistencyObjective:
         """Means over batches as metrics of the round."""
         surrogate, value, masked = self.means()
         return {"loss": surrogate, "consistency-loss": value, CONFIDENT_SHARE: 1 - masked}
-
-    def _posteriors(self, weak: Tensor, strong: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        # Both views use the set's posterior: otherwise targets biased toward the set's classes
-        # would teach the class model the client's priors instead of pi.
-        rows = self.log_weights.to(weak.device, weak.dtype)[sets]
-        return log_set_posterior(weak, rows), log_set_posterior(strong, rows)

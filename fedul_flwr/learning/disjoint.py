@@ -229,17 +229,13 @@ class _Learner:
         for weight, part_weight in zip(self._whole.weights, self._part, strict=True):
             part_weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
             weight.grad = None
-        if self._sigma:
-            self._penalize()
+        for psi, sigma in zip(self._part, self._sigma, strict=True) if self._sigma else ():
+            assert psi.grad is not None
+            self._penalties.add_gradients(sigma, psi, psi.grad)
         correct_gradients(self._part, self._plan, self._anchor)
         self._optimizer.step()
         self._optimizer.zero_grad()  # frees gradients as large as the model
         self._whole.compose()
-
-    def _penalize(self) -> None:
-        for psi, sigma in zip(self._part, self._sigma, strict=True):
-            assert psi.grad is not None
-            self._penalties.add_gradients(sigma, psi, psi.grad)
 
     @property
     def mean_loss(self) -> float:

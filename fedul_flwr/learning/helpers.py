@@ -225,12 +225,9 @@ class InterClientConsistency:
             ]
         votes = [other.argmax(dim=1) for other in others]
         labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self._ties)
-        loss = functional.cross_entropy(self._strong(network, inputs[sure]), labels)
+        views = self._strong_view(inputs[sure])
+        with frozen_statistics(network.model):  # they must describe unchanged points
+            loss = functional.cross_entropy(network(views), labels)
         if others:
             loss = loss + helper_divergence(log_p, others)
         return self._weight * loss
-
-    def _strong(self, network: Network, points: Tensor) -> Tensor:
-        views = self._strong_view(points)
-        with frozen_statistics(network.model):  # they must describe unchanged points
-            return network(views)

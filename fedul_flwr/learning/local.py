@@ -576,15 +576,6 @@ class Round:
     received: Records = field(default_factory=dict)
 
 
-def _no_metrics() -> Mapping[str, float]:
-    return {}
-
-
-def _no_records(model: nn.Module) -> Records:
-    del model
-    return {}
-
-
 @dataclass(frozen=True)
 class LocalTask:
     """What a client trains on in one round.
@@ -602,6 +593,6 @@ class LocalTask:
     num_examples: int
     batches: Batches
     objective: Objective
-    metrics: Callable[[], Mapping[str, float]] = _no_metrics
-    records: Callable[[nn.Module], Records] = _no_records
+    metrics: Callable[[], Mapping[str, float]] = dict
+    records: Callable[[nn.Module], Records] = lambda _: {}
     stores_momentum: bool = False

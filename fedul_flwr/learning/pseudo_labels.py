@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.data.types import Floats, Ints, Propagated
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.matching import ConfidentShare
-
-
-def likeliest_classes(priors: Floats) -> Ints:
-    """``(M,)``: the class with the largest prior in every row of ``priors`` ``(M, K)``."""
-    return np.asarray(priors.argmax(axis=1), dtype=np.int64)
 
 
 def network_labels(logits: Tensor) -> Propagated:
@@ -91,7 +85,9 @@ class FixMixObjective:
         if self.mix == "outputs":
             mixed = ratio * logits[first] + (1 - ratio) * logits[second]
         else:
-            mixed = self._of_mixed(network, ratio * inputs[first] + (1 - ratio) * inputs[second])
+            # Running statistics must describe unmixed points, as in testing.
+            with frozen_statistics(network.model):
+                mixed = network(ratio * inputs[first] + (1 - ratio) * inputs[second])
         mix = mixed_cross_entropy(mixed, labels[first], labels[second], ratio)
         return fix + self.weight * mix
 
@@ -105,8 +101,3 @@ class FixMixObjective:
     def ratio(self) -> float:
         """r ~ Beta(alpha, alpha)."""
         return mixing_ratio(self.alpha)
-
-    def _of_mixed(self, network: Network, mixed: Tensor) -> Tensor:
-        # Running statistics must describe unmixed points, as in testing.
-        with frozen_statistics(network.model):
-            return network(mixed)
