@@ -63,7 +63,8 @@ def time_traffic_figure(run: Run) -> Figure:
     parts, whose right axis shows percent of a dense model per client.
     """
     ways = {way: _parts(run, way) for way in ("down", "up")}
-    split = any(map(_is_split, ways.values()))
+    totals = [[sum(series.values()) for series in parts.values()] for parts in ways.values()]
+    split = any(sum(one > OF_NOTE * sum(way) for one in way) > 1 for way in totals)
     figure = new_figure(7.2, 7.8 if split else 5.6)
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
     _draw_time(above, run)
@@ -144,11 +145,6 @@ def _parts(run: Run, way: str) -> _Parts:
     prefix = f"bytes_{way}_"
     keys = dict.fromkeys(key for row in run.metrics for key in row if key.startswith(prefix))
     return {key.removeprefix(prefix): _by_round(run, key) for key in keys}
-
-
-def _is_split(parts: _Parts) -> bool:
-    totals = [sum(series.values()) for series in parts.values()]
-    return sum(total > OF_NOTE * sum(totals) for total in totals) > 1
 
 
 def _by_round(run: Run, key: str) -> dict[int, float]:
@@ -297,12 +293,9 @@ def error_figure(runs: Sequence[Run]) -> Figure:
     names = {key: name for key, name in _ERRORS.items() if balanced or key != BALANCED}
     entries = _curves(axes, runs, names)
     values = [value for run in runs for key in names for value in run.series(key)[1]]
-    notes = [note for note in (_mark_best(axes, run, names, "%") for run in runs) if note]
+    entries += _stars(axes, runs, names, "%", single=len(runs) == 1)
     axes.set_ylabel("error (%)")
     scale_errors(axes, "y", values)
-    if notes:
-        label = notes[0] if len(runs) == 1 else "best round of a run"
-        entries.append(Line2D([], [], label=label, **_STAR))
     _finish(figure, axes, runs, "Error over rounds", entries)
     return figure
 
@@ -314,10 +307,7 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
     entries = _curves(axes, runs, _loss_names(runs))
     axes.set_ylabel("loss (nats)")
     by_loss = [run for run in runs if _chooser(run) in _LOSSES]
-    notes = [note for note in (_mark_best(axes, run, _LOSSES, "nats") for run in by_loss) if note]
-    if notes:
-        label = notes[0] if len(runs) == 1 else "best round of a run"
-        entries.append(Line2D([], [], label=label, **_STAR))
+    entries += _stars(axes, by_loss, _LOSSES, "nats", single=len(runs) == 1)
     _finish(figure, axes, runs, "Loss over rounds", entries)
     return figure
 
@@ -387,6 +377,15 @@ def _chooser(run: Run) -> str:
     """Key of the metric that chose the best round."""
     selection = str((run.summary or {}).get("selection") or run.settings.get("selection"))
     return CRITERION.get(selection, "")
+
+
+def _stars(
+    axes: Axes, runs: Sequence[Run], names: Mapping[str, str], unit: str, *, single: bool
+) -> list[Line2D]:
+    """Mark the best round of each run; returns the entry of the legend if any was marked."""
+    notes = [note for note in (_mark_best(axes, run, names, unit) for run in runs) if note]
+    label = notes[0] if notes and single else "best round of a run"
+    return [Line2D([], [], label=label, **_STAR)] if notes else []
 
 
 def _mark_best(axes: Axes, run: Run, names: Mapping[str, str], unit: str) -> str:

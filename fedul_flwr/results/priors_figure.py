@@ -66,7 +66,11 @@ def priors_figure(run: Run) -> Figure:
         return _heat_map(run, rows, title, "class prior (%)")
     widths = [len(client.class_counts) for client in clients if client.class_counts]
     if widths:
-        rows = [_count_row(client, widths[0]) for client in clients]
+        unknown = [np.nan] * widths[0]
+        rows = [
+            _Rows(client, np.array([client.class_shares() or unknown]), _total(client))
+            for client in clients
+        ]
         return _heat_map(
             run, rows, "Classes of the clients' points", "share of the client's points (%)"
         )
@@ -94,11 +98,6 @@ def _prior_rows(client: Client, by_set: bool, num_classes: int) -> _Rows:
     if by_set:
         return _Rows(client, priors, sizes if len(sizes) else np.full(len(priors), np.nan))
     return _Rows(client, np.array([client.class_shares()]), _total(client))
-
-
-def _count_row(client: Client, num_classes: int) -> _Rows:
-    shares = client.class_shares() or [np.nan] * num_classes
-    return _Rows(client, np.array([shares]), _total(client))
 
 
 def _total(client: Client) -> Floats:

@@ -89,11 +89,7 @@ def class_rows(run: Run) -> list[dict[str, str]]:
             "precision (%)": NONE if precision is None else f"{precision:.2f}",
         }
         for name, row, recall, precision in zip(
-            names,
-            matrix,
-            measured["recall"],
-            measured["precision"],
-            strict=True,
+            names, matrix, measured["recall"], measured["precision"], strict=True
         )
     ]
 
@@ -171,9 +167,8 @@ def _ceiling(run: Run) -> float | None:
 
 
 def _above(run: Run, best: float | None, ceiling: float | None) -> str:
-    if (
-        ceiling is None or best is None or not run.trains
-    ):  # errors of labels are measured on other points
+    # Errors of labels are measured on other points.
+    if ceiling is None or best is None or not run.trains:
         return NONE
     return "ceiling" if _ceiling(run) is not None else f"{best - ceiling:+.2f}"
 
@@ -319,7 +314,7 @@ def _test_prior(run: Run) -> str:
 
 
 def _client(client: Client, accuracy: float | None) -> dict[str, str]:
-    sizes = client.set_sizes
+    sizes, condition = client.set_sizes, client.condition_number
     return {
         "client": f"{client.id} ({client.name})" if client.name else str(client.id),
         "points": _text(client.num_points),
@@ -327,9 +322,7 @@ def _client(client: Client, accuracy: float | None) -> dict[str, str]:
         "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),
         "accuracy (%)": _percent(accuracy),
         "priors": NONE if client.priors is None else "shared",
-        "condition number": NONE
-        if client.condition_number is None
-        else f"{client.condition_number:.3g}",
+        "condition number": NONE if condition is None else f"{condition:.3g}",
         "status": client.status,
         "reason": client.reason or NONE,
     }
@@ -442,12 +435,12 @@ def read_comparison(directory: Path) -> Comparison:
         text = regular_file(directory / _TABLE).read_text(encoding="utf-8")
         with regular_file(directory / _TRIALS).open(encoding="utf-8", newline="") as file:
             trials = [
-                {
-                    words: _rounded(key, read_cell(row.get(key) or "–"))
-                    for key, words in _TRIAL_COLUMNS.items()
-                }
+                {words: read_cell(row.get(key) or NONE) for key, words in _TRIAL_COLUMNS.items()}
                 for row in csv.DictReader(file)
             ]
+        for row in trials:
+            error = row[_TRIAL_COLUMNS["test_error"]]
+            row[_TRIAL_COLUMNS["test_error"]] = error if error == NONE else f"{float(error):.2f}"
         picture = directory / _PICTURE
         png = picture.read_bytes() if picture.is_file() else None
     except (OSError, ValueError, csv.Error) as error:
@@ -480,10 +473,6 @@ def _notes(text: str) -> list[str]:
 def _plain(markdown: str) -> str:
     """Text without marks of emphasis and code, and without escapes."""
     return re.sub(r"\\(.)|[*`]", lambda match: match[1] or "", markdown)
-
-
-def _rounded(key: str, value: str) -> str:
-    return f"{float(value):.2f}" if key == "test_error" and value != "–" else value
 
 
 __all__ = ["report"]
@@ -553,15 +542,14 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
             output = Path(output.name)
     if output.is_dir():
         raise UserError(f"Cannot write {output}: it is a directory.", "file-not-writable")
-    page = _comparison_page(dirs[0]) if compared else _page([read_run(path) for path in dirs])
+    if compared:
+        comparison = read_comparison(dirs[0])
+        picture = None if comparison.picture is None else _png(comparison.picture)
+        page = _render("report_comparison.html.template.md", found=comparison, picture=picture)
+    else:
+        page = _page([read_run(path) for path in dirs])
     write_atomically(output, page)
     return output
-
-
-def _comparison_page(directory: Path) -> str:
-    comparison = read_comparison(directory)
-    picture = None if comparison.picture is None else _png(comparison.picture)
-    return _render("report_comparison.html.template.md", found=comparison, picture=picture)
 
 
 def _page(runs: Sequence[Run]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import WARNING
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from flwr.common import log
 
@@ -33,16 +33,6 @@ _DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 _IN_HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
 """Limits for unreachable servers: MLflow's own 7 retries of up to 120 s would delay training."""
 _MOST_PARAMS = 100  # MLflow's limit of one request
-
-
-class Tracker(Protocol):
-    """A tracking tool; all of its methods may raise any exception."""
-
-    def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Record ``numbers`` of one round, or of the whole run up to it."""
-
-    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """Add PNG files, and mark the run as ended."""
 
 
 def tools(tracking: str) -> list[str]:
@@ -101,7 +91,7 @@ class _Copy:
 
     def __init__(self, tool: str, directory: store.RunDirectory) -> None:
         self._tool, self._directory = tool, directory
-        self._tracker: Tracker | None = None
+        self._tracker: TensorBoard | MLflow | None = None
         self._failed = False
 
     def add_round(self, line: Mapping[str, Any]) -> None:
@@ -123,7 +113,7 @@ class _Copy:
         numbers = {f"summary/{key}": value for key, value in _numbers(summary).items()}
         self._opened(step + 1).add(step, numbers)
 
-    def _opened(self, step: int) -> Tracker:
+    def _opened(self, step: int) -> TensorBoard | MLflow:
         """The tracker; ``step`` is its first step, larger than 1 if a run resumes."""
         if self._tracker is None:
             settings = self._directory.read_json(store.CONFIG)["settings"]
@@ -178,13 +168,13 @@ class TensorBoard:
             self._events.add_summary(part)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """See :class:`Tracker`."""
+        """Record ``numbers`` of one round, or of the whole run up to it."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """See :class:`Tracker`."""
+        """Add PNG files, and mark the run as ended."""
         import numpy as np
         from PIL import Image
 
@@ -229,7 +219,7 @@ class MLflow:
         self._add_settings(settings)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """See :class:`Tracker`."""
+        """Record ``numbers`` of one round, or of the whole run up to it."""
         from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
@@ -237,7 +227,7 @@ class MLflow:
         self._client.log_batch(self._run, metrics=metrics)
 
     def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """See :class:`Tracker`."""
+        """Add PNG files, and mark the run as ended."""
         for path in pictures:
             self._client.log_artifact(self._run, str(path), "plots")
         self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
@@ -258,7 +248,5 @@ class MLflow:
             self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
 
 
-_TRACKERS: Mapping[str, Callable[[store.RunDirectory, Mapping[str, Scalar], int], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-}
+_TRACKERS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+"""Tracking tools; all of their methods may raise any exception."""
