@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,24 +40,6 @@ NAME = "data"
 """Name of the data set's folder, which titles show."""
 CLIENT = "client of the point"
 """Column with the number of each point's client, if they are given."""
-
-
-class _Rows(Protocol):
-    """Points with labels, ready to be written."""
-
-    @property
-    def suffix(self) -> str:
-        """Of the file."""
-
-    @property
-    def labels(self) -> ClassLabels:
-        """``n`` labels."""
-
-    def take(self, rows: Ints) -> Self:
-        """Some of them."""
-
-    def write(self, file: Path) -> None:
-        """Write a file that :mod:`fedul_flwr.data.sources` reads."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +136,10 @@ class _OfClients:
     def write(self, file: Path) -> None:
         self.rows.write(file)
         _add_column(file, CLIENT, self.clients)
+
+
+_Rows = _Arrays | _Table | _HubData | _OfClients
+"""Points with labels, ready to be written to a file of the suffix."""
 
 
 def _add_column(file: Path, name: str, values: Ints) -> None:

@@ -58,7 +58,15 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     """
     first = values[0] if isinstance(values, list | tuple) and values else None
     if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
-        return _stacked([as_array(part, what) for part in values], what)
+        parts = [as_array(part, what) for part in values]
+        shapes = sorted({part.shape for part in parts})
+        if len(shapes) > 1:
+            raise UserError(
+                f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be "
+                "alike.",
+                "points-shape",
+            )
+        return np.stack(parts)
     if is_of(values, "torch", "Tensor"):
         values = _tensor_array(values, what)
     elif hasattr(values, "toarray"):
@@ -75,16 +83,6 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
             f"{what} must be an array of numbers, all points of one shape.", "data-not-readable"
         ) from None
     return _of_numbers(array) if array.dtype == object else array
-
-
-def _stacked(parts: Sequence[NDArray[Any]], what: str) -> NDArray[Any]:
-    shapes = sorted({part.shape for part in parts})
-    if len(shapes) > 1:
-        raise UserError(
-            f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be alike.",
-            "points-shape",
-        )
-    return np.stack(parts)
 
 
 def _tensor_array(tensor: Any, what: str) -> NDArray[Any]:
