@@ -148,10 +148,13 @@ class PlainStrategy(Strategy):
         changed = {"num_rounds": num_rounds, "round_timeout": timeout}
         self._settings = self._settings.model_copy(update=changed)
         self._inner = None
-        arrays = self._first_arrays() if initial_arrays is None else initial_arrays
+        if initial_arrays is None:
+            from fedul_flwr.learning.local import dump_arrays
+
+            initial_arrays = to_record(dump_arrays(self._model()))
         return super().start(
             for_devices(grid),
-            arrays,
+            initial_arrays,
             num_rounds,
             timeout,
             train_config,
@@ -170,11 +173,6 @@ class PlainStrategy(Strategy):
             seed=settings.seed,
             options=settings.model_options,
         )
-
-    def _first_arrays(self) -> ArrayRecord:
-        from fedul_flwr.learning.local import dump_arrays
-
-        return to_record(dump_arrays(self._model()))
 
     def _strategy(self, grid: Grid, arrays: ArrayRecord) -> MethodStrategy:
         """The method's strategy, with the nodes that are there when the first round begins."""

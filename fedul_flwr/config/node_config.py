@@ -109,7 +109,13 @@ class OwnerLimits(Settings):
         ]
         for section in settings.sections.values():
             if isinstance(section, XCLPSettings):
-                _refuse_simulated(section)
+                if section.secure in FOR_SIMULATIONS:
+                    raise UserError(
+                        f"Setting xclp.secure = {section.secure!r} is for simulations alone: among "
+                        "owners one that lies could read the others' codes. Choose 'rlwe'.",
+                        "setting-for-simulations",
+                        setting="xclp.secure",
+                    )
                 rules += self._propagation_rules(section)
             if isinstance(section, AdmissionSettings):
                 shares = section.share_priors and not self.allow_priors
@@ -176,17 +182,6 @@ class OwnerLimits(Settings):
                 "min-noise-multiplier",
             ),
         ]
-
-
-def _refuse_simulated(xclp: XCLPSettings) -> None:
-    """Refuse protocols in which an owner that lies reads others' codes."""
-    if xclp.secure in FOR_SIMULATIONS:
-        raise UserError(
-            f"Setting xclp.secure = {xclp.secure!r} is for simulations alone: among owners one "
-            "that lies could read the others' codes. Choose 'rlwe'.",
-            "setting-for-simulations",
-            setting="xclp.secure",
-        )
 
 
 _KEYS = frozenset(OwnerLimits.names())

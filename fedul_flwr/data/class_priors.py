@@ -18,6 +18,8 @@ from fedul_flwr.data.types import Floats, Ints
 FLOOR = 1e-3
 """Smallest class prior of an estimate, as a fraction of the uniform prior 1/K: an unseen class may
 still occur, and the transition divides by pi."""
+MOST_STEPS, TOLERANCE = 1000, 1e-6
+"""Most steps of an estimate, which ends once no entry changes by more than this."""
 
 
 def uniform_prior(num_classes: int) -> Floats:
@@ -87,14 +89,7 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
     return _normalized(ratios * prior)
 
 
-def estimate_prior(
-    posterior: Floats,
-    trained: ArrayLike,
-    *,
-    pseudo_points: float = 1.0,
-    tolerance: float = 1e-6,
-    max_iterations: int = 1000,
-) -> Floats:
+def estimate_prior(posterior: Floats, trained: ArrayLike, *, pseudo_points: float = 1.0) -> Floats:
     """Class priors of the points of ``posterior``, by expectation maximization.
 
     Saerens, Latinne & Decaestecker, *Adjusting the outputs of a classifier to new a priori
@@ -112,8 +107,6 @@ def estimate_prior(
     posterior : ``(n, K)``, p(k | x) under the priors ``trained``, of n unlabeled points.
     trained : ``(K,)``, pi, all positive.
     pseudo_points : pseudo points per class; 0 is the paper's estimate.
-    tolerance : stop when no entry changes by more.
-    max_iterations : largest number of iterations.
 
     Returns
     -------
@@ -129,10 +122,10 @@ def estimate_prior(
         raise ValueError("needs one point or more")
     prior = checked_prior(trained)
     imagined = pseudo_points * len(prior) * prior
-    for _ in range(max_iterations):
+    for _ in range(MOST_STEPS):
         before = prior
         prior = _normalized(_normalized(ratios * prior).sum(axis=0) + imagined)
-        if np.abs(prior - before).max() <= tolerance:
+        if np.abs(prior - before).max() <= TOLERANCE:
             break
     return floored(prior)
 

@@ -119,9 +119,8 @@ def infer_column(parts: Sequence[Cells]) -> Column:
         codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
         raise UserError(
             f"{first.here} holds {len(values)} different texts{codes_hint}, too many for a "
-            "category "
-            f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
-            "categories or as a number.",
+            f"category (at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, "
+            "with its categories or as a number.",
             "column-of-identifiers",
         )
     sample = [text for text in _texts(first) if text is not None]
@@ -187,9 +186,8 @@ def _refuse_units(cells: Cells, present: Any) -> None:
     units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
     if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
         raise UserError(
-            f"{cells.here} holds numbers with a unit or sign, such as {_first(present)!r}: "
-            "write the "
-            "numbers alone, or name the categories of the column in a columns file.",
+            f"{cells.here} holds numbers with a unit or sign, such as {_first(present)!r}: write "
+            "the numbers alone, or name the categories of the column in a columns file.",
             "cell-not-a-number",
         )
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +61,6 @@ class Survey:
     sizes: dict[tuple[int, int], str] = field(default_factory=dict)
     color: bool = False
     depths: dict[int, tuple[int, str]] = field(default_factory=dict)
-
-    def add_deep(self, name: str, largest: int) -> None:
-        """Count a file with more than 8 bits by its largest value."""
-        bits = next(bits for bits in _DEPTHS if largest < 2**bits)
-        count, example = self.depths.get(bits, (0, name))
-        self.depths[bits] = (count + 1, example)
 
     def bits(self, where: str) -> int:
         """Bits of the values in 16-bit files: the smallest usual depth that holds all of them;
@@ -173,7 +167,10 @@ class EncodedImages(Images):
                 survey.sizes.setdefault(seen.size, name)
                 survey.color |= seen.color
                 if seen.deep:
-                    survey.add_deep(name, _largest_value(name, content))
+                    largest = _largest_value(name, content)
+                    bits = next(bits for bits in _DEPTHS if largest < 2**bits)
+                    count, example = survey.depths.get(bits, (0, name))
+                    survey.depths[bits] = (count + 1, example)
         return survey
 
     def with_bits(self, bits: int) -> Self:
@@ -229,12 +226,8 @@ class PixelImages(Images):
             yield block
 
 
-class _Blocks(Protocol):
-    def blocks(self, shape: Shape) -> Iterator[Inputs]: ...
-
-
-def join_blocks(points: _Blocks, shape: Shape) -> Inputs:
-    """All points in order, ``(n, *shape)``."""
+def join_blocks(points: Any, shape: Shape) -> Inputs:
+    """All points in order, ``(n, *shape)``, of images or other points that have ``blocks``."""
     joined: Inputs = np.concatenate(list(points.blocks(shape)))
     return joined
 

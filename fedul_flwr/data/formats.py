@@ -84,8 +84,7 @@ def find_entry(folder: Path, name: str) -> Path:
     if len(matches) > 1:
         raise UserError(
             f"{folder} holds {matches[0].name} and {matches[1].name}, whose names differ only "
-            "in upper "
-            "and lower case; only one of them may be there.",
+            "in upper and lower case; only one of them may be there.",
             "files-contradict",
         )
     return matches[0] if matches else folder / name

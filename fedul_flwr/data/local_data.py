@@ -55,7 +55,6 @@ def load_unlabeled_sets(
     input_shape: InputShape,
     *,
     table: TableOptions = NO_OPTIONS,
-    cache: Path | None = None,
 ) -> UnlabeledSets:
     """Load a client's unlabeled sets and their class priors.
 
@@ -72,7 +71,6 @@ def load_unlabeled_sets(
     input_shape : shape of the model's inputs; images of another size are resized (bilinear), gray
         and RGB are converted into each other.
     table : rules for tables of features.
-    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
     Returns
     -------
@@ -104,7 +102,7 @@ def load_unlabeled_sets(
     files = [file for paths, _ in collections for file in paths]
     counts = [len(paths) for paths, _ in collections]
     key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
-    home = decoded_copy(key, [read for _, read in collections], input_shape, table, cache)
+    home = decoded_copy(key, [read for _, read in collections], input_shape, table)
     sizes = open_array(home / "sizes.npy")
     return UnlabeledSets(
         inputs=open_array(home / "inputs.npy"),
@@ -283,7 +281,6 @@ def load_partly_labeled(
     path: str | Path,
     class_names: Sequence[str],
     input_shape: InputShape,
-    cache: Path | None = None,
     *,
     form: str = "auto",
     known_labels: str | Path = "",
@@ -301,7 +298,6 @@ def load_partly_labeled(
         images in their sub-folders count too.
     class_names : the model's K classes in order.
     input_shape : shape of the model's inputs; images are converted to it.
-    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
     form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
         at least one of a class, and no file of labels.
     known_labels : a file to read in place of ``labels.csv`` in the folder.
@@ -330,7 +326,7 @@ def load_partly_labeled(
     by_folder = _has_class_folders(root, class_names, form, labels_file)
     files, read = _find_points(root, labels_file, input_shape, table)
     key = cache_key(["partly labeled", str(root), list(input_shape), *table.identity], files)
-    home = decoded_copy(key, [read], input_shape, table, cache)
+    home = decoded_copy(key, [read], input_shape, table)
     inputs = open_array(home / "inputs.npy")
     if by_folder:
         names = _names(root, files)

@@ -163,7 +163,6 @@ def decoded_copy(
     readers: Sequence[Callable[[], Images | Table | Texts]],
     shape: InputShape,
     options: TableOptions,
-    cache: Path | None,
 ) -> Path:
     """Folder with the points of all ``readers`` and the number of each, built on first use.
 
@@ -188,5 +187,4 @@ def decoded_copy(
         }
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
-    caches = cache_directory() if cache is None else cache
-    return build_once(caches / "owned" / key, build, private=True)
+    return build_once(cache_directory() / "owned" / key, build, private=True)

@@ -88,7 +88,13 @@ def generate_sets(
     if most:
         num_sets = int(np.linspace(num_sets, most, num_clients).round()[client])
     if settings.shared_prior_draws:
-        weights = equal_columns(_same_priors(settings, num_classes, seed)[:num_sets])
+        # For as many sets as any client has.
+        largest, shared_rng = max(settings.num_sets, most), stream(seed, "same-priors")
+        draws = [
+            draw_priors(largest, num_classes, settings.priors, shared_rng)
+            for _ in range(settings.shared_prior_draws)
+        ]
+        weights = equal_columns(np.sum(draws, axis=0)[:num_sets])
     else:
         weights = draw_priors(num_sets, num_classes, settings.priors, rng)
     pools = [rng.permutation(points[labels[points] == k]) for k in range(num_classes)]
@@ -132,17 +138,6 @@ def _tell(
     draws = [add_prior_noise(realized, epsilon, rng) for _ in range(NOISE_DRAWS)]
     worth = effective_labels(realized, np.mean([(draw - realized) ** 2 for draw in draws], axis=0))
     return stated, Dirichlet.from_noise(stated, float(np.median(worth)))
-
-
-def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) -> Floats:
-    """The sum of ``shared-prior-draws`` draws, for as many sets as any client has:
-    ``(most, K)``."""
-    most, rng = max(settings.num_sets, settings.num_sets_max), stream(seed, "same-priors")
-    draws = [
-        draw_priors(most, num_classes, settings.priors, rng)
-        for _ in range(settings.shared_prior_draws)
-    ]
-    return np.asarray(np.sum(draws, axis=0), dtype=np.float64)
 
 
 def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:

@@ -79,7 +79,8 @@ class NetworkSource:
         """The source of network ``name``, whose setting messages show as ``shown``."""
         if name.startswith(HUB):
             encoder = name.removeprefix(HUB)
-            files = image_encoder_files(encoder)
+            folder = Path(encoder)  # or a name on the hub
+            files = _existing(sorted(folder.iterdir())) if folder.is_dir() else []
             return cls(name, files, lambda: image_encoder(encoder))
         if name.startswith(TORCHVISION):
             model = name.removeprefix(TORCHVISION)
@@ -125,7 +126,6 @@ class NetworkSource:
 
 
 def _digest(model: nn.Module) -> str:
-    """Digest of a model's weights and buffers."""
     digest = sha256()
     for array in model.state_dict().values():
         digest.update(array.cpu().contiguous().numpy().data)
@@ -301,12 +301,6 @@ def torchvision_files(name: str) -> list[Path]:
         return []
     url = models.get_model_weights(name).DEFAULT.url
     return _existing([Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name])
-
-
-def image_encoder_files(name: str) -> list[Path]:
-    """Files of an image encoder that lies in a folder; none for one of the hub."""
-    folder = Path(name)
-    return _existing(sorted(file for file in folder.iterdir())) if folder.is_dir() else []
 
 
 def _existing(files: list[Path]) -> list[Path]:

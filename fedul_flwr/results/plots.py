@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -49,11 +49,6 @@ OF_NOTE = 0.02
 
 _PART_COLORS = (COLORS[3], COLORS[2], COLORS[1], COLORS[5], COLORS[0])
 _Parts = dict[str, dict[int, float]]
-
-
-def has_time_traffic(run: Run) -> bool:
-    """Whether seconds or bytes were recorded."""
-    return any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down"))
 
 
 def time_traffic_figure(run: Run) -> Figure:
@@ -219,14 +214,17 @@ def run_figures(run: Run) -> dict[str, Figure]:
     ``time_traffic``, ``confusion`` and ``reliability`` on test points, ``client_accuracy``, and
     figures of labels that clients gave their points.
     """
-    figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
-        "error": (has_error, lambda: error_figure([run])),
-        "loss": (has_loss, lambda: loss_figure([run])),
-        "pseudo_labels": (has_pseudo_labels, lambda: pseudo_labels_figure(run)),
-        "priors": (has_priors, lambda: priors_figure(run)),
-        "time_traffic": (has_time_traffic, lambda: time_traffic_figure(run)),
-    }
-    drawn = {name: draw() for name, (recorded, draw) in figures.items() if recorded(run)}
+    drawn = {}
+    if has_error(run):
+        drawn["error"] = error_figure([run])
+    if has_loss(run):
+        drawn["loss"] = loss_figure([run])
+    if run.series("pseudo_label_error")[0]:
+        drawn["pseudo_labels"] = pseudo_labels_figure(run)
+    if has_priors(run):
+        drawn["priors"] = priors_figure(run)
+    if any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down")):
+        drawn["time_traffic"] = time_traffic_figure(run)
     names = run.data.get("class_names")
     drawn |= measure_figures(run.measures or {}, names)
     if accuracies := client_accuracies(run):
@@ -276,11 +274,6 @@ def has_error(run: Run) -> bool:
 def has_loss(run: Run) -> bool:
     """Whether any loss was measured."""
     return any(run.series(key)[0] for key in _loss_names([run]))
-
-
-def has_pseudo_labels(run: Run) -> bool:
-    """Whether pseudo labels were scored."""
-    return bool(run.series("pseudo_label_error")[0])
 
 
 def error_figure(runs: Sequence[Run]) -> Figure:

@@ -159,11 +159,6 @@ def measures_in_words(measured: Mapping[str, Any]) -> str:
     return ", ".join(words[key].format(x) for key, x in measures.items() if x is not None)
 
 
-def absent_classes(measured: Mapping[str, Any]) -> int:
-    """Number of classes without a test point: their recalls are undefined and in no mean."""
-    return sum(recall is None for recall in measured.get("recall", ()))
-
-
 def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
     """Sets whose class priors do not fit, if a simulation has some or was told wrong ones."""
     fit = summary.get("prior_fit", {})
@@ -199,7 +194,8 @@ def _measure_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     before = every.get("unscaled", {}).get("ece")
     if before is not None:
         words += f" ({percent(before)} before temperature {summary['temperature']:.2f})"
-    absent = absent_classes(every.get("best", {}))
+    # Recalls of classes without a test point are undefined and in no mean.
+    absent = sum(recall is None for recall in every.get("best", {}).get("recall", ()))
     if absent:
         which = "1 class that has" if absent == 1 else f"{absent} classes that have"
         words += f"; without {which} no test points"
