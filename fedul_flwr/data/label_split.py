@@ -208,7 +208,7 @@ def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig
         assignment = load_split(Path(options.split), num_clients, labels, source.class_names)
     else:
         assignment = _deal(source, num_clients, config)
-    clients = _withhold(_of_scenario(assignment.clients, config), options.without_client)
+    clients = _with_labels_shown(assignment.clients, label_scenario(config), options)
     np.savez(folder / ASSIGNED, **_assigned_arrays(clients))
     np.savez(
         folder / TRUTH,
@@ -241,26 +241,11 @@ def label_scenario(config: RunConfig) -> str:
     return config[LabelSourceSettings].labels_at
 
 
-def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
-    """``clients`` with the labels that the run's method and scenario give them."""
-    match label_scenario(config):
-        case "all":
-            return [
-                replace(client, observed=np.where(client.new, UNLABELED, client.labels))
-                for client in clients
-            ]
-        case "server":
-            return [_without_labels(client) for client in clients]
-        case _:
-            return list(clients)
-
-
-def _without_labels(client: LabelTruth) -> LabelTruth:
-    return replace(client, observed=np.full_like(client.observed, UNLABELED))
-
-
-def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
-    """``clients``, with the given labels of number ``without`` removed."""
+def _with_labels_shown(
+    clients: Sequence[LabelTruth], scenario: str, options: LabelSettings
+) -> list[LabelTruth]:
+    """``clients`` with the labels that the scenario and ``labels.without-client`` give them."""
+    without = options.without_client
     if without >= len(clients):
         raise UserError(
             f"Setting labels.without-client = {without}: the run has clients 0 to "
@@ -268,10 +253,15 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
             "setting-out-of-range",
             setting="labels.without-client",
         )
-    return [
-        _without_labels(client) if number == without else client
-        for number, client in enumerate(clients)
-    ]
+    shown = []
+    for number, client in enumerate(clients):
+        visible = client.observed
+        if scenario == "server" or number == without:
+            visible = np.full_like(visible, UNLABELED)
+        elif scenario == "all":
+            visible = np.where(client.new, UNLABELED, client.labels)
+        shown.append(replace(client, observed=visible))
+    return shown
 
 
 def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:

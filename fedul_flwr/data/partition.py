@@ -285,23 +285,19 @@ def partition_points(
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     else:
         parts = _by_library(labels, columns, num_classes, num_clients, config)
-    if config.points_per_client:  # partitions by class shares already draw this number, if possible
-        parts = [
-            _thin(part, config.points_per_client, client, config.seed)
-            for client, part in enumerate(parts)
-        ]
+    # Partitions by class shares already draw this number, if possible.
+    count = config.points_per_client
+    for client, part in enumerate(parts if count else ()):
+        if len(part) < count:
+            raise UserError(
+                f"Setting points-per-client = {count}: client {client} has only {len(part)} "
+                "points.",
+                "too-few-points",
+                setting="points-per-client",
+            )
+        order = stream(config.seed, "points-per-client", client).permutation(part)
+        parts[client] = order[:count]
     return [np.sort(part) for part in parts]
-
-
-def _thin(part: Ints, count: int, client: int, seed: int) -> Ints:
-    if len(part) < count:
-        raise UserError(
-            f"Setting points-per-client = {count}: client {client} has only {len(part)} points.",
-            "too-few-points",
-            setting="points-per-client",
-        )
-    chosen: Ints = stream(seed, "points-per-client", client).permutation(part)[:count]
-    return chosen
 
 
 def _by_class_shares(

@@ -68,7 +68,8 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
         raise OwnDataError(f"{file} and {counted} both exist; only one may.", "files-contradict")
     if counted.exists():
         names, cells, notes = _read_cells(counted, class_names)
-        return _with_notes(notes, _from_counts(counted, names, cells))
+        priors = _from_counts(counted, names, cells)
+        return replace(priors, notes=(*notes, *priors.notes))
     if not file.exists():
         raise OwnDataError(
             f"{file} is missing; it names the sets and their class priors "
@@ -78,10 +79,7 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
     names, cells, notes = _read_cells(file, class_names)
     # Shares are at most 1, so that a comma in one can only stand before decimals.
     plain = [[_COMMA.sub(".", cell) for cell in row] for row in cells]
-    return _with_notes(notes, _from_shares(file, names, plain))
-
-
-def _with_notes(notes: tuple[str, ...], priors: StatedPriors) -> StatedPriors:
+    priors = _from_shares(file, names, plain)
     return replace(priors, notes=(*notes, *priors.notes))
 
 

@@ -72,6 +72,7 @@ def virtual_adversarial_loss(
         return divergence(log_p, network(inputs + offset))
 
 
+@dataclass(eq=False)
 class MeanTeacherObjective:
     """Cross-entropy of labeled points, and consistency between two views of all points.
 
@@ -85,7 +86,7 @@ class MeanTeacherObjective:
     With a second head (:class:`~fedul_flwr.models.last_layer.TwoHeads`) the first one is trained on
     labels, the second one on the teacher's first head, and a penalty keeps both heads close.
 
-    Parameters
+    Attributes
     ----------
     classes : ``(n,)``, class of every training point, -1 for an unlabeled one.
     teacher : in training mode, on the student's device; changed in place.
@@ -95,23 +96,13 @@ class MeanTeacherObjective:
     steps : number of steps t so far.
     """
 
-    def __init__(
-        self,
-        classes: Tensor,
-        teacher: nn.Module,
-        *,
-        weight: float,
-        decay: float = 0.97,
-        logit_cost: float = 0.01,
-        steps: int = 0,
-    ) -> None:
-        self.teacher = teacher
-        self._classes = classes
-        self._weight = weight
-        self._decay = decay
-        self._logit_cost = logit_cost
-        self._steps = steps
-        self._begun = False
+    classes: Tensor
+    teacher: nn.Module
+    weight: float
+    decay: float = 0.97
+    logit_cost: float = 0.01
+    steps: int = 0
+    _begun: bool = field(default=False, init=False)
 
     def __call__(self, network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
         """Mean loss of a batch.
@@ -128,20 +119,20 @@ class MeanTeacherObjective:
         logits, agreeing = network.both(seen)
         with torch.no_grad():
             target = functional.softmax(network.twin(self.teacher)(other), dim=1)
-        classes = self._classes[positions.cpu()].to(logits.device)
+        classes = self.classes[positions.cpu()].to(logits.device)
         loss = functional.cross_entropy(logits, classes, ignore_index=-1, reduction="sum")
         loss = loss / len(classes)
         apart = functional.mse_loss(functional.softmax(agreeing, dim=1), target)
-        loss = loss + self._weight * apart
+        loss = loss + self.weight * apart
         if agreeing is not logits:
-            loss = loss + self._logit_cost * functional.mse_loss(logits, agreeing)
+            loss = loss + self.logit_cost * functional.mse_loss(logits, agreeing)
         return loss
 
     @torch.no_grad()
     def follow(self, student: nn.Module) -> None:
         """Update the teacher after a step of the student; the caller does so after the last one."""
-        self._steps += 1
-        decay = min(1 - 1 / (self._steps + 1), self._decay)
+        self.steps += 1
+        decay = min(1 - 1 / (self.steps + 1), self.decay)
         for weight, now in zip(self.teacher.parameters(), student.parameters(), strict=True):
             weight.lerp_(now, 1 - decay)
 
@@ -267,12 +258,7 @@ class ConsistencyObjective:
         self._seen.append(torch.stack([surrogate.detach(), value.detach(), masked]))
         return surrogate + self.weight * value
 
-    def means(self) -> tuple[float, float, float]:
-        """Surrogate loss, consistency loss and fraction of masked points, means over batches."""
-        surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
-        return surrogate, value, masked
-
     def metrics(self) -> dict[str, float]:
         """Means over batches as metrics of the round."""
-        surrogate, value, masked = self.means()
+        surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
         return {"loss": surrogate, "consistency-loss": value, CONFIDENT_SHARE: 1 - masked}

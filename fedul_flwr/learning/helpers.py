@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -162,43 +163,35 @@ def helper_divergence(log_p: Tensor, helpers: Sequence[Tensor]) -> Tensor:
     return torch.stack(divergences).mean()
 
 
+@dataclass(eq=False)
 class InterClientConsistency:
     """λ_ICCS · Φ, mean over the points for which the client's model is confident (eq. 2).
 
     Φ = CE(ŷ, p(π(u))) + (1/H) Σ_j KL[p_hj(u) ‖ p(u)], π = RandAugment. Without helpers the second
     term is absent and ŷ is the model's own class.
 
-    Parameters
+    Attributes
     ----------
-    helpers : the helpers' models, frozen.
+    helpers : the helpers' models, which are frozen.
     weight : λ_ICCS.
     threshold : τ, smallest top probability of a confident point.
     strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
-    weak_view : makes the views that the models judge; by default the unchanged images.
     ties : class ŷ in a tie of votes.
-
-    Attributes
-    ----------
-    helpers : the helpers' models.
+    weak_view : makes the views that the models judge; by default the unchanged images.
     confidence : counts the points so far, and the confident ones.
     """
 
-    def __init__(
-        self,
-        helpers: Sequence[nn.Module],
-        weight: float,
-        threshold: float,
-        strong_view: View = randaugment,
-        ties: Ties = "own",
-        weak_view: View = unchanged,
-    ) -> None:
-        self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
-        self._weight = weight
-        self._threshold = threshold
-        self._strong_view = strong_view
-        self._ties: Ties = ties
-        self._weak_view = weak_view
-        self.confidence = ConfidentShare()
+    helpers: Sequence[nn.Module]
+    weight: float
+    threshold: float
+    strong_view: View = randaugment
+    ties: Ties = "own"
+    weak_view: View = unchanged
+    confidence: ConfidentShare = field(default_factory=ConfidentShare, init=False)
+
+    def __post_init__(self) -> None:
+        for helper in self.helpers:
+            helper.eval().requires_grad_(False)
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
         """Loss of ``(n, c, h, w)`` inputs; ``None`` without confident points.
@@ -206,13 +199,13 @@ class InterClientConsistency:
         With weight 0 it is always ``None``, and the model is not called, so that its running
         statistics do not change.
         """
-        if self._weight == 0:
+        if self.weight == 0:
             return None
-        weak = self._weak_view(inputs)
+        weak = self.weak_view(inputs)
         # Without helpers p(u) is only a target.
         with torch.set_grad_enabled(bool(self.helpers)):
             log_p = functional.log_softmax(network(weak), dim=1)
-        confident = log_p.detach().amax(dim=1).exp() >= self._threshold
+        confident = log_p.detach().amax(dim=1).exp() >= self.threshold
         self.confidence.add(confident)
         sure = confident.nonzero()[:, 0]
         if len(sure) == 0:
@@ -224,10 +217,10 @@ class InterClientConsistency:
                 for helper in self.helpers
             ]
         votes = [other.argmax(dim=1) for other in others]
-        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self._ties)
-        views = self._strong_view(inputs[sure])
+        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self.ties)
+        views = self.strong_view(inputs[sure])
         with frozen_statistics(network.model):  # they must describe unchanged points
             loss = functional.cross_entropy(network(views), labels)
         if others:
             loss = loss + helper_divergence(log_p, others)
-        return self._weight * loss
+        return self.weight * loss

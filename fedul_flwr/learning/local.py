@@ -394,7 +394,6 @@ def mean_gradient(
 
 
 def _begin(model: nn.Module, plan: LocalPlan, rng: np.random.Generator) -> Network:
-    """Prepare ``model`` for training."""
     move_model(model, plan.device, plan.precision)
     model.train()
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and random objectives

@@ -58,23 +58,11 @@ def local_plan(
         default the plan has the step size of the settings.
     server_lr_factor : factor of the step size sent by the server (`plateau`).
     """
-    device = choose_device(settings.device)
-    return LocalPlan(
-        local_epochs=settings.local_epochs,
-        batch_size=settings.batch_size,
-        optimizer=settings.optimizer,
-        learning_rate=settings.learning_rate * rate_factor(settings, *stage) * server_lr_factor,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        l1=settings.l1,
-        augment=settings.augment,
-        proximal_mu=proximal_mu,
-        device=device,
-        precision=settings.precision,
-        noise=settings.noise,
-        feature_dropout=settings.feature_dropout,
-        mixup=settings.mixup,
-    )
+    names = LocalPlan.__dataclass_fields__.keys() & type(settings).model_fields.keys()
+    values = {name: getattr(settings, name) for name in names}
+    values["device"] = choose_device(settings.device)
+    rate = settings.learning_rate * rate_factor(settings, *stage) * server_lr_factor
+    return LocalPlan(**{**values, "learning_rate": rate, "proximal_mu": proximal_mu})
 
 
 def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 IMPOSSIBLE = -1e30
@@ -65,20 +67,17 @@ def count_loss(logits: Tensor, counts: Tensor) -> Tensor:
     return -log_count_probability(log_p, log_q, counts).sum().to(logits.dtype)
 
 
-class CountLoss(nn.Module):
+@dataclass(frozen=True)
+class CountLoss:
     """:func:`count_loss` of batches that are whole sets.
 
-    Parameters
+    Attributes
     ----------
     counts : int64 ``(M, K)``, class counts of a client's sets.
     """
 
     counts: Tensor
 
-    def __init__(self, counts: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("counts", counts, persistent=False)
-
-    def forward(self, logits: Tensor, sets: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, sets: Tensor) -> Tensor:
         """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` repeats its index."""
         return count_loss(logits, self.counts[sets[0].cpu()])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.learning.local import Loss
@@ -31,21 +32,18 @@ def proportion_loss(logits: Tensor, prior: Tensor) -> Tensor:
     return -(prior * log_mean_prediction(logits)).sum()
 
 
-class ProportionLoss(nn.Module):
+@dataclass(frozen=True)
+class ProportionLoss:
     """:func:`proportion_loss` of batches that are whole sets.
 
-    Parameters
+    Attributes
     ----------
     priors : ``(M, K)``, class priors Pi of a client's sets.
     """
 
     priors: Tensor
 
-    def __init__(self, priors: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("priors", priors.double(), persistent=False)
-
-    def forward(self, logits: Tensor, sets: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, sets: Tensor) -> Tensor:
         """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` repeats its index."""
         # Losses are built on the CPU: move the priors to the device of the logits.
         priors = self.priors.to(logits.device, logits.dtype)

@@ -177,8 +177,6 @@ def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64]
     return predictor.checked_priors(numbers)
 
 
-__all__ = ["Predictor", "load_model"]
-
 MODEL_FILE = "model.safetensors"
 UNKNOWN_SCALING = (
     "The run standardized each owner's points by their own means and scales (standardize = "

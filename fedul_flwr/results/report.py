@@ -475,8 +475,6 @@ def _plain(markdown: str) -> str:
     return re.sub(r"\\(.)|[*`]", lambda match: match[1] or "", markdown)
 
 
-__all__ = ["report"]
-
 _CAPTIONS = {
     "error": "Errors after each round, in percent. A star marks the best round, which was chosen "
     "without test data.",
