@@ -491,12 +491,7 @@ class GraphLabelClassifier(_Classifier):
             nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
             weights = np.take_along_axis(cosines, nearest, axis=1) ** self.power
             weights *= confidence[nearest]
-            for column in range(count):
-                np.add.at(
-                    votes[rows],
-                    (np.arange(len(nearest)), numbers[nearest[:, column]]),
-                    weights[:, column],
-                )
+            np.add.at(votes[rows], (np.arange(len(nearest))[:, None], numbers[nearest]), weights)
         total = votes.sum(axis=1, keepdims=True)
         equal = np.full_like(votes, 1 / len(self.classes_))
         return np.asarray(np.divide(votes, total, out=equal, where=total > 0))

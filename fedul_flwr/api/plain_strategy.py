@@ -100,12 +100,11 @@ class PlainStrategy(Strategy):
         name, tables = _settings_of(self._base)
         share = float(getattr(self._base, "fraction_train", 1.0))
         # The method chooses the clients: the base takes all that it sees.
-        for attribute in ("fraction_train", "fraction_evaluate"):
+        fractions = dict.fromkeys(("fraction_train", "fraction_evaluate"), 1.0)
+        nodes = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
+        for attribute, value in (fractions | dict.fromkeys(nodes, 1)).items():
             if hasattr(self._base, attribute):
-                setattr(self._base, attribute, 1.0)
-        for attribute in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
-            if hasattr(self._base, attribute):
-                setattr(self._base, attribute, 1)
+                setattr(self._base, attribute, value)
         folder = tempfile.mkdtemp(prefix="fedul-own-app-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         flat: dict[str, Scalar] = {

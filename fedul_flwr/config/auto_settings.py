@@ -16,7 +16,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import is_function
+from fedul_flwr.config.shared import VIEWS, is_function
 from fedul_flwr.errors import UserError
 
 AUTO_KEYS = (
@@ -156,12 +156,6 @@ def in_words(chosen: Mapping[str, Choice]) -> str:
 
 
 C = TypeVar("C", bound=RunConfig)
-
-VIEWS = {
-    "images": ("rotate", "flip", "translate-flip", "rotate-flip", "affine"),
-    "vectors": ("noise", "dropout", "mixup"),
-}
-"""Values of `augment` for one kind of points."""
 
 
 def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:

@@ -230,18 +230,12 @@ PRETRAINED_MODELS = ("resnet18-fedul",)
 
 
 OPTIMIZERS = ("adam", "sgd")
-AUGMENTATIONS = (
-    "auto",
-    "none",
-    "rotate",
-    "flip",
-    "translate-flip",
-    "rotate-flip",
-    "affine",
-    "noise",
-    "dropout",
-    "mixup",
-)
+VIEWS = {
+    "images": ("rotate", "flip", "translate-flip", "rotate-flip", "affine"),
+    "vectors": ("noise", "dropout", "mixup"),
+}
+"""Values of `augment` for one kind of points."""
+AUGMENTATIONS = ("auto", "none", *VIEWS["images"], *VIEWS["vectors"])
 """Built-in optimizers and augmentations; a function of the user's own is named by reference."""
 
 

@@ -168,13 +168,12 @@ class Columns:
 
     def scaled_by(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
         """The same columns with ``d`` means and scales of their numbers."""
-        scaled: list[Column] = []
-        start = 0
-        for column in self.columns:
-            mean, scale = float(means[start]), float(scales[start])
-            is_number = column.categories is None
-            scaled.append(replace(column, mean=mean, scale=scale) if is_number else column)
-            start += len(column.features)
+        scaled = [
+            replace(column, mean=float(means[at.start]), scale=float(scales[at.start]))
+            if column.categories is None
+            else column
+            for column, at in zip(self.columns, self.feature_slices.values(), strict=True)
+        ]
         return Columns(tuple(scaled))
 
     def to_json(self) -> str:

@@ -145,10 +145,8 @@ def read_rows(file: Path) -> tuple[list[list[str]], str]:
     OwnDataError
         If it cannot be read.
     """
-    try:
+    with own_data():
         rows, note = read_csv_rows(file)
-    except UserError as error:
-        raise OwnDataError(str(error), error.code, **error.values) from error
     return [[composed(read_cell(cell)) for cell in row] for row in rows], note
 
 

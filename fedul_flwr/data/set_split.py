@@ -289,19 +289,17 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
 def read_sets(directory: Path) -> tuple[SetTruth, ...]:
     """Read the true labels of every client."""
     sets, truth = read_arrays(directory / SETS), read_arrays(directory / TRUTH)
-    clients = []
-    for client in range(len(sets["point_bounds"]) - 1):
-        of_points, of_sets = _bounds(sets, client)
-        clients.append(
-            SetTruth(
-                points=sets["points"][of_points],
-                labels=truth["labels"][of_points],
-                sets=sets["sets"][of_points],
-                priors=sets["priors"][of_sets],
-                true_priors=truth["true_priors"][of_sets],
-            )
+    bounds = [_bounds(sets, client) for client in range(len(sets["point_bounds"]) - 1)]
+    return tuple(
+        SetTruth(
+            points=sets["points"][of_points],
+            labels=truth["labels"][of_points],
+            sets=sets["sets"][of_points],
+            priors=sets["priors"][of_sets],
+            true_priors=truth["true_priors"][of_sets],
         )
-    return tuple(clients)
+        for of_points, of_sets in bounds
+    )
 
 
 def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:

@@ -439,9 +439,8 @@ def _write_source(
     identity: str,
 ) -> None:
     train, test, names = same_classes(train, test)
-    form = same_form(train, test, image_size, options)
-    shape, columns = form.shape, form.columns
-    for name, split, inputs in zip(("train", "test"), (train, test), form.points, strict=True):
+    shape, columns, bits, points = same_form(train, test, image_size, options)
+    for name, split, inputs in zip(("train", "test"), (train, test), points, strict=True):
         write_blocks(
             directory / f"{name}_inputs.npy",
             (len(inputs), *shape),
@@ -457,7 +456,7 @@ def _write_source(
         "class_names": names,
         "columns": others,
         "features": None if columns is None else columns.to_json(),
-        "bits": form.bits,
+        "bits": bits,
         "dataset": identity,
         "train": train.inputs.where,
         "test": test.inputs.where,

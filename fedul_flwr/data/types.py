@@ -204,18 +204,8 @@ def l2_norm(arrays: Iterable[Floats]) -> float:
     return math.sqrt(math.fsum(float(np.square(array).sum()) for array in arrays))
 
 
-Value = (
-    int
-    | float
-    | str
-    | bytes
-    | bool
-    | list[int]
-    | list[float]
-    | list[str]
-    | list[bytes]
-    | list[bool]
-)
+Plain = int | float | str | bytes | bool
+Value = Plain | list[int] | list[float] | list[str] | list[bytes] | list[bool]
 
 LARGEST_COUNT = 10**12
 """Largest number of points, sets or clients: sums over a million of them are exact in float64."""

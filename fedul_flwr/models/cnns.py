@@ -23,7 +23,7 @@ def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:
     """
     require_size("alexnet-like", input_shape, 19)
     height, width, channels = input_shape
-    features = 256 * _left_side(height) * _left_side(width)
+    features = 256 * _left(height, 4, 3, 2) * _left(width, 4, 3, 2)
     return scale_variance(
         nn.Sequential(
             UnitRange(),
@@ -42,9 +42,9 @@ def _alexnet_convolution(channels: int, filters: int, size: int) -> list[nn.Modu
     return [nn.Conv2d(channels, filters, size), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
 
 
-def _left_side(side: int) -> int:
-    """Pixels on a side after the convolutions, which are not padded, and the poolings."""
-    for size in (4, 3, 2):
+def _left(side: int, *sizes: int) -> int:
+    """Pixels on a side after convolutions of these sizes, not padded, each followed by pooling."""
+    for size in sizes:
         side = (side - size + 1) // 2
     return side
 
@@ -196,7 +196,8 @@ def cnn4(input_shape: InputShape, num_classes: int) -> nn.Module:
     """
     require_size("cnn4", input_shape, 16)
     height, width, channels = input_shape
-    features = 64 * _left(height) * _left(width)
+    # Two convolutions of 3 x 3 have the size of one of 5 x 5.
+    features = 64 * _left(height, 5, 5) * _left(width, 5, 5)
     return nn.Sequential(
         *_relu(nn.Conv2d(channels, 32, 3)),
         nn.Conv2d(32, 32, 3),
@@ -210,11 +211,6 @@ def cnn4(input_shape: InputShape, num_classes: int) -> nn.Module:
         *_relu(Linear(features, 512)),
         Linear(512, num_classes),
     )
-
-
-def _left(side: int) -> int:
-    """Pixels on a side after two pairs of convolutions, each followed by pooling."""
-    return ((side - 4) // 2 - 4) // 2
 
 
 def lenet(input_shape: InputShape, num_classes: int) -> nn.Module:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +24,7 @@ CLIENTS_SHOWN = 400
 CLASSES_WITH_NUMBERS = 12
 """Largest number of classes whose cells have their numbers written in."""
 _ABSENT = "#E4E4E4"
+_CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}
 
 Floats = NDArray[np.float64]
 
@@ -166,20 +168,12 @@ def _grid(rows: Sequence[_Rows], gap: float) -> tuple[Floats, Floats, NDArray[np
 
 def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
     top = np.nanmax(percent)
-    for start, row in zip(starts, percent, strict=True):
-        for column, share in enumerate(row):
-            if np.isfinite(share):
-                # Light numbers on dark cells.
-                color = "white" if share > 0.55 * top else INK
-                axes.text(
-                    column + 0.5,
-                    start + 0.5,
-                    f"{share:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color=color,
-                )
+    for (row, column), share in np.ndenumerate(percent):
+        if np.isfinite(share):
+            # Light numbers on dark cells.
+            color = "white" if share > 0.55 * top else INK
+            middle = column + 0.5, float(starts[row]) + 0.5
+            axes.text(*middle, f"{share:.0f}", **_CENTERED, fontsize=7, color=color)
 
 
 def _mark_absent(axes: Axes, rows: Sequence[_Rows], centers: Floats, num_classes: int) -> None:
@@ -187,15 +181,8 @@ def _mark_absent(axes: Axes, rows: Sequence[_Rows], centers: Floats, num_classes
     for block, part in zip(rows, _parts(rows, centers), strict=True):
         if np.isnan(block.shares).all():
             axes.axhspan(part[0] - 0.5, part[-1] + 0.5, color=_ABSENT, linewidth=0)
-            axes.text(
-                num_classes / 2,
-                float(part.mean()),
-                "not shared",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=INK,
-            )
+            middle = num_classes / 2, float(part.mean())
+            axes.text(*middle, "not shared", **_CENTERED, fontsize=8, color=INK)
 
 
 def _parts(rows: Sequence[_Rows], centers: Floats) -> list[Floats]:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -396,35 +395,19 @@ _TRIAL_COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The files of a comparison, read.
-
-    Attributes
-    ----------
-    name : name of its directory.
-    rows : the table as printed, by column names; the first cell of a row is the run's name.
-    best : rows of the runs that are among the best.
-    notes : sentences below the table, in two groups: its meaning, and its conditions.
-    trials : one row per trial, by column names.
-    picture : PNG; None if it is missing.
-    """
-
-    name: str
-    rows: list[dict[str, str]]
-    best: list[int]
-    notes: tuple[list[str], list[str]]
-    trials: list[dict[str, str]]
-    picture: bytes | None
-
-
 def is_comparison(directory: Path) -> bool:
     """Whether the directory has the files of a comparison."""
     return all((directory / name).is_file() for name in (_TABLE, _TRIALS))
 
 
-def read_comparison(directory: Path) -> Comparison:
+def read_comparison(directory: Path) -> dict[str, Any]:
     """Read ``comparison.md``, ``trials.csv`` and ``comparison.png``.
+
+    Returns
+    -------
+    The comparison's ``name``; the ``rows`` of its table, and which of them are among the ``best``;
+    ``notes`` in two groups, on the meaning of the table, and on its conditions; ``trials``; and
+    the ``picture``, if there is one.
 
     Raises
     ------
@@ -442,7 +425,7 @@ def read_comparison(directory: Path) -> Comparison:
             error = row[_TRIAL_COLUMNS["test_error"]]
             row[_TRIAL_COLUMNS["test_error"]] = error if error == NONE else f"{float(error):.2f}"
         picture = directory / _PICTURE
-        png = picture.read_bytes() if picture.is_file() else None
+        shown = _png(picture.read_bytes()) if picture.is_file() else None
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f"Cannot read the comparison in {directory}: {error}.", "file-damaged"
@@ -452,14 +435,14 @@ def read_comparison(directory: Path) -> Comparison:
     if len(lines) < 3:
         raise UserError(f"{directory / _TABLE} holds no table.", "file-damaged")
     head, _, *rows = map(_split, lines)
-    return Comparison(
-        name=directory.resolve().name,
-        rows=[dict(zip(map(_plain, head), map(_plain, row), strict=False)) for row in rows],
-        best=[at for at, row in enumerate(rows) if any(cell.startswith("**") for cell in row)],
-        notes=(_notes(above), _notes(below)),
-        trials=trials,
-        picture=png,
-    )
+    return {
+        "name": directory.resolve().name,
+        "rows": [dict(zip(map(_plain, head), map(_plain, row), strict=False)) for row in rows],
+        "best": [at for at, row in enumerate(rows) if any(c.startswith("**") for c in row)],
+        "notes": (_notes(above), _notes(below)),
+        "trials": trials,
+        "picture": shown,
+    }
 
 
 def _split(line: str) -> list[str]:
@@ -541,9 +524,7 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
     if output.is_dir():
         raise UserError(f"Cannot write {output}: it is a directory.", "file-not-writable")
     if compared:
-        comparison = read_comparison(dirs[0])
-        picture = None if comparison.picture is None else _png(comparison.picture)
-        page = _render("report_comparison.html.template.md", found=comparison, picture=picture)
+        page = _render("report_comparison.html.template.md", **read_comparison(dirs[0]))
     else:
         page = _page([read_run(path) for path in dirs])
     write_atomically(output, page)

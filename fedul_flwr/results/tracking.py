@@ -42,7 +42,11 @@ def tools(tracking: str) -> list[str]:
 
 def refuse_missing(tracking: str) -> None:
     """Refuse a tool with a missing package, before a run starts."""
-    for tool in _packages(tracking):
+    needed = tools(tracking)
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
+    if "mlflow" in needed and uri.startswith(_DATABASES):  # mlflow-skinny lacks these packages
+        needed += ["sqlalchemy", "alembic"]
+    for tool in needed:
         if importlib.util.find_spec(tool) is None:
             raise UserError(
                 f"Setting tracking = {tracking!r}: {tool} is not installed where the server runs; "
@@ -51,15 +55,6 @@ def refuse_missing(tracking: str) -> None:
                 "package-missing",
                 setting="tracking",
             )
-
-
-def _packages(tracking: str) -> list[str]:
-    """Packages that the tools import; ``mlflow-skinny`` lacks those of its databases."""
-    needed = tools(tracking)
-    store = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
-    if "mlflow" in needed and store.startswith(_DATABASES):
-        needed += ["sqlalchemy", "alembic"]
-    return needed
 
 
 @contextmanager
@@ -203,6 +198,7 @@ class MLflow:
         for variable, value in _IN_HASTE.items():
             os.environ.setdefault(variable, value)
         from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         for name in ("mlflow", "alembic"):  # they log every table of a new database
             logging.getLogger(name).setLevel(WARNING)
@@ -216,7 +212,9 @@ class MLflow:
         name = "/".join(path.parts[-2:])
         self._run = self._client.create_run(self._experiment(path), run_name=name).info.run_id
         directory.write_json(MLFLOW_RUN, {"run_id": self._run})
-        self._add_settings(settings)
+        params = [Param(name, str(value)) for name, value in settings.items()]
+        for start in range(0, len(params), _MOST_PARAMS):
+            self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
         """Record ``numbers`` of one round, or of the whole run up to it."""
@@ -239,13 +237,6 @@ class MLflow:
             return str(experiment.experiment_id)
         location = None if self._database else (path / MLFLOW_ARTIFACTS).as_uri()
         return str(self._client.create_experiment(name, artifact_location=location))
-
-    def _add_settings(self, settings: Mapping[str, Scalar]) -> None:
-        from mlflow.entities import Param
-
-        params = [Param(name, str(value)) for name, value in settings.items()]
-        for start in range(0, len(params), _MOST_PARAMS):
-            self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
 
 
 _TRACKERS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
