@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,7 +266,13 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
                 "Training and test data are a table and arrays; both must be in the same form.",
                 "splits-differ",
             )
-    return str(_written({"train": train, "test": of_test}))
+    splits = {"train": train, "test": of_test}
+
+    def write(folder: Path) -> None:
+        for name, rows in splits.items():
+            rows.write(folder / f"{name}{rows.suffix}")
+
+    return str(write_once(write))
 
 
 def _rows(data: Any, label_column: str, what: str) -> _Rows:
@@ -311,19 +317,14 @@ def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
 
 
 def _arrays(x: Any, y: Any, what: str) -> _Rows:
-    if are_pictures(x):
-        return _pictures(x, y, what)
+    if are_pictures(x):  # as files have them, of any size and mode
+        import pyarrow as pa
+
+        labels = class_labels(y, f"y of {what}", len(x))
+        table = pa.table({"image": encoded_pictures(x, what), "label": labels.cells()})
+        return _Table(table, "label", f"y of {what}")
     points = images_or_vectors(x, f"x of {what}")
     return _Arrays(points, class_labels(y, f"y of {what}", len(points)))
-
-
-def _pictures(pictures: Sequence[Any], y: Any, what: str) -> _Table:
-    """Pictures as files have them, of any size and mode."""
-    import pyarrow as pa
-
-    labels = class_labels(y, f"y of {what}", len(pictures))
-    table = pa.table({"image": encoded_pictures(pictures, what), "label": labels.cells()})
-    return _Table(table, "label", f"y of {what}")
 
 
 def _table(table: Any, label_column: str, what: str) -> _Table:
@@ -387,16 +388,6 @@ def _from_torch(dataset: Any, what: str) -> _Rows:
                 f"The points of {what} differ in shape; all must be alike.", "points-shape"
             ) from None
     return _arrays(points, labels, what)
-
-
-def _written(splits: Mapping[str, _Rows]) -> Path:
-    """Folder of the cache with these splits."""
-
-    def write(folder: Path) -> None:
-        for name, rows in splits.items():
-            rows.write(folder / f"{name}{rows.suffix}")
-
-    return write_once(write)
 
 
 @contextmanager

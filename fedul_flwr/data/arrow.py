@@ -117,7 +117,12 @@ def open_parquet(path: Path) -> ArrowTable:
     def batches(columns: list[str]) -> Iterator[Any]:
         with _readable_parquet(path):
             for batch in file.iter_batches(batch_size=BLOCK, columns=columns):
-                yield batch if views is schema else _as_in(views, batch)
+                if views is schema:
+                    yield batch
+                    continue
+                fields = [views.field(name) for name in batch.schema.names]
+                cells = [c.cast(f.type) for c, f in zip(batch.columns, fields, strict=True)]
+                yield pa.RecordBatch.from_arrays(cells, schema=pa.schema(fields))
 
     rows = file.metadata.num_rows
     return ArrowTable(str(path), rows, views, features, batches, twice=twice)
@@ -132,15 +137,6 @@ def _without_views(schema: Any) -> Any:
         if (kind := usual.get(str(field.type))) is not None:
             schema = schema.set(index, field.with_type(kind))
     return schema
-
-
-def _as_in(schema: Any, batch: Any) -> Any:
-    """Columns of a parquet file in the types of ``schema``."""
-    import pyarrow as pa
-
-    fields = [schema.field(name) for name in batch.schema.names]
-    columns = [column.cast(field.type) for column, field in zip(batch.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def arrow_images(table: ArrowTable) -> Images:

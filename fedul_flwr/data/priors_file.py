@@ -66,20 +66,20 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
     file, counted = find_entry(folder, PRIORS_FILE), find_entry(folder, COUNTS_FILE)
     if file.exists() and counted.exists():
         raise OwnDataError(f"{file} and {counted} both exist; only one may.", "files-contradict")
-    if counted.exists():
-        names, cells, notes = _read_cells(counted, class_names)
-        priors = _from_counts(counted, names, cells)
-        return replace(priors, notes=(*notes, *priors.notes))
-    if not file.exists():
+    if not file.exists() and not counted.exists():
         raise OwnDataError(
             f"{file} is missing; it names the sets and their class priors "
             f"({COUNTS_FILE} may take its place).",
             "file-missing",
         )
-    names, cells, notes = _read_cells(file, class_names)
-    # Shares are at most 1, so that a comma in one can only stand before decimals.
-    plain = [[_COMMA.sub(".", cell) for cell in row] for row in cells]
-    priors = _from_shares(file, names, plain)
+    if counted.exists():
+        names, cells, notes = _read_cells(counted, class_names)
+        priors = _from_counts(counted, names, cells)
+    else:
+        names, cells, notes = _read_cells(file, class_names)
+        # Shares are at most 1, so that a comma in one can only stand before decimals.
+        plain = [[_COMMA.sub(".", cell) for cell in row] for row in cells]
+        priors = _from_shares(file, names, plain)
     return replace(priors, notes=(*notes, *priors.notes))
 
 

@@ -105,8 +105,8 @@ def cosine(server_round: int, rounds: int) -> float:
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
 
-def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> float:
-    """factor^−d for d divisions, one after each ``patience`` losses without a new minimum.
+def plateau(losses: Sequence[float], patience: int) -> float:
+    """3^−d for d divisions, one after each ``patience`` losses without a new minimum.
 
     Every division restarts the count (Serra et al. 2018, as in FedMatch, appendix A).
 
@@ -114,7 +114,6 @@ def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> floa
     ----------
     losses : validation losses so far, in the order of the rounds; NaN is not a new minimum.
     patience : at least 1.
-    factor : divisor of the step size, above 1.
     """
     least, waited, divisions = math.inf, 0, 0
     for loss in losses:
@@ -124,7 +123,7 @@ def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> floa
             waited += 1
         if waited == patience:
             waited, divisions = 0, divisions + 1
-    return 1 / factor**divisions
+    return 1 / 3.0**divisions
 
 
 def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:

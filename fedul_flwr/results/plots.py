@@ -62,7 +62,11 @@ def time_traffic_figure(run: Run) -> Figure:
     split = any(sum(one > OF_NOTE * sum(way) for one in way) > 1 for way in totals)
     figure = new_figure(7.2, 7.8 if split else 5.6)
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
-    _draw_time(above, run)
+    seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
+    rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
+    rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
+    _stack(above, [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])])
+    above.set_ylabel("seconds per round")
     if split:
         _draw_parts(below, run, ways)
     else:
@@ -70,14 +74,6 @@ def time_traffic_figure(run: Run) -> Figure:
     below[-1].set_xlabel("round")
     set_title(figure, "Time and traffic", run.label)
     return figure
-
-
-def _draw_time(axes: Axes, run: Run) -> None:
-    seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
-    rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
-    rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
-    _stack(axes, [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])])
-    axes.set_ylabel("seconds per round")
 
 
 def _draw_traffic(axes: Axes, run: Run) -> None:
