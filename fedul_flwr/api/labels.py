@@ -119,7 +119,20 @@ def label(
         directory = model.directory if isinstance(model, Result) else user_path(model)
         overrides = with_model(overrides, directory)
     result = Result(run(overrides, count, engine, verbose, named=output is not None))
-    return _collected(result, numbers, points, count)
+    rows = np.arange(len(numbers))
+    if points is None:
+        with np.load(result.directory / SPLIT) as split:
+            order = np.argsort(split["points"])
+            rows, numbers = split["points"][order], split["labels"][order]
+    labels, confidence = numbers.copy(), (numbers != UNLABELED).astype(np.float64)
+    for client in range(count):
+        folder = result.directory / "clients" / str(client)
+        names, propagated = read_labels(folder / file_name(XCLP))
+        # Names are a point's number in the data set, or in the folder of its client.
+        at = np.array([int(name) for name in names], dtype=np.int64)
+        at = np.searchsorted(rows, at) if points is None else points[client][at]
+        labels[at], confidence[at] = propagated.labels, propagated.confidence
+    return Labels(labels, confidence, rows, result.class_names, result)
 
 
 def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
@@ -170,24 +183,3 @@ def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Sc
         "class-names": ",".join(names),
         "input-shape": "x".join(map(str, x.shape[1:])),
     }
-
-
-def _collected(result: Result, true_labels: Ints, points: list[Ints] | None, count: int) -> Labels:
-    """All labels in the order of the points."""
-    rows = np.arange(len(true_labels))
-    if points is None:
-        with np.load(result.directory / SPLIT) as split:
-            order = np.argsort(split["points"])
-            rows, true_labels = split["points"][order], split["labels"][order]
-    labels, confidence = true_labels.copy(), (true_labels != UNLABELED).astype(np.float64)
-    for client in range(count):
-        names, propagated = read_labels(
-            result.directory / "clients" / str(client) / file_name(XCLP)
-        )
-        positions = np.array([int(name) for name in names], dtype=np.int64)
-        # Names are a point's number in the data set, or in the folder of its client.
-        positions = (
-            np.searchsorted(rows, positions) if points is None else points[client][positions]
-        )
-        labels[positions], confidence[positions] = propagated.labels, propagated.confidence
-    return Labels(labels, confidence, rows, result.class_names, result)

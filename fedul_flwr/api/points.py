@@ -68,7 +68,16 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
             )
         return np.stack(parts)
     if is_of(values, "torch", "Tensor"):
-        values = _tensor_array(values, what)
+        import torch
+
+        if values.layout != torch.strided or values.is_meta or values.is_quantized:
+            raise UserError(
+                f"{what} is a tensor without plain numbers; it must be dense.", "data-not-readable"
+            )
+        values = values.detach().cpu().resolve_conj().resolve_neg()
+        # NumPy has no bfloat16.
+        narrow = values.is_floating_point() and values.element_size() < 4
+        values = (values.float() if narrow else values).numpy()
     elif hasattr(values, "toarray"):
         raise UserError(
             f"{what} is sparse; it must be dense: its method toarray() makes it so.",
@@ -83,20 +92,6 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
             f"{what} must be an array of numbers, all points of one shape.", "data-not-readable"
         ) from None
     return _of_numbers(array) if array.dtype == object else array
-
-
-def _tensor_array(tensor: Any, what: str) -> NDArray[Any]:
-    import torch
-
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
-        raise UserError(
-            f"{what} is a tensor without plain numbers; it must be dense.", "data-not-readable"
-        )
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    # NumPy has no bfloat16.
-    narrow = tensor.is_floating_point() and tensor.element_size() < 4
-    array: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
-    return array
 
 
 def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:

@@ -45,8 +45,7 @@ def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        allowed = "".join(f"{word!r}, " for word in words).removesuffix(", ")
-        either = f"{allowed} or " if allowed else ""
+        either = f"{', '.join(map(repr, words))} or " if words else ""
         hint = nearest(text, words)
         raise ValueError(f"must be {either}numbers separated by commas{hint}") from None
     checked_prior(numbers)

@@ -500,20 +500,14 @@ def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -
     named = [index for index, name in enumerate(header) if name and counts[name] == 1]
     table = cells.select(named).rename_columns([header[index] for index in named])
     twice = tuple(name for name, count in counts.items() if count > 1 or not name)
-    rows = _last_row(cells) + 1
+    rows = len(cells)
+    # Rows of separators alone follow what Excel once had there; in one column an empty row is a
+    # missing value.
+    while rows and cells.num_columns > 1 and not any(c[rows - 1].is_valid for c in cells.columns):
+        rows -= 1
     dropped = len(cells) - rows
     notes = () if not dropped else (f"{dropped} empty rows at the end left out",)
     return CsvFile(path, table.slice(0, rows), mark, twice, notes, skipped)
-
-
-def _last_row(cells: Any) -> int:
-    """The last row with a value; rows of separators alone follow what Excel once had there."""
-    if cells.num_columns == 1:
-        return len(cells) - 1  # an empty row is a missing value
-    row = len(cells) - 1
-    while row >= 0 and not any(column[row].is_valid for column in cells.columns):
-        row -= 1
-    return row
 
 
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:

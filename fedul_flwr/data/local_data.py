@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -12,6 +12,7 @@ import numpy as np
 
 from fedul_flwr.config.base import any_of
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.arrow import ArrowTable, usual_label
 from fedul_flwr.data.cache import build_once, cache_key
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images
@@ -24,6 +25,7 @@ from fedul_flwr.data.formats import (
     list_images,
 )
 from fedul_flwr.data.local_files import (
+    TEXT_FILES,
     copy_notes,
     data_files,
     decoded_copy,
@@ -34,7 +36,7 @@ from fedul_flwr.data.local_files import (
 )
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.safe_files import open_array
-from fedul_flwr.data.table_files import read_with_ids
+from fedul_flwr.data.table_files import open_table, read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
     UNLABELED,
@@ -533,3 +535,60 @@ def _label_rows(file: Path) -> tuple[list[list[str]], str]:
                 "labels-file-wrong",
             )
     return rows[1:], note
+
+
+# What its tables hold
+
+
+def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
+    """Lines about the tables in an owner's folder.
+
+    Parameters
+    ----------
+    options : rules for tables, with the columns of the run.
+
+    Raises
+    ------
+    OwnDataError
+        If a table cannot be read.
+    """
+    used: dict[str, None] = {}
+    left_out: dict[str, None] = {}
+    missing: Counter[str] = Counter()
+    rows = 0
+    for path in _tables(folder):
+        with own_data():
+            table = open_table(path, options)
+            features = _features(table, options)
+            for batch in table.batches(features):
+                for name, column in zip(features, batch.columns, strict=True):
+                    missing[name] += column.to_pandas().isna().sum()
+        rows += table.num_rows
+        used |= dict.fromkeys(features)
+        left_out |= dict.fromkeys(name for name in table.names if name not in features)
+    if used:
+        yield f"columns used: {', '.join(used)}"
+    if left_out:
+        yield f"columns left out: {', '.join(left_out)}"
+    if missing.total():
+        cells = ", ".join(f"{name} {count}" for name, count in missing.items() if count)
+        yield f"missing cells filled (missing = {options.missing!r}), of {rows} rows: {cells}"
+
+
+def _features(table: ArrowTable, options: TableOptions) -> list[str]:
+    """The columns that become features, or the column of texts."""
+    if options.text:
+        return [options.text]
+    if options.columns is not None and set(options.columns.names) <= set(table.names):
+        return list(options.columns.names)
+    label = usual_label(table.names, options.label)
+    return [name for name in table.names if name != label]
+
+
+def _tables(folder: Path) -> list[Path]:
+    named = (PRIORS_FILE, COUNTS_FILE, LABELS_FILE)
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in TEXT_FILES and path.name not in named and not is_hidden(path.name)
+    ]

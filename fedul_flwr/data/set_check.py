@@ -150,26 +150,19 @@ def check_counts(
     if not certain:
         text = "its class shares are uncertain, and exact counts are needed"
         return replace(check, reason=text, public_reason=text, code="class-priors-wrong")
-    for wrong, subject, why, kind in (
-        (
-            cut,
-            "set {}",
-            f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no exact counts",
-            "setting-unfit-for-data",
-        ),
-        (
-            apart,
-            "the class shares of set {}",
-            "times its points are no whole numbers, and exact counts are needed",
-            "class-priors-wrong",
-        ),
-    ):
-        if wrong.any():
-            m = int(np.argmax(wrong))
-            name = set_names[m] if set_names else str(m)
-            reason, public_reason = (f"{subject.format(repr(x))} {why}" for x in (name, str(m)))
-            return replace(check, reason=reason, public_reason=public_reason, code=kind)
-    return check
+    wrong, subject, kind = apart, "the class shares of set", "class-priors-wrong"
+    why = "times its points are no whole numbers, and exact counts are needed"
+    if cut.any():
+        wrong, subject, kind = cut, "set", "setting-unfit-for-data"
+        why = (
+            f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no exact counts"
+        )
+    if not wrong.any():
+        return check
+    m = int(np.argmax(wrong))
+    name = set_names[m] if set_names else str(m)
+    reason, public_reason = (f"{subject} {x!r} {why}" for x in (name, str(m)))
+    return replace(check, reason=reason, public_reason=public_reason, code=kind)
 
 
 def _refusal(

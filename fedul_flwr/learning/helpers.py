@@ -99,9 +99,7 @@ class HelperChoice:
 
     def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
         """The nearest other clients of those in ``among``, at most ``count``."""
-        embeddings = {
-            other: self._embeddings[other] for other in self._embeddings if other in among
-        }
+        embeddings = {other: at for other, at in self._embeddings.items() if other in among}
         return nearest_clients(embeddings, client, count)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:

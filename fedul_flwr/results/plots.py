@@ -98,6 +98,10 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
     colors = dict(zip(names, cycle(_PART_COLORS), strict=False)) | {OTHER: GRAY}
     totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
     scale, unit = byte_unit(max(totals, default=0.0))
+    # The right axis is in percent of a dense model per client, if its size is constant.
+    clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
+    dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
+    percent = 100 * scale / next(iter(dense), 1.0)
     for axes, (way, parts) in zip(panels, ways.items(), strict=True):
         shown = [
             (
@@ -111,24 +115,16 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
         _stack(axes, shown, columns=4 if len(shown) <= 4 else 3)
         ends = "server to clients" if way == "down" else "clients to server"
         axes.set_ylabel(f"{ends}\n{unit} per round")
-        _add_percents(axes, run, scale)
+        if len(dense) == 1:
+            right = axes.secondary_yaxis(
+                "right", (lambda y: np.multiply(y, percent), lambda y: np.divide(y, percent))
+            )
+            right.set_ylabel("% of a dense model")
+            right.tick_params(colors=INK, labelsize=9)
+            right.spines["right"].set_color("#888888")
     top = max(axes.dataLim.y1 for axes in panels)
     for axes in panels:
         axes.set_ylim(0, 1.05 * top)
-
-
-def _add_percents(axes: Axes, run: Run, scale: float) -> None:
-    """Add a right axis in percent of a dense model per client, if its size is constant."""
-    clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
-    dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
-    if len(dense) == 1:
-        percent = 100 * scale / dense.pop()
-        right = axes.secondary_yaxis(
-            "right", (lambda y: np.multiply(y, percent), lambda y: np.divide(y, percent))
-        )
-        right.set_ylabel("% of a dense model")
-        right.tick_params(colors=INK, labelsize=9)
-        right.spines["right"].set_color("#888888")
 
 
 def _parts(run: Run, way: str) -> _Parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -404,12 +405,15 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
     prior = None if personal else (read_summary(directory) or data).get("test_prior")
+    temperature = 1.0 if personal else number(read_header(weights).get(TEMPERATURE, 1.0))
+    if temperature is None or temperature <= 0:
+        raise UserError(f"{weights}: its temperature must be a number above 0.", "run-file-wrong")
     return Predictor(
         model.to(device).eval(),
         input_shape,
         class_names,
         None if prior is None else _trained_for(directory, prior, len(class_names)),
-        1.0 if personal else _temperature(weights),
+        temperature,
         extractor,
         _table_of(directory, settings),
         _scaling_of(directory, settings),
@@ -454,12 +458,10 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
-    try:
+    with suppress(ValueError, TypeError):
         prior = checked_prior(values)
         if len(prior) == num_classes:
             return prior
-    except (ValueError, TypeError):
-        pass
     raise UserError(
         f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.',
         "run-file-wrong",
@@ -482,13 +484,6 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, 
     if not isinstance(names, list) or len(names) != count:
         names = list(range(count))
     return tuple(sizes), tuple(str(name) for name in names)
-
-
-def _temperature(path: Path) -> float:
-    value = number(read_header(path).get(TEMPERATURE, 1.0))
-    if value is None or value <= 0:
-        raise UserError(f"{path}: its temperature must be a number above 0.", "run-file-wrong")
-    return value
 
 
 def _load_weights(model: nn.Module, path: Path, name: str, personal: Path | None) -> None:

@@ -140,7 +140,11 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     _mark_absent(left, rows, centers, num_classes)
     _label_rows(left, rows, centers)
     _label_classes(left, _class_names(run, num_classes), cell)
-    _draw_sizes(right, rows, centers)
+    dropped = [block.client.status == "dropped" for block in rows for _ in block.sizes]
+    sizes = np.nan_to_num(np.concatenate([block.sizes for block in rows]))
+    colors = [COLORS[1] if is_dropped else GRAY for is_dropped in dropped]
+    right.barh(centers, sizes, height=0.8, color=colors)
+    _style_sizes(right)
     left.set_ylim(edges[-1], 0)
     set_title(figure, _title(run, title), run.label)
     return figure
@@ -219,17 +223,6 @@ def _label_classes(axes: Axes, names: Sequence[str], cell: float) -> None:
         parse_math=False,
     )
     axes.set_xlabel("class" if every == 1 else f"class (one of {every} is named)")
-
-
-def _draw_sizes(axes: Axes, rows: Sequence[_Rows], centers: Floats) -> None:
-    colors = [
-        GRAY if block.client.status != "dropped" else COLORS[1]
-        for block in rows
-        for _ in block.sizes
-    ]
-    sizes = np.concatenate([block.sizes for block in rows])
-    axes.barh(centers, np.nan_to_num(sizes), height=0.8, color=colors)
-    _style_sizes(axes)
 
 
 def _style_sizes(axes: Axes) -> None:
