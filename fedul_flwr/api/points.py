@@ -286,7 +286,8 @@ def stored_points(
         items = [(f"picture {n} of x", one) for n, one in enumerate(encoded_pictures(points, "x"))]
         opened = EncodedImages(where, len(items), partial(list_batches, items))
         if shape is None:
-            shape = opened.survey().shape(where)
+            survey = opened.survey()
+            shape = (*survey.size(where), survey.channels)
         if len(shape) != 3:
             raise UserError("x holds pictures; the model takes vectors.", "points-shape")
     elif is_frame(points):

@@ -233,14 +233,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
 
 
 def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
-    """Keys that can have an effect with the method, base and partition that ``flat`` chooses.
-
-    Examples
-    --------
-    >>> keys = keys_in_use({"method": "fedul"})
-    >>> "fedul.num-sets" in keys, "xclp.k" in keys
-    (True, False)
-    """
+    """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
     shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
     tables = _sections_in_use(shared, find_method(shared.method))
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())

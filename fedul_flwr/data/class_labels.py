@@ -179,13 +179,7 @@ def refuse_two_spellings(names: Sequence[str], where: str) -> None:
 
 
 def spelling(name: str) -> str:
-    """What all spellings of one class have in common.
-
-    Examples
-    --------
-    >>> spelling("Cat"), spelling("TRUE")
-    ('cat', '1')
-    """
+    """What all spellings of one class have in common."""
     text = unicodedata.normalize("NFKC", name).casefold()
     return {"true": "1", "false": "0"}.get(text, text)
 

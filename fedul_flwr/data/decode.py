@@ -85,10 +85,6 @@ class Survey:
             )
         return most
 
-    def shape(self, where: str) -> Shape:
-        """The one shape of all images; errors as :meth:`size`."""
-        return (*self.size(where), self.channels)
-
     def size(self, where: str) -> tuple[int, int]:
         """Return the one ``(height, width)`` of all images.
 

@@ -220,16 +220,6 @@ def check_fit(likelihoods: Floats, sets: Ints, stated: Dirichlet) -> PriorFit:
     Parameters
     ----------
     likelihoods, sets, stated : as for :func:`learn_priors`.
-
-    Examples
-    --------
-    Of three sets with as many points of both classes, the last one is told otherwise:
-
-    >>> likelihoods, sets = np.tile(np.eye(2), (150, 1)), np.repeat([0, 1, 2], 100)
-    >>> told = Dirichlet.exact(np.array([[0.5, 0.5], [0.5, 0.5], [0.9, 0.1]]))
-    >>> fit = check_fit(likelihoods, sets, told)
-    >>> fit.misfits.tolist(), fit.shares[2].round(4).tolist()
-    ([False, False, True], [0.5, 0.5])
     """
     from scipy.special import chdtrc, chdtri  # scipy.stats takes a client a second to load
 

@@ -39,19 +39,12 @@ from fedul_flwr.data.types import Bools, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
 
 
-def hub_tables(name: str) -> dict[str, ArrowTable]:
-    """Return the splits of a data set on the Hugging Face hub, downloading them if necessary.
-
-    Parameters
-    ----------
-    name : ``name`` or ``name:config``.
-
-    Raises
-    ------
-    UserError
-        If the hub cannot be reached or has no such data set.
-    """
+def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
+    """Train and test split of a data set on the Hugging Face hub, ``name`` or ``name:config``,
+    downloaded if necessary."""
     import datasets
+
+    from fedul_flwr.data.table_files import table_split
 
     repository, _, config = name.partition(":")
     log = logging.getLogger("huggingface_hub")
@@ -71,7 +64,14 @@ def hub_tables(name: str) -> dict[str, ArrowTable]:
         log.setLevel(level)
         if not bars:
             datasets.enable_progress_bars()
-    return {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+    tables = {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+    for split in ("train", "test"):
+        if split not in tables:
+            raise UserError(
+                f"The data set {name} has no {split} split; it has: {', '.join(tables)}.",
+                "data-set-layout",
+            )
+    return table_split(tables["train"], options), table_split(tables["test"], options)
 
 
 def _hub_table(where: str, data: Any) -> ArrowTable:
@@ -415,19 +415,6 @@ def _read(path: Path, options: TableOptions) -> Split:
         refuse_texts_in_npz(path, options)
         return npz_split(path, npz_table(path) if has_vectors(path) else npz_images(path))
     return table_split(open_table(path, options), options)
-
-
-def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
-    from fedul_flwr.data.table_files import table_split
-
-    tables = hub_tables(dataset)
-    for split in ("train", "test"):
-        if split not in tables:
-            raise UserError(
-                f"The data set {dataset} has no {split} split; it has: {', '.join(tables)}.",
-                "data-set-layout",
-            )
-    return table_split(tables["train"], options), table_split(tables["test"], options)
 
 
 def _write_source(

@@ -107,16 +107,13 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
 
 def tracking_layers(model: nn.Module) -> list[_BatchNorm]:
     """Layers of batch norm that have running statistics."""
-    return [layer for layer in _batch_norms(model) if layer.track_running_stats]
+    layers = (module for module in model.modules() if isinstance(module, _BatchNorm))
+    return [layer for layer in layers if layer.track_running_stats]
 
 
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether the model has batch norm: in training an output then depends on the whole batch."""
-    return any(True for _ in _batch_norms(model))
-
-
-def _batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
-    return (module for module in model.modules() if isinstance(module, _BatchNorm))
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 class LocalOptimizer:

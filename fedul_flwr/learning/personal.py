@@ -72,16 +72,6 @@ def descend(
     features : ``(n, d)``, in float64.
     targets : ``(n,)``.
     start : ``(K, d)``; logits are ``features @ start.T``.
-
-    Examples
-    --------
-    One feature of value 1, so L = 1/2, and a step of 2 times the gradient (-1/2, 1/2):
-
-    >>> one, first = torch.ones(1, 1, dtype=torch.float64), torch.tensor([0])
-    >>> start = torch.zeros(2, 1, dtype=torch.float64)
-    >>> weights = list(descend(one, first, start, nn.functional.cross_entropy, 1))
-    >>> [w.flatten().tolist() for w in weights]
-    [[0.0, 0.0], [1.0, -1.0]]
     """
     yield start
     bound = float(torch.linalg.matrix_norm(features, ord=2)) ** 2 / (2 * len(features))
