@@ -49,13 +49,6 @@ def exact_assignment(log_p: Floats, counts: Ints) -> Ints:
     log_p : ``(n, K)``, log-probabilities of the classes of each point. A constant added to a
         column changes nothing, so class priors need not be divided out.
     counts : ``(K,)`` with sum n.
-
-    Examples
-    --------
-    Both points look more like class 0, and one has to be of class 1:
-
-    >>> exact_assignment(np.log([[0.9, 0.1], [0.6, 0.4]]), np.array([1, 1])).tolist()
-    [0, 1]
     """
     classes = np.repeat(np.arange(len(counts)), counts)
     rows, columns = linear_sum_assignment(-log_p[:, classes])

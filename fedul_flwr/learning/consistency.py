@@ -148,13 +148,6 @@ def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
     logits : ``(n, K)``.
     log_weights : ``(n, K)``, log w of each point's set, up to a constant per point: rows of
         ``SurrogateTransition.log_weights``.
-
-    Examples
-    --------
-    An undecided model takes the class priors of the point's set:
-
-    >>> log_set_posterior(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]]).log()).exp()
-    tensor([[0.7500, 0.2500]])
     """
     return functional.log_softmax(logits + log_weights, dim=1)
 
