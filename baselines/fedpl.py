@@ -16,7 +16,7 @@ from fedul_flwr.federated.strategy import MethodStrategy
 from fedul_flwr.learning.batches import point_batches
 from fedul_flwr.learning.local import LocalTask, Round, on_logits
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
-from fedul_flwr.learning.pseudo_labels import FixMixObjective, likeliest_classes
+from fedul_flwr.learning.pseudo_labels import FixMixObjective
 
 MAJORITY = 0.5
 """Share of a client's points that must be confident for its warm-up to end."""
@@ -60,7 +60,7 @@ class FedPLClient(MethodClient[AnySetsData]):
         is_release = options.recipe == "release"
         priors = sets.drawn_priors if is_release else sets.priors
         assert priors is not None, "register() refuses a client without"
-        labels = likeliest_classes(priors)[sets.sets]
+        labels = priors.argmax(axis=1)[sets.sets]
         batches = point_batches(sets.inputs, sets.points, labels, round.plan)
         top = top_probabilities(self.model, sets.inputs, sets.points, round.plan)
         threshold = threshold_for(options.threshold, top)

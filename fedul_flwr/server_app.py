@@ -58,7 +58,7 @@ def serve(grid: Grid, settings: RunConfig, watch: Watch | None = None) -> None:
         if not settings.resume:
             refuse_existing(Path(settings.output))  # it may have ended since
         directory = store.RunDirectory(Path(settings.output), check)
-        directory.remove_error()
+        (directory.path / store.ERROR).unlink(missing_ok=True)  # of an earlier attempt
         directory.remove_unfinished()
         set_threads(settings.client_threads)
         retain_freed_memory()

@@ -52,7 +52,15 @@ _RULES: Rules = {
 }
 
 
-class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class _Classifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+        """The most probable class of every point, ``(n,)``."""
+        check_is_fitted(self)
+        labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
+        return labels
+
+
+class FedULClassifier(_Classifier):
     """Learns a classifier from unlabeled sets whose class proportions are known (FedUL).
 
     All sets may be at one client, or at several: then every round each client trains the model on
@@ -179,12 +187,6 @@ class FedULClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         logits = predict_logits(self.model_, points, np.arange(len(points)), self._plan())
         probabilities: Floats = logits.double().softmax(dim=1).numpy()
         return probabilities
-
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The most probable class of every point, ``(n,)``."""
-        check_is_fitted(self)
-        labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
-        return labels
 
     def _points(self, X: Any, y: Any = None) -> Inputs:  # noqa: N803
         """Checked points: float32 vectors, or uint8 images."""
@@ -341,8 +343,7 @@ def _check(priors: Floats, sizes: Ints, owners: list[Ints]) -> None:
     if directions < num_classes - 1:
         raise ValueError(
             f"the sets determine {directions} of the {num_classes - 1} ratios of class "
-            "posteriors: more "
-            "sets, or sets that differ more in their classes, are needed"
+            "posteriors: more sets, or sets that differ more in their classes, are needed"
         )
 
 
@@ -364,7 +365,7 @@ _GRAPH_RULES: Rules = {
 }
 
 
-class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class GraphLabelClassifier(_Classifier):
     """Labels unlabeled points from the labels of similar ones, in a graph of all points (XCLP).
 
     Its interface is that of ``sklearn.semi_supervised.LabelPropagation``. The points may belong to
@@ -490,28 +491,10 @@ class GraphLabelClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             nearest = np.argsort(-cosines, axis=1, kind="stable")[:, :count]
             weights = np.take_along_axis(cosines, nearest, axis=1) ** self.power
             weights *= confidence[nearest]
-            for column in range(count):
-                np.add.at(
-                    votes[rows],
-                    (np.arange(len(nearest)), numbers[nearest[:, column]]),
-                    weights[:, column],
-                )
+            np.add.at(votes[rows], (np.arange(len(nearest))[:, None], numbers[nearest]), weights)
         total = votes.sum(axis=1, keepdims=True)
         equal = np.full_like(votes, 1 / len(self.classes_))
         return np.asarray(np.divide(votes, total, out=equal, where=total > 0))
-
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
-        """The most probable class of every point, ``(n,)``.
-
-        Examples
-        --------
-        >>> found = GraphLabelClassifier(k=1).fit([[1.0, 0.1], [-1.0, 0.2]], [3, 5])
-        >>> found.predict([[2.0, 0.1]]).tolist()
-        [3]
-        """
-        check_is_fitted(self)
-        labels: NDArray[Any] = np.asarray(self.classes_)[self.predict_proba(X).argmax(axis=1)]
-        return labels
 
     def _scaled(self, points: Any) -> Floats:
         points_scaled = points if self._scaling is None else scaled(points, self._scaling)

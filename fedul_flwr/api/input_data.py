@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,24 +40,6 @@ NAME = "data"
 """Name of the data set's folder, which titles show."""
 CLIENT = "client of the point"
 """Column with the number of each point's client, if they are given."""
-
-
-class _Rows(Protocol):
-    """Points with labels, ready to be written."""
-
-    @property
-    def suffix(self) -> str:
-        """Of the file."""
-
-    @property
-    def labels(self) -> ClassLabels:
-        """``n`` labels."""
-
-    def take(self, rows: Ints) -> Self:
-        """Some of them."""
-
-    def write(self, file: Path) -> None:
-        """Write a file that :mod:`fedul_flwr.data.sources` reads."""
 
 
 @dataclass(frozen=True)
@@ -156,6 +138,10 @@ class _OfClients:
         _add_column(file, CLIENT, self.clients)
 
 
+_Rows = _Arrays | _Table | _HubData | _OfClients
+"""Points with labels, ready to be written to a file of the suffix."""
+
+
 def _add_column(file: Path, name: str, values: Ints) -> None:
     import pyarrow.parquet as pq
 
@@ -174,11 +160,6 @@ def client_numbers(clients: Any, num_points: int) -> Ints:
     ------
     UserError
         If it does not name one client for each point.
-
-    Examples
-    --------
-    >>> client_numbers(["ward", "clinic", "ward"], 3).tolist()
-    [1, 0, 1]
     """
     codes, names = _distinct_clients(clients)
     if codes.shape != (num_points,):
@@ -208,13 +189,7 @@ def _sort_key(client: Any) -> tuple[str, Any]:
 
 
 def number_of_clients(clients: Any) -> int | None:
-    """Number of clients, from a number or from an array that names the client of each point.
-
-    Examples
-    --------
-    >>> number_of_clients(["ward", "clinic", "ward"]), number_of_clients(10)
-    (2, 10)
-    """
+    """Number of clients, from a number or from an array that names the client of each point."""
     if clients is None or isinstance(clients, int | np.integer):
         return None if clients is None else int(clients)
     return len(_distinct_clients(clients)[1])
@@ -291,7 +266,13 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
                 "Training and test data are a table and arrays; both must be in the same form.",
                 "splits-differ",
             )
-    return str(_written({"train": train, "test": of_test}))
+    splits = {"train": train, "test": of_test}
+
+    def write(folder: Path) -> None:
+        for name, rows in splits.items():
+            rows.write(folder / f"{name}{rows.suffix}")
+
+    return str(write_once(write))
 
 
 def _rows(data: Any, label_column: str, what: str) -> _Rows:
@@ -336,19 +317,14 @@ def _refuse_other_order(x: Any, y: Any, what: str, remedy: str) -> None:
 
 
 def _arrays(x: Any, y: Any, what: str) -> _Rows:
-    if are_pictures(x):
-        return _pictures(x, y, what)
+    if are_pictures(x):  # as files have them, of any size and mode
+        import pyarrow as pa
+
+        labels = class_labels(y, f"y of {what}", len(x))
+        table = pa.table({"image": encoded_pictures(x, what), "label": labels.cells()})
+        return _Table(table, "label", f"y of {what}")
     points = images_or_vectors(x, f"x of {what}")
     return _Arrays(points, class_labels(y, f"y of {what}", len(points)))
-
-
-def _pictures(pictures: Sequence[Any], y: Any, what: str) -> _Table:
-    """Pictures as files have them, of any size and mode."""
-    import pyarrow as pa
-
-    labels = class_labels(y, f"y of {what}", len(pictures))
-    table = pa.table({"image": encoded_pictures(pictures, what), "label": labels.cells()})
-    return _Table(table, "label", f"y of {what}")
 
 
 def _table(table: Any, label_column: str, what: str) -> _Table:
@@ -412,16 +388,6 @@ def _from_torch(dataset: Any, what: str) -> _Rows:
                 f"The points of {what} differ in shape; all must be alike.", "points-shape"
             ) from None
     return _arrays(points, labels, what)
-
-
-def _written(splits: Mapping[str, _Rows]) -> Path:
-    """Folder of the cache with these splits."""
-
-    def write(folder: Path) -> None:
-        for name, rows in splits.items():
-            rows.write(folder / f"{name}{rows.suffix}")
-
-    return write_once(write)
 
 
 @contextmanager

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from fedul_flwr.api.runs import run
 from fedul_flwr.config.base import Scalar
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.class_labels import ClassLabels, class_labels
+from fedul_flwr.data.csv_files import csv_text
 from fedul_flwr.data.run_files.label_files import XCLP, file_name, read_labels
 from fedul_flwr.data.run_files.store import SPLIT
 from fedul_flwr.data.seeds import stream
@@ -120,7 +119,20 @@ def label(
         directory = model.directory if isinstance(model, Result) else user_path(model)
         overrides = with_model(overrides, directory)
     result = Result(run(overrides, count, engine, verbose, named=output is not None))
-    return _collected(result, numbers, points, count)
+    rows = np.arange(len(numbers))
+    if points is None:
+        with np.load(result.directory / SPLIT) as split:
+            order = np.argsort(split["points"])
+            rows, numbers = split["points"][order], split["labels"][order]
+    labels, confidence = numbers.copy(), (numbers != UNLABELED).astype(np.float64)
+    for client in range(count):
+        folder = result.directory / "clients" / str(client)
+        names, propagated = read_labels(folder / file_name(XCLP))
+        # Names are a point's number in the data set, or in the folder of its client.
+        at = np.array([int(name) for name in names], dtype=np.int64)
+        at = np.searchsorted(rows, at) if points is None else points[client][at]
+        labels[at], confidence[at] = propagated.labels, propagated.confidence
+    return Labels(labels, confidence, rows, result.class_names, result)
 
 
 def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
@@ -130,11 +142,6 @@ def clients_points(clients: Any, num_points: int, seed: int) -> list[Ints]:
     ----------
     clients : a number of clients, over which points are split at random and as evenly as possible;
         or ``(n,)``, the client of each point, any values.
-
-    Examples
-    --------
-    >>> [points.tolist() for points in clients_points(["b", "a", "b"], 3, seed=0)]
-    [[1], [0, 2]]
     """
     if isinstance(clients, int | np.integer):
         if not 1 <= clients <= num_points:
@@ -166,15 +173,9 @@ def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Sc
             owner_folder.mkdir()
             arrays: dict[str, Any] = {kind: x[rows]}
             np.savez(owner_folder / "points.npz", **arrays)
-            text = io.StringIO()
-            lines = csv.writer(text, lineterminator="\n")
-            lines.writerow(["name", "label"])
-            lines.writerows(
-                [row, names[number]]
-                for row, number in enumerate(labels[rows])
-                if number != UNLABELED
-            )
-            (owner_folder / "labels.csv").write_text(text.getvalue(), encoding="utf-8")
+            numbered = [(row, k) for row, k in enumerate(labels[rows]) if k != UNLABELED]
+            text = csv_text([("name", "label"), *((row, names[k]) for row, k in numbered)])
+            (owner_folder / "labels.csv").write_text(text, encoding="utf-8")
 
     return {
         "dataset": "none",
@@ -182,24 +183,3 @@ def _owners(x: Inputs, classes: ClassLabels, points: list[Ints]) -> dict[str, Sc
         "class-names": ",".join(names),
         "input-shape": "x".join(map(str, x.shape[1:])),
     }
-
-
-def _collected(result: Result, true_labels: Ints, points: list[Ints] | None, count: int) -> Labels:
-    """All labels in the order of the points."""
-    rows = np.arange(len(true_labels))
-    if points is None:
-        with np.load(result.directory / SPLIT) as split:
-            order = np.argsort(split["points"])
-            rows, true_labels = split["points"][order], split["labels"][order]
-    labels, confidence = true_labels.copy(), (true_labels != UNLABELED).astype(np.float64)
-    for client in range(count):
-        names, propagated = read_labels(
-            result.directory / "clients" / str(client) / file_name(XCLP)
-        )
-        positions = np.array([int(name) for name in names], dtype=np.int64)
-        # Names are a point's number in the data set, or in the folder of its client.
-        positions = (
-            np.searchsorted(rows, positions) if points is None else points[client][positions]
-        )
-        labels[positions], confidence[positions] = propagated.labels, propagated.confidence
-    return Labels(labels, confidence, rows, result.class_names, result)

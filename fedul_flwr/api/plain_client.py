@@ -44,7 +44,8 @@ class PlainClient:
     def bind(self, context: Context) -> MethodClient[Any]:
         """The method's client that answers one message."""
         setup = ClientState(context.state).values(SETUP)
-        settings = settings_from(str(setup[SETTINGS])) if setup else self._before_setup()
+        before = {**default_flat(), "method": self.method}
+        settings = settings_from(str(setup[SETTINGS])) if setup else parse_flat(before)
         config = context.node_config
         node = NodeConfig(
             partition_id=_whole(config.get("partition-id", 0)),
@@ -68,9 +69,6 @@ class PlainClient:
         client: MethodClient[Any] = kind(settings, node, state)
         client.data_class = data
         return client
-
-    def _before_setup(self) -> RunConfig:
-        return parse_flat({**default_flat(), "method": self.method})
 
 
 def _whole(value: object) -> int:

@@ -100,12 +100,11 @@ class PlainStrategy(Strategy):
         name, tables = _settings_of(self._base)
         share = float(getattr(self._base, "fraction_train", 1.0))
         # The method chooses the clients: the base takes all that it sees.
-        for attribute in ("fraction_train", "fraction_evaluate"):
+        fractions = dict.fromkeys(("fraction_train", "fraction_evaluate"), 1.0)
+        nodes = ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes")
+        for attribute, value in (fractions | dict.fromkeys(nodes, 1)).items():
             if hasattr(self._base, attribute):
-                setattr(self._base, attribute, 1.0)
-        for attribute in ("min_train_nodes", "min_evaluate_nodes", "min_available_nodes"):
-            if hasattr(self._base, attribute):
-                setattr(self._base, attribute, 1)
+                setattr(self._base, attribute, value)
         folder = tempfile.mkdtemp(prefix="fedul-own-app-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         flat: dict[str, Scalar] = {
@@ -148,10 +147,13 @@ class PlainStrategy(Strategy):
         changed = {"num_rounds": num_rounds, "round_timeout": timeout}
         self._settings = self._settings.model_copy(update=changed)
         self._inner = None
-        arrays = self._first_arrays() if initial_arrays is None else initial_arrays
+        if initial_arrays is None:
+            from fedul_flwr.learning.local import dump_arrays
+
+            initial_arrays = to_record(dump_arrays(self._model()))
         return super().start(
             for_devices(grid),
-            arrays,
+            initial_arrays,
             num_rounds,
             timeout,
             train_config,
@@ -170,11 +172,6 @@ class PlainStrategy(Strategy):
             seed=settings.seed,
             options=settings.model_options,
         )
-
-    def _first_arrays(self) -> ArrayRecord:
-        from fedul_flwr.learning.local import dump_arrays
-
-        return to_record(dump_arrays(self._model()))
 
     def _strategy(self, grid: Grid, arrays: ArrayRecord) -> MethodStrategy:
         """The method's strategy, with the nodes that are there when the first round begins."""
@@ -256,13 +253,7 @@ class XCLP(PlainStrategy):
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
-    """Shape of one point, or a UserError.
-
-    Examples
-    --------
-    >>> checked_shape([28, 28, 1])
-    (28, 28, 1)
-    """
+    """Shape of one point, or a UserError."""
     sides = tuple(shape)
     if len(sides) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in sides):
         raise UserError(
@@ -273,13 +264,7 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
-    """Names of the classes, numbers from 0 by default.
-
-    Examples
-    --------
-    >>> class_names(3), class_names(["ill", "sound"])
-    (('0', '1', '2'), ('ill', 'sound'))
-    """
+    """Names of the classes, numbers from 0 by default."""
     names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
     if len(names) < 2 or any("," in name or name != name.strip() for name in names):
         raise UserError(

@@ -55,17 +55,29 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
     ------
     UserError
         If it is none of them, or its parts have different shapes.
-
-    Examples
-    --------
-    >>> as_array([np.zeros(3), np.ones(3)]).shape
-    (2, 3)
     """
     first = values[0] if isinstance(values, list | tuple) and values else None
     if is_of(first, "torch", "Tensor") or isinstance(first, np.ndarray):
-        return _stacked([as_array(part, what) for part in values], what)
+        parts = [as_array(part, what) for part in values]
+        shapes = sorted({part.shape for part in parts})
+        if len(shapes) > 1:
+            raise UserError(
+                f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be "
+                "alike.",
+                "points-shape",
+            )
+        return np.stack(parts)
     if is_of(values, "torch", "Tensor"):
-        values = _tensor_array(values, what)
+        import torch
+
+        if values.layout != torch.strided or values.is_meta or values.is_quantized:
+            raise UserError(
+                f"{what} is a tensor without plain numbers; it must be dense.", "data-not-readable"
+            )
+        values = values.detach().cpu().resolve_conj().resolve_neg()
+        # NumPy has no bfloat16.
+        narrow = values.is_floating_point() and values.element_size() < 4
+        values = (values.float() if narrow else values).numpy()
     elif hasattr(values, "toarray"):
         raise UserError(
             f"{what} is sparse; it must be dense: its method toarray() makes it so.",
@@ -80,30 +92,6 @@ def as_array(values: Any, what: str = "x") -> NDArray[Any]:
             f"{what} must be an array of numbers, all points of one shape.", "data-not-readable"
         ) from None
     return _of_numbers(array) if array.dtype == object else array
-
-
-def _stacked(parts: Sequence[NDArray[Any]], what: str) -> NDArray[Any]:
-    shapes = sorted({part.shape for part in parts})
-    if len(shapes) > 1:
-        raise UserError(
-            f"The points of {what} differ in shape ({shapes[0]}, {shapes[1]}); all must be alike.",
-            "points-shape",
-        )
-    return np.stack(parts)
-
-
-def _tensor_array(tensor: Any, what: str) -> NDArray[Any]:
-    import torch
-
-    if tensor.layout != torch.strided or tensor.is_meta or tensor.is_quantized:
-        raise UserError(
-            f"{what} is a tensor without plain numbers; it must be dense.", "data-not-readable"
-        )
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    # NumPy has no bfloat16.
-    narrow = tensor.is_floating_point() and tensor.element_size() < 4
-    array: NDArray[Any] = (tensor.float() if narrow else tensor).numpy()
-    return array
 
 
 def _of_numbers(objects: NDArray[Any]) -> NDArray[Any]:
@@ -298,7 +286,8 @@ def stored_points(
         items = [(f"picture {n} of x", one) for n, one in enumerate(encoded_pictures(points, "x"))]
         opened = EncodedImages(where, len(items), partial(list_batches, items))
         if shape is None:
-            shape = opened.survey().shape(where)
+            survey = opened.survey()
+            shape = (*survey.size(where), survey.channels)
         if len(shape) != 3:
             raise UserError("x holds pictures; the model takes vectors.", "points-shape")
     elif is_frame(points):

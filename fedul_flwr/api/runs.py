@@ -90,7 +90,7 @@ def run(
     overrides : flat settings, by the names that the command line uses.
     named : whether the user has named the output; if not, it gets a suffix where it exists.
     """
-    from fedul_flwr.config.run_config import resolve
+    from fedul_flwr.config.run_config import LAST_MODEL, resolve
     from fedul_flwr.engine import simulate as engines
 
     if engine not in get_args(Engine):
@@ -112,18 +112,12 @@ def run(
                 engine=engine,
             )
     except KeyboardInterrupt:
-        _describe_resume(Path(config.output))
+        if (Path(config.output) / LAST_MODEL).is_file():
+            print(
+                f"Stopped; fedul_flwr.simulate(resume={config.output!r}) goes on from here.",
+                file=sys.stderr,
+            )
         raise
-
-
-def _describe_resume(directory: Path) -> None:
-    from fedul_flwr.config.run_config import LAST_MODEL
-
-    if (directory / LAST_MODEL).is_file():
-        print(
-            f"Stopped; fedul_flwr.simulate(resume={str(directory)!r}) goes on from here.",
-            file=sys.stderr,
-        )
 
 
 def load(path: str | Path, *, trust_modules: bool = False) -> Any:

@@ -13,9 +13,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 def complete_method(incomplete: str) -> Iterator[tuple[str, str]]:
     """Names of methods with their descriptions."""
-    from fedul_flwr.config.methods import METHOD_NOTES
+    from fedul_flwr.config.methods import METHODS
 
-    return ((n, note.line) for n, note in METHOD_NOTES.items() if n.startswith(incomplete))
+    return ((n, method.line) for n, method in METHODS.items() if n.startswith(incomplete))
 
 
 def complete_setting(incomplete: str) -> Iterator[str]:

@@ -24,20 +24,19 @@ def methods(
     ] = None,
 ) -> None:
     """List the methods: how each learns, what data it needs, and its paper."""
-    from fedul_flwr.config.methods import METHOD_NOTES, find_method
+    from fedul_flwr.config.methods import METHODS, find_method
 
     if name is not None:
         method = find_method(name)
-        note = METHOD_NOTES.get(name)
         _say(name)
-        if note is not None:
-            _print_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
+        if method.line:
+            _print_more(method.line, f"Needs: {method.needs}.", f"Paper: {method.paper}.")
         tables = ", ".join(method.tables)
         _print_more(f"Tables of settings beside the shared ones: {tables}.")
         return
-    for key, note in METHOD_NOTES.items():
+    for key, method in METHODS.items():
         _say(key)
-        _print_more(note.line, f"Needs: {note.needs}.", f"Paper: {note.paper}.")
+        _print_more(method.line, f"Needs: {method.needs}.", f"Paper: {method.paper}.")
     _say("")
     _say("Choose one: fedul-flwr run -c method=NAME. docs/choose.md leads from data to method.")
 

@@ -16,7 +16,7 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.config.shared import is_function
+from fedul_flwr.config.shared import VIEWS, is_function
 from fedul_flwr.errors import UserError
 
 AUTO_KEYS = (
@@ -157,12 +157,6 @@ def in_words(chosen: Mapping[str, Choice]) -> str:
 
 C = TypeVar("C", bound=RunConfig)
 
-VIEWS = {
-    "images": ("rotate", "flip", "translate-flip", "rotate-flip", "affine"),
-    "vectors": ("noise", "dropout", "mixup"),
-}
-"""Values of `augment` for one kind of points."""
-
 
 def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
     """Settings with ``standardize`` and ``standardize_sum`` resolved by kind of points and method.
@@ -195,20 +189,14 @@ def resolve_standardize(settings: C, input_shape: tuple[int, ...]) -> C:
             "settings-contradict",
             setting="standardize",
         )
-    clipping = settings[DPSettings].clipping
-    if chosen == "federation" and clipping != "none":
+    clipping, codes = settings[DPSettings].clipping, settings.find(XCLPSettings)
+    protection = "" if clipping == "none" else f"dp.clipping = {clipping!r}"
+    if not protection and codes and codes.codes_epsilon > 0:
+        protection = "xclp.codes-epsilon"
+    if chosen == "federation" and protection:
         raise UserError(
             f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
-            f"of their columns, which dp.clipping = {clipping!r} does not protect: set it to "
-            "'owner', 'constants' or 'none'.",
-            "setting-breaks-privacy",
-            setting="standardize",
-        )
-    codes = settings.find(XCLPSettings)
-    if chosen == "federation" and codes and codes.codes_epsilon > 0:
-        raise UserError(
-            f"Setting standardize = {settings.standardize!r} lets clients send means and variances "
-            "of their columns, which xclp.codes-epsilon does not protect: set it to 'owner', "
+            f"of their columns, which {protection} does not protect: set it to 'owner', "
             "'constants' or 'none'.",
             "setting-breaks-privacy",
             setting="standardize",

@@ -271,13 +271,7 @@ def _refused(error: ValidationError, prefix: str, kind: type[Settings]) -> UserE
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """The most similar known name as the end of a message; empty if none is similar.
-
-    Examples
-    --------
-    >>> nearest("fedull", ["fedul", "xclp"])
-    "; did you mean 'fedul'?"
-    """
+    """The most similar known name as the end of a message; empty if none is similar."""
     close = difflib.get_close_matches(name[:100], list(names), n=1)
     if close and len(name) == len(close[0]) < 4 and sorted(name) != sorted(close[0]):
         return ""  # another letter of three makes another word: gpu, cpu

@@ -21,14 +21,6 @@ def checked_prior(values: ArrayLike) -> NDArray[np.float64]:
     ValueError
         If an entry is not between 0 and 1 (both excluded), or the sum differs from 1 by more than
         1e-4; the message is the violated rule.
-
-    Examples
-    --------
-    >>> checked_prior([0.25, 0.75]).tolist()
-    [0.25, 0.75]
-    >>> checked_prior([0.5, 0.6])
-    Traceback (most recent call last):
-    ValueError: must be class priors that sum to 1
     """
     prior = np.asarray(values, dtype=np.float64)
     if prior.ndim != 1 or not ((prior > 0) & (prior < 1)).all():
@@ -49,17 +41,11 @@ def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:
     ------
     ValueError
         With the violated rule of :func:`checked_prior`, or if these are not numbers.
-
-    Examples
-    --------
-    >>> parse_prior("0.9, 0.1")
-    [0.9, 0.1]
     """
     try:
         numbers = [float(part) for part in text.split(",")]
     except ValueError:
-        allowed = "".join(f"{word!r}, " for word in words).removesuffix(", ")
-        either = f"{allowed} or " if allowed else ""
+        either = f"{', '.join(map(repr, words))} or " if words else ""
         hint = nearest(text, words)
         raise ValueError(f"must be {either}numbers separated by commas{hint}") from None
     checked_prior(numbers)

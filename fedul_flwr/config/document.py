@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple, get_args, get_origin
+from typing import Literal, NamedTuple, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
@@ -82,7 +82,7 @@ def describe(kind: type[Settings]) -> Iterator[SettingNote]:
         meaning = " ".join((field.description or "").split())
         if rules := kind.rules().get(key.replace("-", "_")):
             meaning += f" Only {' and '.join(map(_as_code, rules))}."
-        yield SettingNote(prefix + key, _toml(defaults[key]), _allowed(field), meaning)
+        yield SettingNote(prefix + key, json.dumps(defaults[key]), _allowed(field), meaning)
 
 
 def every_setting() -> list[SettingNote]:
@@ -128,11 +128,7 @@ def _allowed(field: FieldInfo) -> tuple[str, ...]:
 
 
 def _assignment(key: str, value: object) -> str:
-    return f"{key} = {_toml(value)}"
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value)
+    return f"{key} = {json.dumps(value)}"
 
 
 if __name__ == "__main__":

@@ -104,16 +104,12 @@ class UnlabeledSetSettings(Settings):
     under Jeffreys' prior); 0 is exact."""
 
     @model_validator(mode="after")
-    def _check_noise(self) -> Self:
+    def _check_sets(self) -> Self:
         if self.prior_counts and self.prior_noise:
             raise ValueError(
                 "fedul.prior-counts and fedul.prior-noise exclude each other: "
                 "class priors are estimated from labels, or exact with noise"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_range(self) -> Self:
         if 0 < self.num_sets_max < self.num_sets:
             raise ValueError(
                 f"fedul.num-sets-max = {self.num_sets_max} must be 0 or at least "

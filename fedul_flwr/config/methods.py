@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from fedul_flwr.config.base import Settings, load_reference, nearest, shown
 from fedul_flwr.config.method_settings import (
@@ -40,22 +40,6 @@ from fedul_flwr.config.method_settings import (
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
 
-
-class MethodNote(NamedTuple):
-    """Description of a method.
-
-    Attributes
-    ----------
-    line : one sentence on how it learns.
-    needs : data that it needs.
-    paper : authors, conference and arXiv id; ``"ours"`` where there is no paper.
-    """
-
-    line: str
-    needs: str
-    paper: str
-
-
 _SETS = "unlabeled sets with known class shares at clients"
 _K_SETS = f"{_SETS}, at least as many sets as classes"
 _SERVER = "labeled points at the server"
@@ -66,140 +50,6 @@ _FEDUL = "Lu et al., ICLR 2022, arXiv:2204.03304"
 _BI_OBJECTIVE = "A Bi-Objective Optimization Approach for Enhancing FedUL, project report"
 _FEDMATCH = "Jeong et al., ICLR 2021, arXiv:2006.12097"
 _XCLP = "Scott, Yeo and Lampert, TMLR 2023, arXiv:2210.06434"
-
-METHOD_NOTES: dict[str, MethodNote] = {
-    "fedul": MethodNote(
-        "FedUL: trains to predict a point's set through a fixed map of class posteriors.",
-        _K_SETS,
-        _FEDUL,
-    ),
-    "fedul-finetune": MethodNote(
-        "FedUL with M1: the server trains the combined model on its labels after every round.",
-        f"{_K_SETS}; {_SERVER}",
-        _BI_OBJECTIVE,
-    ),
-    "fedul-mix": MethodNote(
-        "FedUL with M2: the server mixes the combined model with one trained on its labels.",
-        f"{_K_SETS}; {_SERVER}",
-        _BI_OBJECTIVE,
-    ),
-    "fedul-consistency": MethodNote(
-        "FedUL, and the same prediction for two views of a point.",
-        _K_SETS,
-        "ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
-    ),
-    "fedul-assign": MethodNote(
-        "FedUL, and strong views trained on classes assigned under the shares of each set.",
-        _K_SETS,
-        "ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
-    ),
-    "fedpl": MethodNote(
-        "A set's most frequent class is the pseudo label of its points, with MixUp.",
-        _SETS,
-        "Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-    ),
-    "fedllp": MethodNote(
-        "The mean prediction of a set is trained to be its class shares.",
-        _SETS,
-        "Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-    ),
-    "fedllp-vat": MethodNote(
-        "FedLLP, and predictions that the worst small change of a point does not move.",
-        _SETS,
-        "Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
-    ),
-    "fedllp-dc": MethodNote(
-        "FedLLP, and strong views trained on classes assigned under the shares of each set.",
-        _SETS,
-        "Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
-    ),
-    "fedllp-pvc": MethodNote(
-        "The model makes the exact class counts of each set as probable as it can.",
-        "unlabeled sets with class shares that are exact counts, at clients",
-        "Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
-    ),
-    "server-only": MethodNote(
-        "Trains on the server's labels alone; clients do nothing.",
-        _SERVER,
-        _BI_OBJECTIVE,
-    ),
-    "supervised": MethodNote(
-        "Federated learning with labels for all points of clients, or a fraction: the ceiling.",
-        "labels for all points of clients, or a fraction",
-        "McMahan et al., AISTATS 2017, arXiv:1602.05629",
-    ),
-    "xclp": MethodNote(
-        "Labels spread across clients in every round by similar features, under encryption.",
-        f"{_SOME}; at least three clients with labels",
-        _XCLP,
-    ),
-    "xclp-predict": MethodNote(
-        "The same once, without training: labels for clients' points, and no model.",
-        f"{_SOME}; at least three clients with labels",
-        _XCLP,
-    ),
-    "labels-only": MethodNote(
-        "Trains on the given labels of clients alone.",
-        "labels for some points of clients",
-        f"rival in {_XCLP}",
-    ),
-    "local-lp": MethodNote(
-        "Labels spread within each client only.",
-        _SOME,
-        f"rival in {_XCLP}",
-    ),
-    "pseudo-label": MethodNote(
-        "The model's own predictions are labels, made anew in every round.",
-        _SOME,
-        f"rival in {_XCLP}",
-    ),
-    "fedsem": MethodNote(
-        "The model's predictions are labels, made once after a stage with labels alone.",
-        _SOME,
-        f"Albaseer et al. 2020, rival in {_XCLP}",
-    ),
-    "fedsiam": MethodNote(
-        "Each client has a teacher, the running mean of its models (mean teacher).",
-        _SOME,
-        f"Long et al. 2020, rival in {_XCLP}",
-    ),
-    "fedmatch": MethodNote(
-        "FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
-        _PARTLY_LABELED,
-        _FEDMATCH,
-    ),
-    "uda": MethodNote(
-        "The same prediction for a point and its strong view, by divergence of posteriors.",
-        _PARTLY_LABELED,
-        f"Xie et al. 2020, rival in {_FEDMATCH}",
-    ),
-    "fixmatch": MethodNote(
-        "A sure prediction for a point is the label of its strong view.",
-        _PARTLY_LABELED,
-        f"Sohn et al. 2020, rival in {_FEDMATCH}",
-    ),
-    "sage": MethodNote(
-        "FixMatch, and the model that a client received corrects its pseudo labels.",
-        _PARTLY_LABELED,
-        "Liu et al., CVPR 2025, arXiv:2503.13227",
-    ),
-    "semifl": MethodNote(
-        "SemiFL: the server trains after the clients, which trust and mix its sure predictions.",
-        f"{_SERVER}, and clients' unlabeled points",
-        "Diao, Ding and Tarokh, NeurIPS 2022, arXiv:2106.01432",
-    ),
-    "all-labels": MethodNote(
-        "Trains with FedMatch's batches on labels of all points: the ceiling.",
-        "labels for all points of clients",
-        f"ceiling in {_FEDMATCH}",
-    ),
-    "given-labels": MethodNote(
-        "Trains on the given labels and nothing else, at clients or at the server.",
-        "labels for some points of clients or of the server",
-        f"rival in {_FEDMATCH}",
-    ),
-}
-"""Notes by name of the method."""
 
 
 DataKind = Literal["unlabeled-sets", "labels", "partly-labeled", "fully-labeled"]
@@ -227,6 +77,9 @@ class Method:
         tell classes apart.
     disclosures : ``"module:NAME"`` of a tuple of :class:`fedul_flwr.federated.disclosure.Sent`, all
         that its clients send; by default an update of the model.
+    line : one sentence on how it learns; empty for a method of somebody's own that has none.
+    needs : data that it needs.
+    paper : authors, conference and arXiv id; ``"ours"`` where there is no paper.
     """
 
     name: str
@@ -237,6 +90,9 @@ class Method:
     trains: bool = True
     needs_labels: bool = True
     disclosures: str = "fedul_flwr.federated.disclosure:TRAINING"
+    line: str = ""
+    needs: str = ""
+    paper: str = ""
 
     @property
     def asks_clients(self) -> bool:
@@ -264,235 +120,311 @@ MATCHING = (
 )
 """Settings of methods that learn from few labels and from consistency."""
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            name="fedul",
-            strategy="fedul_flwr.strategies.fedul:FedULStrategy",
-            client="fedul_flwr.client_apps.fedul:FedULClient",
-            disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-            settings=(FedULSettings, DPSettings),
+_BUILT_IN = (
+    Method(
+        name="fedul",
+        line="FedUL: trains to predict a point's set through a fixed map of class posteriors.",
+        needs=_K_SETS,
+        paper=_FEDUL,
+        strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+        client="fedul_flwr.client_apps.fedul:FedULClient",
+        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+        settings=(FedULSettings, DPSettings),
+    ),
+    # Bi-objective FedUL: a small labeled set at the server.
+    Method(
+        name="fedul-finetune",
+        line="FedUL with M1: the server trains the combined model on its labels after every round.",
+        needs=f"{_K_SETS}; {_SERVER}",
+        paper=_BI_OBJECTIVE,
+        strategy="fedul_flwr.strategies.fedul_finetune:FedULFinetune",
+        client="fedul_flwr.client_apps.fedul:FedULClient",
+        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+        settings=(FedULSettings, ServerTrainingSettings, DPSettings),
+    ),
+    Method(
+        name="fedul-mix",
+        line="FedUL with M2: the server mixes the combined model with one trained on its labels.",
+        needs=f"{_K_SETS}; {_SERVER}",
+        paper=_BI_OBJECTIVE,
+        strategy="fedul_flwr.strategies.fedul_mix:FedULMix",
+        client="fedul_flwr.client_apps.fedul:FedULClient",
+        disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
+        settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
+    ),
+    Method(
+        name="fedul-consistency",
+        line="FedUL, and the same prediction for two views of a point.",
+        needs=_K_SETS,
+        paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
+        strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+        client="fedul_flwr.client_apps.fedul_consistency:FedULConsistencyClient",
+        disclosures="fedul_flwr.client_apps.fedul_consistency:DISCLOSURES",
+        settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+    ),
+    Method(
+        name="fedul-assign",
+        line="FedUL, and strong views trained on classes assigned under the shares of each set.",
+        needs=_K_SETS,
+        paper="ours, on Lu et al., ICLR 2022, arXiv:2204.03304",
+        strategy="fedul_flwr.strategies.fedul:FedULStrategy",
+        client="fedul_flwr.client_apps.fedul_assign:FedULAssignClient",
+        disclosures="fedul_flwr.client_apps.fedul_assign:DISCLOSURES",
+        settings=(FedULSettings, FedULConsistencySettings, DPSettings),
+    ),
+    Method(
+        name="fedpl",
+        line="A set's most frequent class is the pseudo label of its points, with MixUp.",
+        needs=_SETS,
+        paper="Diao et al. 2021, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+        strategy="fedul_flwr.baselines.fedpl:FedPL",
+        client="fedul_flwr.baselines.fedpl:FedPLClient",
+        disclosures="fedul_flwr.baselines.fedpl:DISCLOSURES",
+        settings=(AdmissionSettings, FedPLSettings, DPSettings),
+    ),
+    Method(
+        name="fedllp",
+        line="The mean prediction of a set is trained to be its class shares.",
+        needs=_SETS,
+        paper="Dulac-Arnold et al. 2019, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+        strategy="fedul_flwr.baselines.fedllp:FedLLP",
+        client="fedul_flwr.baselines.fedllp:FedLLPClient",
+        disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+        settings=(AdmissionSettings, FedLLPSettings, DPSettings),
+    ),
+    Method(
+        name="fedllp-vat",
+        line="FedLLP, and predictions that the worst small change of a point does not move.",
+        needs=_SETS,
+        paper="Tsai and Lin 2020, as in Lu et al., ICLR 2022, arXiv:2204.03304",
+        strategy="fedul_flwr.baselines.fedllp:FedLLP",
+        client="fedul_flwr.baselines.fedllp:FedLLPVATClient",
+        disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+        settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
+    ),
+    Method(
+        name="fedllp-dc",
+        line="FedLLP, and strong views trained on classes assigned under the shares of each set.",
+        needs=_SETS,
+        paper="Ma et al., CVPR Findings 2026 (LLP-DC), each client its own sets",
+        strategy="fedul_flwr.baselines.fedllp:FedLLP",
+        client="fedul_flwr.baselines.fedllp_dc:FedLLPDCClient",
+        disclosures="fedul_flwr.baselines.fedllp_dc:DISCLOSURES",
+        settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
+    ),
+    Method(
+        name="fedllp-pvc",
+        line="The model makes the exact class counts of each set as probable as it can.",
+        needs="unlabeled sets with class shares that are exact counts, at clients",
+        paper="Ma et al., ICLR 2026 (LLP-PVC), each client its own sets",
+        strategy="fedul_flwr.baselines.fedllp:FedLLP",
+        client="fedul_flwr.baselines.fedllp_pvc:FedLLPPVCClient",
+        disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
+        settings=(AdmissionSettings, FedLLPSettings, DPSettings),
+    ),
+    Method(
+        name="server-only",
+        line="Trains on the server's labels alone; clients do nothing.",
+        needs=_SERVER,
+        paper=_BI_OBJECTIVE,
+        strategy="fedul_flwr.baselines.server_only:ServerOnly",
+        client="fedul_flwr.federated.client:MethodClient",
+        disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
+        # Uses the same split as the methods it is compared with, but only the server's part.
+        settings=(UnlabeledSetSettings, ServerTrainingSettings),
+    ),
+    # Upper bound: the points of the same split, with their labels.
+    Method(
+        name="supervised",
+        line="Federated learning with labels for all points of clients, or a part: the ceiling.",
+        needs="labels for all points of clients, or a fraction",
+        paper="McMahan et al., AISTATS 2017, arXiv:1602.05629",
+        strategy="fedul_flwr.federated.strategy:MethodStrategy",
+        client="fedul_flwr.baselines.supervised:SupervisedClient",
+        disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
+        settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
+        data="labels",
+    ),
+    # Clients with labels for some points: XCLP and its rivals.
+    Method(
+        name="xclp",
+        line="Labels spread across clients in every round by similar features, under encryption.",
+        needs=f"{_SOME}; at least three clients with labels",
+        paper=_XCLP,
+        strategy="fedul_flwr.strategies.xclp:XCLPStrategy",
+        client="fedul_flwr.client_apps.xclp:XCLPClient",
+        disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
+        settings=(LabelSettings, PseudoLabelSettings, XCLPSettings, WeakViewSettings),
+        data="partly-labeled",
+    ),
+    Method(
+        name="xclp-predict",
+        line="The same once, without training: labels for clients' points, and no model.",
+        needs=f"{_SOME}; at least three clients with labels",
+        paper=_XCLP,
+        strategy="fedul_flwr.strategies.xclp_predict:XCLPPredict",
+        client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
+        disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
+        settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
+        data="partly-labeled",
+        trains=False,
+    ),
+    Method(
+        name="labels-only",
+        line="Trains on the given labels of clients alone.",
+        needs="labels for some points of clients",
+        paper=f"rival in {_XCLP}",
+        strategy="fedul_flwr.baselines.labels_only:LabelsOnly",
+        client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
+        disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+        settings=(LabelSettings, StageSettings, LabelsOnlySettings),
+        data="partly-labeled",
+    ),
+    Method(
+        name="local-lp",
+        line="Labels spread within each client only.",
+        needs=_SOME,
+        paper=f"rival in {_XCLP}",
+        strategy="fedul_flwr.baselines.local_lp:LocalLP",
+        client="fedul_flwr.baselines.local_lp:LocalLPClient",
+        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
+        settings=(LabelSettings, PseudoLabelSettings, PropagationSettings, WeakViewSettings),
+        data="partly-labeled",
+    ),
+    Method(
+        name="pseudo-label",
+        line="The model's own predictions are labels, made anew in every round.",
+        needs=_SOME,
+        paper=f"rival in {_XCLP}",
+        strategy="fedul_flwr.baselines.pseudo_label:PseudoLabel",
+        client="fedul_flwr.baselines.pseudo_label:PseudoLabelClient",
+        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
+        settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
+        data="partly-labeled",
+        needs_labels=False,
+    ),
+    Method(
+        name="fedsem",
+        line="The model's predictions are labels, made once after a stage with labels alone.",
+        needs=_SOME,
+        paper=f"Albaseer et al. 2020, rival in {_XCLP}",
+        strategy="fedul_flwr.baselines.fedsem:FedSem",
+        client="fedul_flwr.baselines.fedsem:FedSemClient",
+        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
+        settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
+        data="partly-labeled",
+    ),
+    Method(
+        name="fedsiam",
+        line="Each client has a teacher, the running mean of its models (mean teacher).",
+        needs=_SOME,
+        paper=f"Long et al. 2020, rival in {_XCLP}",
+        strategy="fedul_flwr.baselines.fedsiam:FedSiam",
+        client="fedul_flwr.baselines.fedsiam:FedSiamClient",
+        disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
+        settings=(LabelSettings, StageSettings),
+        data="partly-labeled",
+    ),
+    Method(
+        name="fedmatch",
+        line="FedMatch: consistency with similar clients' models, in two parts sent sparsely.",
+        needs=_PARTLY_LABELED,
+        paper=_FEDMATCH,
+        strategy="fedul_flwr.strategies.fedmatch:FedMatchStrategy",
+        client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
+        disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
+        settings=(
+            LabelSettings,
+            ScenarioSettings,
+            ViewSettings,
+            ServerTrainingSettings,
+            WeakViewSettings,
+            FedMatchSettings,
         ),
-        # Bi-objective FedUL: a small labeled set at the server.
-        Method(
-            name="fedul-finetune",
-            strategy="fedul_flwr.strategies.fedul_finetune:FedULFinetune",
-            client="fedul_flwr.client_apps.fedul:FedULClient",
-            disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-            settings=(FedULSettings, ServerTrainingSettings, DPSettings),
+        data="partly-labeled",
+        needs_labels=False,
+    ),
+    # FedMatch's rivals: consistency within each client, training with all labels, and training
+    # with the given labels only.
+    Method(
+        name="uda",
+        line="The same prediction for a point and its strong view, by divergence of posteriors.",
+        needs=_PARTLY_LABELED,
+        paper=f"Xie et al. 2020, rival in {_FEDMATCH}",
+        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
+        client="fedul_flwr.baselines.uda:UDAClient",
+        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
+        settings=MATCHING,
+        data="partly-labeled",
+        needs_labels=False,
+    ),
+    Method(
+        name="fixmatch",
+        line="A sure prediction for a point is the label of its strong view.",
+        needs=_PARTLY_LABELED,
+        paper=f"Sohn et al. 2020, rival in {_FEDMATCH}",
+        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
+        client="fedul_flwr.baselines.fixmatch:FixMatchClient",
+        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
+        settings=(*MATCHING, FixMatchSettings),
+        data="partly-labeled",
+        needs_labels=False,
+    ),
+    Method(
+        name="sage",
+        line="FixMatch, and the model that a client received corrects its pseudo labels.",
+        needs=_PARTLY_LABELED,
+        paper="Liu et al., CVPR 2025, arXiv:2503.13227",
+        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
+        client="fedul_flwr.baselines.sage:SAGEClient",
+        disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
+        settings=(*MATCHING, SAGESettings),
+        data="partly-labeled",
+        needs_labels=False,
+    ),
+    Method(
+        name="semifl",
+        line="SemiFL: the server trains after clients, which trust and mix its sure predictions.",
+        needs=f"{_SERVER}, and clients' unlabeled points",
+        paper="Diao, Ding and Tarokh, NeurIPS 2022, arXiv:2106.01432",
+        strategy="fedul_flwr.baselines.semifl:SemiFL",
+        client="fedul_flwr.baselines.semifl:SemiFLClient",
+        disclosures="fedul_flwr.baselines.semifl:DISCLOSURES",
+        settings=(
+            *(LabelSettings, ScenarioSettings, StrongViewSettings, ServerTrainingSettings),
+            SemiFLSettings,
         ),
-        Method(
-            name="fedul-mix",
-            strategy="fedul_flwr.strategies.fedul_mix:FedULMix",
-            client="fedul_flwr.client_apps.fedul:FedULClient",
-            disclosures="fedul_flwr.client_apps.fedul:DISCLOSURES",
-            settings=(FedULSettings, ServerTrainingSettings, FedULMixSettings, DPSettings),
+        data="partly-labeled",
+    ),
+    Method(
+        name="all-labels",
+        line="Trains with FedMatch's batches on labels of all points: the ceiling.",
+        needs="labels for all points of clients",
+        paper=f"ceiling in {_FEDMATCH}",
+        strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
+        client="fedul_flwr.baselines.all_labels:AllLabelsClient",
+        disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
+        settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
+        data="fully-labeled",
+    ),
+    Method(
+        name="given-labels",
+        line="Trains on the given labels and nothing else, at clients or at the server.",
+        needs="labels for some points of clients or of the server",
+        paper=f"rival in {_FEDMATCH}",
+        strategy="fedul_flwr.baselines.given_labels:GivenLabels",
+        client="fedul_flwr.baselines.given_labels:GivenLabelsClient",
+        disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
+        settings=(
+            LabelSettings,
+            LabelSourceSettings,
+            SupervisedPartSettings,
+            ServerTrainingSettings,
         ),
-        Method(
-            name="fedul-consistency",
-            strategy="fedul_flwr.strategies.fedul:FedULStrategy",
-            client="fedul_flwr.client_apps.fedul_consistency:FedULConsistencyClient",
-            disclosures="fedul_flwr.client_apps.fedul_consistency:DISCLOSURES",
-            settings=(FedULSettings, FedULConsistencySettings, DPSettings),
-        ),
-        Method(
-            name="fedul-assign",
-            strategy="fedul_flwr.strategies.fedul:FedULStrategy",
-            client="fedul_flwr.client_apps.fedul_assign:FedULAssignClient",
-            disclosures="fedul_flwr.client_apps.fedul_assign:DISCLOSURES",
-            settings=(FedULSettings, FedULConsistencySettings, DPSettings),
-        ),
-        Method(
-            name="fedpl",
-            strategy="fedul_flwr.baselines.fedpl:FedPL",
-            client="fedul_flwr.baselines.fedpl:FedPLClient",
-            disclosures="fedul_flwr.baselines.fedpl:DISCLOSURES",
-            settings=(AdmissionSettings, FedPLSettings, DPSettings),
-        ),
-        Method(
-            name="fedllp",
-            strategy="fedul_flwr.baselines.fedllp:FedLLP",
-            client="fedul_flwr.baselines.fedllp:FedLLPClient",
-            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
-            settings=(AdmissionSettings, FedLLPSettings, DPSettings),
-        ),
-        Method(
-            name="fedllp-vat",
-            strategy="fedul_flwr.baselines.fedllp:FedLLP",
-            client="fedul_flwr.baselines.fedllp:FedLLPVATClient",
-            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
-            settings=(AdmissionSettings, FedLLPSettings, FedLLPVATSettings, DPSettings),
-        ),
-        Method(
-            name="fedllp-dc",
-            strategy="fedul_flwr.baselines.fedllp:FedLLP",
-            client="fedul_flwr.baselines.fedllp_dc:FedLLPDCClient",
-            disclosures="fedul_flwr.baselines.fedllp_dc:DISCLOSURES",
-            settings=(AdmissionSettings, FedLLPSettings, FedLLPDCSettings, DPSettings),
-        ),
-        Method(
-            name="fedllp-pvc",
-            strategy="fedul_flwr.baselines.fedllp:FedLLP",
-            client="fedul_flwr.baselines.fedllp_pvc:FedLLPPVCClient",
-            disclosures="fedul_flwr.federated.disclosure:UNLABELED_SETS",
-            settings=(AdmissionSettings, FedLLPSettings, DPSettings),
-        ),
-        Method(
-            name="server-only",
-            strategy="fedul_flwr.baselines.server_only:ServerOnly",
-            client="fedul_flwr.federated.client:MethodClient",
-            disclosures="fedul_flwr.federated.disclosure:DESCRIBE_ONLY",
-            # Uses the same split as the methods it is compared with, but only the server's part.
-            settings=(UnlabeledSetSettings, ServerTrainingSettings),
-        ),
-        # Upper bound: the points of the same split, with their labels.
-        Method(
-            name="supervised",
-            strategy="fedul_flwr.federated.strategy:MethodStrategy",
-            client="fedul_flwr.baselines.supervised:SupervisedClient",
-            disclosures="fedul_flwr.baselines.supervised:DISCLOSURES",
-            settings=(UnlabeledSetSettings, SupervisedSettings, DPSettings),
-            data="labels",
-        ),
-        # Clients with labels for some points: XCLP and its rivals.
-        Method(
-            name="xclp",
-            strategy="fedul_flwr.strategies.xclp:XCLPStrategy",
-            client="fedul_flwr.client_apps.xclp:XCLPClient",
-            disclosures="fedul_flwr.client_apps.xclp:DISCLOSURES",
-            settings=(LabelSettings, PseudoLabelSettings, XCLPSettings, WeakViewSettings),
-            data="partly-labeled",
-        ),
-        Method(
-            name="xclp-predict",
-            strategy="fedul_flwr.strategies.xclp_predict:XCLPPredict",
-            client="fedul_flwr.client_apps.xclp_predict:XCLPPredictClient",
-            disclosures="fedul_flwr.client_apps.xclp_predict:DISCLOSURES",
-            settings=(LabelSettings, XCLPSettings, XCLPPredictSettings),
-            data="partly-labeled",
-            trains=False,
-        ),
-        Method(
-            name="labels-only",
-            strategy="fedul_flwr.baselines.labels_only:LabelsOnly",
-            client="fedul_flwr.baselines.labels_only:LabelsOnlyClient",
-            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
-            settings=(LabelSettings, StageSettings, LabelsOnlySettings),
-            data="partly-labeled",
-        ),
-        Method(
-            name="local-lp",
-            strategy="fedul_flwr.baselines.local_lp:LocalLP",
-            client="fedul_flwr.baselines.local_lp:LocalLPClient",
-            disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(LabelSettings, PseudoLabelSettings, PropagationSettings, WeakViewSettings),
-            data="partly-labeled",
-        ),
-        Method(
-            name="pseudo-label",
-            strategy="fedul_flwr.baselines.pseudo_label:PseudoLabel",
-            client="fedul_flwr.baselines.pseudo_label:PseudoLabelClient",
-            disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
-            data="partly-labeled",
-            needs_labels=False,
-        ),
-        Method(
-            name="fedsem",
-            strategy="fedul_flwr.baselines.fedsem:FedSem",
-            client="fedul_flwr.baselines.fedsem:FedSemClient",
-            disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(LabelSettings, PseudoLabelSettings, WeakViewSettings),
-            data="partly-labeled",
-        ),
-        Method(
-            name="fedsiam",
-            strategy="fedul_flwr.baselines.fedsiam:FedSiam",
-            client="fedul_flwr.baselines.fedsiam:FedSiamClient",
-            disclosures="fedul_flwr.baselines.fedsiam:DISCLOSURES",
-            settings=(LabelSettings, StageSettings),
-            data="partly-labeled",
-        ),
-        Method(
-            name="fedmatch",
-            strategy="fedul_flwr.strategies.fedmatch:FedMatchStrategy",
-            client="fedul_flwr.client_apps.fedmatch:FedMatchClient",
-            disclosures="fedul_flwr.client_apps.fedmatch:DISCLOSURES",
-            settings=(
-                LabelSettings,
-                ScenarioSettings,
-                ViewSettings,
-                ServerTrainingSettings,
-                WeakViewSettings,
-                FedMatchSettings,
-            ),
-            data="partly-labeled",
-            needs_labels=False,
-        ),
-        # FedMatch's rivals: consistency within each client, training with all labels, and training
-        # with the given labels only.
-        Method(
-            name="uda",
-            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
-            client="fedul_flwr.baselines.uda:UDAClient",
-            disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=MATCHING,
-            data="partly-labeled",
-            needs_labels=False,
-        ),
-        Method(
-            name="fixmatch",
-            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
-            client="fedul_flwr.baselines.fixmatch:FixMatchClient",
-            disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(*MATCHING, FixMatchSettings),
-            data="partly-labeled",
-            needs_labels=False,
-        ),
-        Method(
-            name="sage",
-            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
-            client="fedul_flwr.baselines.sage:SAGEClient",
-            disclosures="fedul_flwr.federated.disclosure:PSEUDO_LABELED",
-            settings=(*MATCHING, SAGESettings),
-            data="partly-labeled",
-            needs_labels=False,
-        ),
-        Method(
-            name="semifl",
-            strategy="fedul_flwr.baselines.semifl:SemiFL",
-            client="fedul_flwr.baselines.semifl:SemiFLClient",
-            disclosures="fedul_flwr.baselines.semifl:DISCLOSURES",
-            settings=(
-                *(LabelSettings, ScenarioSettings, StrongViewSettings, ServerTrainingSettings),
-                SemiFLSettings,
-            ),
-            data="partly-labeled",
-        ),
-        Method(
-            name="all-labels",
-            strategy="fedul_flwr.federated.label_source:LabelSourceStrategy",
-            client="fedul_flwr.baselines.all_labels:AllLabelsClient",
-            disclosures="fedul_flwr.federated.disclosure:PARTLY_LABELED",
-            settings=(ScenarioSettings, SupervisedPartSettings, ServerTrainingSettings),
-            data="fully-labeled",
-        ),
-        Method(
-            name="given-labels",
-            strategy="fedul_flwr.baselines.given_labels:GivenLabels",
-            client="fedul_flwr.baselines.given_labels:GivenLabelsClient",
-            disclosures="fedul_flwr.baselines.given_labels:DISCLOSURES",
-            settings=(
-                LabelSettings,
-                LabelSourceSettings,
-                SupervisedPartSettings,
-                ServerTrainingSettings,
-            ),
-            data="partly-labeled",
-        ),
-    )
-}
+        data="partly-labeled",
+    ),
+)
+METHODS = {method.name: method for method in _BUILT_IN}
 """Built-in methods."""
 
 
@@ -503,11 +435,6 @@ def find_method(name: str) -> Method:
     ------
     UserError
         If the name is unknown, or the reference cannot be imported or is not a method.
-
-    Examples
-    --------
-    >>> find_method("fedul").data, find_method("xclp-predict").trains
-    ('unlabeled-sets', False)
     """
     if name in METHODS:
         return METHODS[name]

@@ -93,16 +93,29 @@ class OwnerLimits(Settings):
         UserError
             With the setting and the limit. It says nothing about the data.
         """
-        rules = [
-            self._method_rule(settings),
-            self._columns_rule(settings),
-            self._shares_rule(settings),
-            self._sum_rule(settings),
+        is_strange = settings.method not in (self._allowed_methods or METHODS)
+        pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
+        has = "standardize = 'federation' without standardize-sum = 'masked'"
+        tells = settings.tells_class_masses and not self.allow_class_shares
+        alone = self.require_secure_sum and not settings.sums_updates
+        shows_updates = alone and find_method(settings.method).trains
+        # Whether the run breaks the rule, the run's setting, and the key of the limit.
+        rules: list[Rule] = [
+            (is_strange, f"method = {settings.method!r}", "allow-methods"),
+            (pools and not self.allow_column_means, has, "allow-column-means"),
+            (tells, "test-prior = 'sets'", "allow-class-shares"),
+            (shows_updates, "secure-sum = 'off'", "require-secure-sum"),
             *self._privacy_rules(settings),
         ]
         for section in settings.sections.values():
             if isinstance(section, XCLPSettings):
-                _refuse_simulated(section)
+                if section.secure in FOR_SIMULATIONS:
+                    raise UserError(
+                        f"Setting xclp.secure = {section.secure!r} is for simulations alone: among "
+                        "owners one that lies could read the others' codes. Choose 'rlwe'.",
+                        "setting-for-simulations",
+                        setting="xclp.secure",
+                    )
                 rules += self._propagation_rules(section)
             if isinstance(section, AdmissionSettings):
                 shares = section.share_priors and not self.allow_priors
@@ -122,26 +135,6 @@ class OwnerLimits(Settings):
     @property
     def _allowed_methods(self) -> list[str]:
         return [name.strip() for name in self.allow_methods.split(",") if name.strip()]
-
-    # A rule: whether the run breaks it, the run's setting, and the key of the limit.
-
-    def _method_rule(self, settings: RunConfig) -> Rule:
-        is_broken = settings.method not in (self._allowed_methods or METHODS)
-        return is_broken, f"method = {settings.method!r}", "allow-methods"
-
-    def _columns_rule(self, settings: RunConfig) -> Rule:
-        pools = settings.standardize == "federation" and settings.standardize_sum != "masked"
-        has = "standardize = 'federation' without standardize-sum = 'masked'"
-        return pools and not self.allow_column_means, has, "allow-column-means"
-
-    def _shares_rule(self, settings: RunConfig) -> Rule:
-        asks = settings.tells_class_masses
-        return asks and not self.allow_class_shares, "test-prior = 'sets'", "allow-class-shares"
-
-    def _sum_rule(self, settings: RunConfig) -> Rule:
-        alone = self.require_secure_sum and not settings.sums_updates
-        is_broken = alone and find_method(settings.method).trains
-        return is_broken, "secure-sum = 'off'", "require-secure-sum"
 
     def _propagation_rules(self, xclp: XCLPSettings) -> list[Rule]:
         public = xclp.secure == "plaintext"
@@ -189,17 +182,6 @@ class OwnerLimits(Settings):
                 "min-noise-multiplier",
             ),
         ]
-
-
-def _refuse_simulated(xclp: XCLPSettings) -> None:
-    """Refuse protocols in which an owner that lies reads others' codes."""
-    if xclp.secure in FOR_SIMULATIONS:
-        raise UserError(
-            f"Setting xclp.secure = {xclp.secure!r} is for simulations alone: among owners one "
-            "that lies could read the others' codes. Choose 'rlwe'.",
-            "setting-for-simulations",
-            setting="xclp.secure",
-        )
 
 
 _KEYS = frozenset(OwnerLimits.names())
@@ -255,16 +237,12 @@ class NodeConfig(OwnerLimits):
             raise OwnDataError(str(error), error.code, **error.values) from None
 
     @model_validator(mode="after")
-    def _check_partition(self) -> Self:
+    def _check_node(self) -> Self:
         if 0 < self.num_partitions <= self.partition_id:
             raise ValueError(
                 f"partition-id = {self.partition_id}: must be below num-partitions = "
                 f"{self.num_partitions}, for clients count from 0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_data(self) -> Self:
         if self.data:
             return self
         for key, default in self.defaults().items():

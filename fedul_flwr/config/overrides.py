@@ -55,23 +55,21 @@ def parse_overrides(values: Sequence[str]) -> dict[str, bool | int | float | str
                     "setting-not-readable",
                     option="--run-config",
                 )
-            settings |= flatten(_parse_pair(*pair.groups()))
+            key, written = pair.groups()
+            try:
+                parsed = tomllib.loads(f"{key} = {written}")
+            except (ValueError, RecursionError):  # ValueError: more than 4300 digits, too
+                if not _WORD.fullmatch(written):
+                    raise UserError(
+                        f"Setting {key}={written[:100]} is not valid: text needs quotes inside "
+                        f"the shell's own, as in -c '{key}=\"{written[:100]}\"'.",
+                        "setting-not-readable",
+                        setting=key,
+                    ) from None
+                parsed = tomllib.loads(f'{key} = "{written}"')
+            settings |= flatten(parsed)
             position = pair.end()
     return with_rounds(settings)
-
-
-def _parse_pair(key: str, value: str) -> dict[str, Any]:
-    try:
-        return tomllib.loads(f"{key} = {value}")
-    except (ValueError, RecursionError):  # ValueError: a number of more than 4300 digits, too
-        if _WORD.fullmatch(value):
-            return tomllib.loads(f'{key} = "{value}"')
-        raise UserError(
-            f"Setting {key}={value[:100]} is not valid: "
-            f"text needs quotes inside the shell's own, as in -c '{key}=\"{value[:100]}\"'.",
-            "setting-not-readable",
-            setting=key,
-        ) from None
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -92,13 +90,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def flatten(table: dict[str, Any], prefix: str = "") -> dict[str, bool | int | float | str]:
-    """Tables within tables as dotted keys; UserError for a value that no setting can have.
-
-    Examples
-    --------
-    >>> flatten({"num-rounds": 5, "fedul": {"num-sets": 20}})
-    {'num-rounds': 5, 'fedul.num-sets': 20}
-    """
+    """Tables within tables as dotted keys; UserError for a value that no setting can have."""
     flat: dict[str, bool | int | float | str] = {}
     if prefix.count(".") > 2:  # no setting lies so deep
         raise UserError(f"Setting {prefix[:100]}… lies in too many tables.", "setting-not-readable")

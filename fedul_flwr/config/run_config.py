@@ -15,7 +15,6 @@ from fedul_flwr.config.base import KINDS, Scalar, Settings, any_of, unknown_key
 from fedul_flwr.config.method_settings import (
     FedULSettings,
     LabelSettings,
-    ServerTrainingSettings,
 )
 from fedul_flwr.config.methods import METHODS, Method, find_method
 from fedul_flwr.config.privacy import DPSettings, refuse_unaccounted
@@ -57,27 +56,13 @@ class Ineffective(NamedTuple):
 
 
 class RunConfig(SharedSettings):
-    """All settings of one run: the shared ones and the tables that its choices use.
-
-    Examples
-    --------
-    >>> config = parse_flat({"num-rounds": 5})
-    >>> config.num_rounds, config.to_flat()["num-rounds"]
-    (5, 5)
-    """
+    """All settings of one run: the shared ones and the tables that its choices use."""
 
     sections: Mapping[str, Settings] = Field(default_factory=dict, exclude=True, repr=False)
     """Tables in use by name (method, base, partition)."""
 
     def __getitem__(self, kind: type[S]) -> S:
-        """The run's settings of class ``kind``, or its defaults if the run has no such table.
-
-        Examples
-        --------
-        >>> from fedul_flwr.config.method_settings import UnlabeledSetSettings
-        >>> parse_flat({"method": "fedul", "fedul.num-sets": 20})[UnlabeledSetSettings].num_sets
-        20
-        """
+        """The run's settings of class ``kind``, or its defaults if the run has no such table."""
         section = self.sections.get(kind.table)
         if section is None:
             return kind()
@@ -165,13 +150,7 @@ def all_sections() -> dict[str, type[Settings]]:
 
 
 def default_flat() -> dict[str, Scalar]:
-    """Every key of every table with its default, as in ``[tool.flwr.app.config]``.
-
-    Examples
-    --------
-    >>> default_flat()["num-rounds"], default_flat()["fedul.num-sets"]
-    (30, 10)
-    """
+    """Every key of every table with its default, as in ``[tool.flwr.app.config]``."""
     flat = dict(SharedSettings.defaults())
     for name, kind in all_sections().items():
         flat |= {f"{name}.{key}": value for key, value in kind.defaults().items()}
@@ -254,14 +233,7 @@ def parse_flat(flat: Mapping[str, Any]) -> RunConfig:
 
 
 def keys_in_use(flat: Mapping[str, Any]) -> frozenset[str]:
-    """Keys that can have an effect with the method, base and partition that ``flat`` chooses.
-
-    Examples
-    --------
-    >>> keys = keys_in_use({"method": "fedul"})
-    >>> "fedul.num-sets" in keys, "xclp.k" in keys
-    (True, False)
-    """
+    """Keys that can have an effect with the method, base and partition that ``flat`` chooses."""
     shared = SharedSettings.parse({key: value for key, value in flat.items() if "." not in key})
     tables = _sections_in_use(shared, find_method(shared.method))
     of_tables = (f"{table}.{key}" for table, kind in tables.items() for key in kind.names())
@@ -321,21 +293,14 @@ def _resume(
             "setting-removed",
         )
     saved = {key: value for key, value in saved.items() if key in defaults}
-    settings = dict(overrides)
-    for key in ("dataset", "server.dataset"):
-        if settings.get(key, defaults[key]) not in (defaults[key], saved.get(key)):
-            settings[key] = _absolute_dataset(str(settings[key]), base_dir)
-    for key in ("client-data", "columns", "labels.split"):
-        if settings.get(key):
-            settings[key] = _absolute(str(settings[key]), base_dir)
-    if settings.get("start-from"):
-        settings["start-from"] = _absolute_start(str(settings["start-from"]), base_dir)
     # Flower passes every key, so a default value does not show that the user set it.
     changed = {
         key: value
-        for key, value in settings.items()
-        if value != defaults[key] and key not in ("resume", "output") and value != saved.get(key)
+        for key, value in overrides.items()
+        if key not in ("resume", "output") and value not in (defaults[key], saved.get(key))
     }
+    paths = _absolute_paths(changed, base_dir)
+    changed = {k: v for k, v in (changed | paths).items() if v != saved.get(k)}
     refused = sorted(set(changed) - {"num-rounds"})
     if refused:
         raise UserError(
@@ -357,7 +322,6 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
 
     A data set stays a name if it is not an existing path and does not look like one.
     """
-    dataset = _absolute_dataset(config.dataset, base_dir)
     name = f"{config.method}-{Path(config.dataset).name}".replace(":", ".")
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     if config.output:
@@ -365,24 +329,15 @@ def with_absolute_paths(config: RunConfig, base_dir: Path) -> RunConfig:
         refuse_existing(output)
     else:
         output = _unused(user_path(f"runs/{name}-{stamp}", base_dir))
-    changed: dict[str, Any] = {"dataset": dataset, "output": str(output)}
-    if config.client_data:
-        changed["client_data"] = _absolute(config.client_data, base_dir)
-    if config.features.startswith(RUN):
-        changed["features"] = RUN + _absolute(config.features.removeprefix(RUN), base_dir)
-    if config.columns:
-        changed["columns"] = _absolute(config.columns, base_dir)
-    if config.start_from:
-        changed["start_from"] = _absolute_start(config.start_from, base_dir)
-    sections = dict(config.sections)
-    for name, table in config.sections.items():
-        if isinstance(table, ServerTrainingSettings) and table.dataset:
-            path = _absolute_dataset(table.dataset, base_dir)
-            sections[name] = table.model_copy(update={"dataset": path})
-        if isinstance(table, LabelSettings) and table.split:
-            path = _absolute(table.split, base_dir)
-            sections[name] = table.model_copy(update={"split": path})
-    return config.model_copy(update={**changed, "sections": sections})
+    paths = _absolute_paths({key: config.value(key) for key in _PATHS}, base_dir)
+    changed: dict[str, Any] = {"output": str(output), "sections": dict(config.sections)}
+    for key, path in paths.items():
+        table, dot, name = key.rpartition(".")
+        if dot:
+            changed["sections"][table] = config.sections[table].model_copy(update={name: path})
+        else:
+            changed[name.replace("-", "_")] = path
+    return config.model_copy(update=changed)
 
 
 def refuse_existing(output: Path) -> None:
@@ -405,19 +360,29 @@ def _unused(directory: Path) -> Path:
     return free
 
 
-def _absolute(path: str, base_dir: Path) -> str:
-    return str(user_path(path, base_dir))
+_DATA_SETS = ("dataset", "server.dataset")
+_PATHS = (*_DATA_SETS, "client-data", "columns", "labels.split", "start-from", "features")
+"""Settings that may name a file or a folder."""
 
 
-def _absolute_start(source: str, base_dir: Path) -> str:
-    return source if source == PRETRAINED or is_function(source) else _absolute(source, base_dir)
-
-
-def _absolute_dataset(name: str, base_dir: Path) -> str:
-    if name in ("", *BUILT_IN, "none"):
-        return name
-    path = user_path(name, base_dir)
-    return str(path) if name.startswith(("/", ".", "~")) or path.exists() else name
+def _absolute_paths(settings: Mapping[str, Any], base_dir: Path) -> dict[str, str]:
+    """Those of :data:`_PATHS` that are set, absolute where they are paths."""
+    absolute = {}
+    for key in _PATHS:
+        if not (named := str(settings.get(key) or "")):
+            continue
+        is_path, prefix = True, ""
+        if key in _DATA_SETS:
+            looks_so = named.startswith(("/", ".", "~"))
+            is_built_in = named in (*BUILT_IN, "none")
+            is_path = not is_built_in and (looks_so or user_path(named, base_dir).exists())
+        elif key == "start-from":
+            is_path = named != PRETRAINED and not is_function(named)
+        elif key == "features":
+            is_path, prefix = named.startswith(RUN), RUN
+        path = named.removeprefix(prefix)
+        absolute[key] = f"{prefix}{user_path(path, base_dir)}" if is_path else named
+    return absolute
 
 
 def _sections_in_use(shared: SharedSettings, method: Method) -> dict[str, type[Settings]]:

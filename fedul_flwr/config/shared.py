@@ -32,15 +32,6 @@ def split_side(name: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match else (name, 0)
 
 
-def check_features(name: str) -> None:
-    """Refuse a name that can be no extractor's with a ``ValueError``."""
-    plain, _ = split_side(name)
-    if plain and plain != LITE0 and ":" not in plain:
-        forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY"
-        hint = nearest(plain, [LITE0])
-        raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
-
-
 def is_reference(name: str) -> bool:
     """Whether ``name`` is that of a user's own function."""
     return ":" in name and not name.startswith((TORCHVISION, HUB, RUN))
@@ -158,17 +149,12 @@ class DataSettings(Settings):
     @field_validator("features")
     @classmethod
     def _check_features(cls, value: str) -> str:
-        check_features(value)
+        plain, _ = split_side(value)
+        if plain and plain != LITE0 and ":" not in plain:
+            forms = f"{LITE0}, torchvision:NAME, huggingface:NAME, run:DIRECTORY"
+            hint = nearest(plain, [LITE0])
+            raise ValueError(f"must be one of {forms} or 'package.module:function'{hint}")
         return value
-
-    @model_validator(mode="after")
-    def _check_texts(self) -> Self:
-        if self.text_column and not is_reference(self.features):
-            raise ValueError(
-                f"text-column = {self.text_column!r} needs features = 'package.module:function', "
-                "a function of your own that turns texts into vectors"
-            )
-        return self
 
     @field_validator("image_bits")
     @classmethod
@@ -188,7 +174,12 @@ class DataSettings(Settings):
         return value
 
     @model_validator(mode="after")
-    def _check_fractions(self) -> Self:
+    def _check_data(self) -> Self:
+        if self.text_column and not is_reference(self.features):
+            raise ValueError(
+                f"text-column = {self.text_column!r} needs features = 'package.module:function', "
+                "a function of your own that turns texts into vectors"
+            )
         if self.validation_fraction + self.server_fraction >= 1:
             raise ValueError(
                 f"validation-fraction = {self.validation_fraction} and server-fraction = "
@@ -239,18 +230,12 @@ PRETRAINED_MODELS = ("resnet18-fedul",)
 
 
 OPTIMIZERS = ("adam", "sgd")
-AUGMENTATIONS = (
-    "auto",
-    "none",
-    "rotate",
-    "flip",
-    "translate-flip",
-    "rotate-flip",
-    "affine",
-    "noise",
-    "dropout",
-    "mixup",
-)
+VIEWS = {
+    "images": ("rotate", "flip", "translate-flip", "rotate-flip", "affine"),
+    "vectors": ("noise", "dropout", "mixup"),
+}
+"""Values of `augment` for one kind of points."""
+AUGMENTATIONS = ("auto", "none", *VIEWS["images"], *VIEWS["vectors"])
 """Built-in optimizers and augmentations; a function of the user's own is named by reference."""
 
 
@@ -361,13 +346,9 @@ class TrainingSettings(DataSettings):
         return ModelOptions(self.model_width, self.model_layers, self.model_dropout)
 
     @model_validator(mode="after")
-    def _check_mixup(self) -> Self:
+    def _check_training(self) -> Self:
         if self.augment == "mixup" and not self.mixup:
             raise ValueError("augment = 'mixup' needs a share of the other point: set mixup = 0.2")
-        return self
-
-    @model_validator(mode="after")
-    def _check_start(self) -> Self:
         plain = self.model.removesuffix("+head")
         of_torchvision = self.model.startswith(f"{PRETRAINED}:") or plain in PRETRAINED_MODELS
         if self.start_from == PRETRAINED and not of_torchvision:
@@ -505,16 +486,12 @@ class SharedSettings(TrainingSettings):
     """Tracking tools that also get the metrics of a run: see docs/tracking.md."""
 
     @model_validator(mode="after")
-    def _check_frozen_rounds(self) -> Self:
+    def _check_run(self) -> Self:
         if self.frozen_rounds and self.base == "scaffold":
             raise ValueError(
                 f"frozen-rounds = {self.frozen_rounds} does not go with base = 'scaffold', whose "
                 "variates are of all layers: choose another base"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_base(self) -> Self:
         if self.base == "fednova" and self.optimizer != "sgd":
             raise ValueError(
                 "base = 'fednova' needs optimizer = 'sgd': its normalization counts SGD's steps"
@@ -527,27 +504,15 @@ class SharedSettings(TrainingSettings):
             raise ValueError(
                 "test-prior = 'em' asks the combined model, and with base = 'local' there is none"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_dataless(self) -> Self:
         described = any([self.input_shape, self.columns, self.text_column])
         if self.dataset == "none" and not (self.class_names and described):
             raise ValueError(
                 "dataset = 'none' needs class-names and input-shape, columns or text-column"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_estimate(self) -> Self:
         if self.test_prior == "em" and self.dataset == "none":
             raise ValueError(
                 "test-prior = 'em' needs test images at the server, and dataset = 'none' has none"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_evaluate(self) -> Self:
         if self.evaluate == "local" and self.selection == "heldout":
             raise ValueError(
                 "selection = 'heldout' is a loss of the combined model: it needs evaluate = "

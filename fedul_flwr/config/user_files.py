@@ -45,7 +45,7 @@ def user_path(named: str | Path, base: Path = Path()) -> Path:
     return path
 
 
-def read_text(path: Path, errors: str = "strict", newline: str | None = None) -> str | None:
+def read_text(path: Path, errors: str = "strict") -> str | None:
     """Content of a text file in UTF-8, without a byte order mark; None if there is no such file.
 
     Raises
@@ -54,7 +54,7 @@ def read_text(path: Path, errors: str = "strict", newline: str | None = None) ->
         If it cannot be read, or is not UTF-8 text and ``errors`` is ``"strict"``.
     """
     try:
-        with regular_file(path).open(encoding="utf-8-sig", errors=errors, newline=newline) as file:
+        with regular_file(path).open(encoding="utf-8-sig", errors=errors) as file:
             text = file.read(LARGEST_TEXT)
             if file.read(1):
                 raise UserError(

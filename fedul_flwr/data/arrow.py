@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedul_flwr.config.user_files import regular_file
-from fedul_flwr.data.class_labels import ClassLabels, class_labels, labels_of_cells
+from fedul_flwr.data.class_labels import class_labels, labels_of_cells
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
 from fedul_flwr.data.formats import IMAGE_SUFFIXES, Split
 from fedul_flwr.data.tables import Table, Texts
@@ -117,7 +117,12 @@ def open_parquet(path: Path) -> ArrowTable:
     def batches(columns: list[str]) -> Iterator[Any]:
         with _readable_parquet(path):
             for batch in file.iter_batches(batch_size=BLOCK, columns=columns):
-                yield batch if views is schema else _as_in(views, batch)
+                if views is schema:
+                    yield batch
+                    continue
+                fields = [views.field(name) for name in batch.schema.names]
+                cells = [c.cast(f.type) for c, f in zip(batch.columns, fields, strict=True)]
+                yield pa.RecordBatch.from_arrays(cells, schema=pa.schema(fields))
 
     rows = file.metadata.num_rows
     return ArrowTable(str(path), rows, views, features, batches, twice=twice)
@@ -132,15 +137,6 @@ def _without_views(schema: Any) -> Any:
         if (kind := usual.get(str(field.type))) is not None:
             schema = schema.set(index, field.with_type(kind))
     return schema
-
-
-def _as_in(schema: Any, batch: Any) -> Any:
-    """Columns of a parquet file in the types of ``schema``."""
-    import pyarrow as pa
-
-    fields = [schema.field(name) for name in batch.schema.names]
-    columns = [column.cast(field.type) for column, field in zip(batch.columns, fields, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
 
 
 def arrow_images(table: ArrowTable) -> Images:
@@ -186,6 +182,8 @@ def arrow_split(
     UserError
         If labels are not as above.
     """
+    import pyarrow as pa
+
     feature = table.features.get(label)
     names = feature.get("names") if isinstance(feature, Mapping) else None
     used = {label, *taken}
@@ -203,22 +201,18 @@ def arrow_split(
     columns = {
         name: np.concatenate(cells[name])
         for name in others
-        if cells[name] and all(_is_short(part) for part in cells[name])
+        # No captions and the like.
+        if cells[name]
+        and all(p.dtype.kind != "U" or p.dtype.itemsize <= 4 * _LONGEST_TEXT for p in cells[name])
     }
     if table.untyped:
         columns = {name: _with_type(column) for name, column in columns.items()}
-    labels = _labels(table, label, values)
-    if names:
-        labels = labels.numbered_by(tuple(map(str, names)), f"Column {label!r} of {table.where}")
-    return Split(inputs, labels, columns)
-
-
-def _labels(table: ArrowTable, label: str, parts: list[Any]) -> ClassLabels:
-    import pyarrow as pa
-
     where = f"Column {label!r} of {table.where}"
-    column = pa.chunked_array(parts, table.schema.field(label).type)
-    return labels_of_cells(column, where) if table.untyped else class_labels(column, where)
+    column = pa.chunked_array(values, table.schema.field(label).type)
+    labels = labels_of_cells(column, where) if table.untyped else class_labels(column, where)
+    if names:
+        labels = labels.numbered_by(tuple(map(str, names)), where)
+    return Split(inputs, labels, columns)
 
 
 @contextmanager
@@ -362,7 +356,3 @@ def _with_type(texts: NDArray[Any]) -> NDArray[Any]:
         except (ValueError, OverflowError):
             continue
     return texts
-
-
-def _is_short(values: NDArray[Any]) -> bool:
-    return values.dtype.kind != "U" or values.dtype.itemsize <= 4 * _LONGEST_TEXT

@@ -8,8 +8,8 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from fedul_flwr.config.user_files import reason
 from fedul_flwr.errors import UserError
@@ -92,15 +92,8 @@ def build_once(directory: Path, build: Callable[[Path], None], *, private: bool 
     return directory
 
 
-@dataclass(frozen=True)
-class CacheUse:
-    """What the cache holds.
-
-    Attributes
-    ----------
-    entries : number of decoded data sets and splits.
-    num_bytes : size of all that is cached.
-    """
+class CacheUse(NamedTuple):
+    """Number of decoded data sets and splits in the cache, and size of all that is cached."""
 
     entries: int
     num_bytes: int

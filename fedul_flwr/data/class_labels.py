@@ -141,13 +141,6 @@ def labels_of_cells(texts: Any, where: str) -> ClassLabels:
     ------
     UserError
         If all are numbers that are not whole, and for numbers below -1.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> found = labels_of_cells(pa.array(["10", "20.0", "", "10"]), "column label")
-    >>> found.numbers.tolist(), found.names
-    ([0, 1, -1, 0], ('10', '20'))
     """
     codes, distinct = distinct_values(texts, where)
     texts_found = [class_text(cell or "") for cell in distinct]
@@ -160,11 +153,6 @@ def labels_of_cells(texts: Any, where: str) -> ClassLabels:
 def class_text(text: str) -> str:
     """A text as the name of a class: what looks alike is alike (Unicode's composed form, single
     spaces, nothing without width).
-
-    Examples
-    --------
-    >>> class_text("  acute   stroke ")
-    'acute stroke'
     """
     return " ".join(unicodedata.normalize("NFC", text).translate(_NO_WIDTH).split())
 
@@ -191,26 +179,13 @@ def refuse_two_spellings(names: Sequence[str], where: str) -> None:
 
 
 def spelling(name: str) -> str:
-    """What all spellings of one class have in common.
-
-    Examples
-    --------
-    >>> spelling("Cat"), spelling("TRUE")
-    ('cat', '1')
-    """
+    """What all spellings of one class have in common."""
     text = unicodedata.normalize("NFKC", name).casefold()
     return {"true": "1", "false": "0"}.get(text, text)
 
 
 def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
-    """The class that a text in an owner's file names, -1 for no label, None if there is no such.
-
-    Examples
-    --------
-    >>> classes = {"0": 0, "1": 1}
-    >>> class_of_cell("1.0", classes), class_of_cell("", classes), class_of_cell("2", classes)
-    (1, -1, None)
-    """
+    """The class that a text in an owner's file names, -1 for no label, None if there is no such."""
     if cell in classes:
         return classes[cell]
     cell = class_text(cell)
@@ -223,13 +198,7 @@ def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
 
 
 def sorted_classes(names: Collection[str]) -> tuple[str, ...]:
-    """Names of classes in order: by their number if all are whole numbers, else as texts.
-
-    Examples
-    --------
-    >>> sorted_classes(["10", "9"]), sorted_classes(["dog", "cat"])
-    (('9', '10'), ('cat', 'dog'))
-    """
+    """Names of classes in order: by their number if all are whole numbers, else as texts."""
     if all(_NUMBER.fullmatch(name) and name.isdigit() for name in names):
         return tuple(sorted(names, key=int))
     return tuple(sorted(names))
@@ -244,12 +213,6 @@ def distinct_values(values: Any, where: str, count: int | None = None) -> tuple[
     ------
     UserError
         If there is not one value for each of ``count`` points.
-
-    Examples
-    --------
-    >>> numbers, values = distinct_values(["cat", None, "dog"], "y")
-    >>> numbers.tolist(), values
-    ([0, -1, 1], ['cat', 'dog'])
     """
     import pandas as pd
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -294,9 +257,7 @@ def _of_arrow(column: Any, where: str) -> tuple[Ints, list[Any]]:
     if pa.types.is_nested(column.type):
         raise _no_label([], where)
     if pa.types.is_temporal(column.type):
-        raise UserError(
-            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-        )
+        raise _dates(where)
     encoded = column.dictionary_encode()
     codes = encoded.indices.cast(pa.int64()).fill_null(UNLABELED).to_numpy(zero_copy_only=False)
     return codes, encoded.dictionary.to_pylist()
@@ -374,9 +335,13 @@ def _refuse_mixed(values: list[Any], where: str) -> None:
 
 def _refuse_dates(values: NDArray[Any], where: str) -> None:
     if values.dtype.kind in "mM" and not np.isnat(values).all():
-        raise UserError(
-            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-        )
+        raise _dates(where)
+
+
+def _dates(where: str) -> UserError:
+    return UserError(
+        f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
+    )
 
 
 def _kind_and_name(value: Any, where: str) -> tuple[Kind, str]:
@@ -421,9 +386,7 @@ def _no_label(value: Any, where: str) -> UserError:
             "labels-type",
         )
     if hasattr(value, "isoformat") or hasattr(value, "total_seconds"):
-        return UserError(
-            f"{where} holds dates or times; {_ALLOWED}: write the classes as texts.", "labels-type"
-        )
+        return _dates(where)
     return UserError(f"{where} holds a {type(value).__name__}; {_ALLOWED}.", "labels-type")
 
 
@@ -450,14 +413,7 @@ def _named(codes: Ints, values: Sequence[tuple[Kind, str]], where: str) -> Class
 
 
 def union(one: ClassLabels, other: ClassLabels) -> tuple[ClassLabels, ClassLabels]:
-    """Both by the classes of both.
-
-    Examples
-    --------
-    >>> one, other = union(class_labels(["cat", "dog"], "y"), class_labels(["bird"], "z"))
-    >>> one.numbers.tolist(), other.numbers.tolist(), one.names
-    ([1, 2], [0], ('bird', 'cat', 'dog'))
-    """
+    """Both by the classes of both."""
     names = sorted_classes({*one.names, *other.names})
     numbers = {name: number for number, name in enumerate(names)}
     first, second = (

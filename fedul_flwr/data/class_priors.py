@@ -18,27 +18,17 @@ from fedul_flwr.data.types import Floats, Ints
 FLOOR = 1e-3
 """Smallest class prior of an estimate, as a fraction of the uniform prior 1/K: an unseen class may
 still occur, and the transition divides by pi."""
+MOST_STEPS, TOLERANCE = 1000, 1e-6
+"""Most steps of an estimate, which ends once no entry changes by more than this."""
 
 
 def uniform_prior(num_classes: int) -> Floats:
-    """``(K,)``, all classes equally frequent.
-
-    Examples
-    --------
-    >>> uniform_prior(4).tolist()
-    [0.25, 0.25, 0.25, 0.25]
-    """
+    """``(K,)``, all classes equally frequent."""
     return np.full(num_classes, 1 / num_classes)
 
 
 def floored(prior: Floats) -> Floats:
-    """Class priors ``(K,)`` with no entry below :data:`FLOOR` / K, divided by their sum.
-
-    Examples
-    --------
-    >>> floored(np.array([2.0, 0.0])).round(4).tolist()
-    [0.9995, 0.0005]
-    """
+    """Class priors ``(K,)`` with no entry below :data:`FLOOR` / K, divided by their sum."""
     return _normalized(np.maximum(_normalized(prior), FLOOR / len(prior)))
 
 
@@ -53,12 +43,6 @@ def class_masses(priors: Floats, set_sizes: Ints) -> Floats:
     Returns
     -------
     ``(K,)``, which sum to the client's number of points.
-
-    Examples
-    --------
-    >>> priors = np.array([[0.75, 0.25], [0.5, 0.5]])
-    >>> class_masses(priors, np.array([100, 60])).tolist()
-    [105.0, 55.0]
     """
     return np.asarray(set_sizes @ priors, dtype=np.float64)
 
@@ -74,11 +58,6 @@ def mean_prior(masses: Iterable[ArrayLike]) -> Floats:
     ------
     ValueError
         Without clients or points, or with entries that are negative or not finite.
-
-    Examples
-    --------
-    >>> mean_prior([[30, 10], [30, 30]]).round(4).tolist()
-    [0.6, 0.4]
     """
     total = np.sum([np.asarray(mass, dtype=np.float64) for mass in masses], axis=0)
     if total.ndim != 1 or not np.isfinite(total).all() or (total < 0).any() or not total.any():
@@ -102,11 +81,6 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
     ------
     ValueError
         For invalid priors, or a posterior of another width or without a positive entry in a row.
-
-    Examples
-    --------
-    >>> reweigh(np.array([[0.5, 0.5]]), trained=[0.5, 0.5], wanted=[0.9, 0.1]).round(4).tolist()
-    [[0.9, 0.1]]
     """
     ratios = _per_prior(posterior, trained)
     prior = checked_prior(wanted)
@@ -115,14 +89,7 @@ def reweigh(posterior: Floats, trained: ArrayLike, wanted: ArrayLike) -> Floats:
     return _normalized(ratios * prior)
 
 
-def estimate_prior(
-    posterior: Floats,
-    trained: ArrayLike,
-    *,
-    pseudo_points: float = 1.0,
-    tolerance: float = 1e-6,
-    max_iterations: int = 1000,
-) -> Floats:
+def estimate_prior(posterior: Floats, trained: ArrayLike, *, pseudo_points: float = 1.0) -> Floats:
     """Class priors of the points of ``posterior``, by expectation maximization.
 
     Saerens, Latinne & Decaestecker, *Adjusting the outputs of a classifier to new a priori
@@ -140,8 +107,6 @@ def estimate_prior(
     posterior : ``(n, K)``, p(k | x) under the priors ``trained``, of n unlabeled points.
     trained : ``(K,)``, pi, all positive.
     pseudo_points : pseudo points per class; 0 is the paper's estimate.
-    tolerance : stop when no entry changes by more.
-    max_iterations : largest number of iterations.
 
     Returns
     -------
@@ -151,24 +116,16 @@ def estimate_prior(
     ------
     ValueError
         Without points, or as for :func:`reweigh`.
-
-    Examples
-    --------
-    Of a model that is sure of every point, the estimate counts the points:
-
-    >>> posterior = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-    >>> estimate_prior(posterior, trained=[0.5, 0.5], pseudo_points=0).round(4).tolist()
-    [0.75, 0.25]
     """
     ratios = _per_prior(posterior, trained)
     if len(ratios) == 0:
         raise ValueError("needs one point or more")
     prior = checked_prior(trained)
     imagined = pseudo_points * len(prior) * prior
-    for _ in range(max_iterations):
+    for _ in range(MOST_STEPS):
         before = prior
         prior = _normalized(_normalized(ratios * prior).sum(axis=0) + imagined)
-        if np.abs(prior - before).max() <= tolerance:
+        if np.abs(prior - before).max() <= TOLERANCE:
             break
     return floored(prior)
 

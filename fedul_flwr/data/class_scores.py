@@ -26,12 +26,6 @@ def labels_from_scores(scores: ArrayLike, known_labels: ArrayLike | None = None)
     ------
     UserError
         Scores or labels that are something else.
-
-    Examples
-    --------
-    >>> found = labels_from_scores([[3.0, 1.0], [0.0, 5.0], [0.0, 0.0]])
-    >>> found.labels.tolist(), found.confidence.round(2).tolist()
-    ([0, 1, -1], [0.19, 1.0, 0.0])
     """
     scores = checked_scores(scores)
     num_classes = scores.shape[1]
@@ -95,13 +89,7 @@ def checked_scores(scores: ArrayLike) -> Floats:
 
 
 def shares_of_rows(rows: Floats) -> Floats:
-    """Rows divided by their sum; zero rows stay.
-
-    Examples
-    --------
-    >>> shares_of_rows(np.array([[1.0, 3.0], [0.0, 0.0]])).tolist()
-    [[0.25, 0.75], [0.0, 0.0]]
-    """
+    """Rows divided by their sum; zero rows stay."""
     # Divide by the largest first: a sum of tiny or huge scores could under- or overflow.
     largest = rows.max(axis=1, keepdims=True)
     scaled: Floats = np.divide(rows, largest, out=np.zeros_like(rows), where=largest > 0)

@@ -119,9 +119,8 @@ def infer_column(parts: Sequence[Cells]) -> Column:
         codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""
         raise UserError(
             f"{first.here} holds {len(values)} different texts{codes_hint}, too many for a "
-            "category "
-            f"(at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, with its "
-            "categories or as a number.",
+            f"category (at most {MAX_CATEGORIES}): leave it out, or name it in a columns file, "
+            "with its categories or as a number.",
             "column-of-identifiers",
         )
     sample = [text for text in _texts(first) if text is not None]
@@ -167,7 +166,14 @@ def _is_category(cells: Cells) -> bool:
         )
     if 2 * numeric.sum() >= len(present):
         _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
-    _refuse_units(cells, present)
+    # Numbers that all have the same sign or unit, such as 5 %, are no categories.
+    units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
+    if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
+        raise UserError(
+            f"{cells.here} holds numbers with a unit or sign, such as {_first(present)!r}: write "
+            "the numbers alone, or name the categories of the column in a columns file.",
+            "cell-not-a-number",
+        )
     return True
 
 
@@ -178,20 +184,6 @@ def _refuse_truth_among_numbers(cells: Cells, present: Any) -> None:
         import pyarrow as pa
 
         _refuse_odd_texts(cells, present.filter(pa.array(truth)))
-
-
-def _refuse_units(cells: Cells, present: Any) -> None:
-    """Refuse numbers that all have the same sign or unit, such as ``5 %``, as categories."""
-    import pyarrow.compute as pc
-
-    units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
-    if len(units) == 1 and len(pc.unique(present)) > 1 and _matches(present, _QUANTITY).all():
-        raise UserError(
-            f"{cells.here} holds numbers with a unit or sign, such as {_first(present)!r}: "
-            "write the "
-            "numbers alone, or name the categories of the column in a columns file.",
-            "cell-not-a-number",
-        )
 
 
 def _refuse_odd_texts(cells: Cells, odd: Any) -> None:

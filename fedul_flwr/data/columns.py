@@ -130,14 +130,7 @@ class Columns:
 
     @property
     def feature_slices(self) -> dict[str, slice]:
-        """The features of every column by its header.
-
-        Examples
-        --------
-        >>> table = Columns((Column("sex", categories=("female", "male")), Column("age")))
-        >>> table.feature_slices
-        {'sex': slice(0, 2, None), 'age': slice(2, 3, None)}
-        """
+        """The features of every column by its header."""
         ends = np.cumsum([len(column.features) for column in self.columns]).tolist()
         return {
             column.name: slice(end - len(column.features), end)
@@ -175,13 +168,12 @@ class Columns:
 
     def scaled_by(self, means: Sequence[float], scales: Sequence[float]) -> Columns:
         """The same columns with ``d`` means and scales of their numbers."""
-        scaled: list[Column] = []
-        start = 0
-        for column in self.columns:
-            mean, scale = float(means[start]), float(scales[start])
-            is_number = column.categories is None
-            scaled.append(replace(column, mean=mean, scale=scale) if is_number else column)
-            start += len(column.features)
+        scaled = [
+            replace(column, mean=float(means[at.start]), scale=float(scales[at.start]))
+            if column.categories is None
+            else column
+            for column, at in zip(self.columns, self.feature_slices.values(), strict=True)
+        ]
         return Columns(tuple(scaled))
 
     def to_json(self) -> str:
@@ -196,13 +188,7 @@ class Columns:
 
 
 def unnamed_columns(count: int) -> Columns:
-    """Numbers called ``x0`` to ``x<count - 1>``, for vectors that come without names.
-
-    Examples
-    --------
-    >>> unnamed_columns(3).names
-    ('x0', 'x1', 'x2')
-    """
+    """Numbers called ``x0`` to ``x<count - 1>``, for vectors that come without names."""
     return Columns(tuple(Column(f"x{index}") for index in range(count)))
 
 
@@ -258,7 +244,10 @@ def _parse_column(one: Any, where: str) -> Column:
             )
     categories = one.get("categories")
     if categories is not None:
-        if not isinstance(categories, list) or not categories or not _are_texts(categories):
+        are_texts = isinstance(categories, list) and all(
+            isinstance(value, str) and value for value in categories
+        )
+        if not are_texts or not categories:
             raise UserError(
                 f"{where}: the categories of column {name!r} must be a list of texts.",
                 "columns-file-wrong",
@@ -298,10 +287,6 @@ def _parse_column(one: Any, where: str) -> Column:
             "columns-file-wrong",
         )
     return replace(column, fill=fill)
-
-
-def _are_texts(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) and value for value in values)
 
 
 def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:

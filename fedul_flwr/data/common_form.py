@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
 
 from fedul_flwr.data.class_labels import ClassLabels, spelling, union
 from fedul_flwr.data.columns import Columns
@@ -25,21 +24,10 @@ Points = Images | VectorPoints | Texts
 """Points that can be written in blocks of one shape."""
 
 
-class CommonForm(NamedTuple):
-    """What both splits have in common.
-
-    Attributes
-    ----------
-    shape : of every point.
-    columns : of tables, if they are known.
-    bits : of the values in 16-bit images; 0 without such images.
-    points : the training and the test points, to be written.
-    """
-
-    shape: InputShape
-    columns: Columns | None
-    bits: int
-    points: tuple[Points, Points]
+CommonForm = tuple[InputShape, Columns | None, int, tuple[Points, Points]]
+"""What both splits have in common: the shape of every point; the columns of tables, if they are
+known; the bits of the values in 16-bit images, or 0; and the training and the test points, to be
+written."""
 
 
 def same_form(train: Split, test: Split, image_size: int, options: TableOptions) -> CommonForm:
@@ -62,7 +50,7 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
                 f"{inputs.where} holds no {what}; each split needs one or more.", "points-missing"
             )
     if isinstance(one, Texts) and isinstance(other, Texts):
-        return CommonForm((), None, 0, (one, other))
+        return (), None, 0, (one, other)
     assert not isinstance(one, Texts)  # both are read with the same options
     assert not isinstance(other, Texts)
     if isinstance(one, Table) and isinstance(other, Table):
@@ -71,7 +59,7 @@ def same_form(train: Split, test: Split, image_size: int, options: TableOptions)
         vectors = encode([one, other], columns)
         is_known = one.names or options.columns or options.missing != "refuse"
         shared = columns if is_known else None
-        return CommonForm((len(columns.features),), shared, 0, (vectors[0], vectors[1]))
+        return (len(columns.features),), shared, 0, (vectors[0], vectors[1])
     if isinstance(one, Table) or isinstance(other, Table):
         raise UserError(
             f"{one.where} and {other.where} hold images and vectors; only one of them.",
@@ -96,7 +84,7 @@ def _form_of_images(train: Images, test: Images, image_size: int, bits: int) -> 
             "image-size",
         )
     bits = bits or surveys[0].bits(train.where)
-    return CommonForm(shapes[0], None, bits, (train.with_bits(bits), test.with_bits(bits)))
+    return shapes[0], None, bits, (train.with_bits(bits), test.with_bits(bits))
 
 
 def same_classes(train: Split, test: Split) -> tuple[Split, Split, tuple[str, ...]]:

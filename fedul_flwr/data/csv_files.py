@@ -31,26 +31,21 @@ _SIGNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def write_cell(text: str) -> str:
-    """``text`` as it stands in a CSV file.
-
-    Examples
-    --------
-    >>> write_cell("=1+1"), write_cell("ward 7")
-    ("'=1+1", 'ward 7')
-    """
+    """``text`` as it stands in a CSV file."""
     return f"'{text}" if text.lstrip("'").startswith(_SIGNS) else text
 
 
 def read_cell(text: str) -> str:
-    """The text of a cell that :func:`write_cell` wrote; other cells are unchanged.
-
-    Examples
-    --------
-    >>> read_cell("'=1+1"), read_cell("'quoted'")
-    ('=1+1', "'quoted'")
-    """
+    """The text of a cell that :func:`write_cell` wrote; other cells are unchanged."""
     is_marked = text.startswith("'") and text.lstrip("'").startswith(_SIGNS)
     return text[1:] if is_marked else text
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Content of a CSV file with these cells, which are written as they are."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 WINDOWS = "Windows-1252"
@@ -99,7 +94,12 @@ def read_csv_text(path: Path) -> tuple[str, str]:
         data = regular_file(path).read_bytes()
     except OSError as error:
         raise UserError(f"Cannot read {path}: {reason(error)}.", "file-not-readable") from error
-    _refuse_other_files(path, data)
+    begin = data[:64].lstrip().lower()
+    for sign, what in _NO_TEXT:
+        if begin.startswith(sign.lower()):
+            raise UserError(
+                f"{path} is {what}, not a CSV file: save it as CSV.", "file-not-readable"
+            )
     text, encoding = _decoded(path, data.rstrip(b"\x1a"))  # the mark of DOS at the end of a file
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
@@ -111,15 +111,6 @@ def read_csv_text(path: Path) -> tuple[str, str]:
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
     return text, encoding
-
-
-def _refuse_other_files(path: Path, data: bytes) -> None:
-    begin = data[:64].lstrip().lower()
-    for sign, what in _NO_TEXT:
-        if begin.startswith(sign.lower()):
-            raise UserError(
-                f"{path} is {what}, not a CSV file: save it as CSV.", "file-not-readable"
-            )
 
 
 def _decoded(path: Path, data: bytes) -> tuple[str, str]:
@@ -436,10 +427,8 @@ def _ragged(records: Iterator[tuple[int, list[str]]], header: list[str], mark: s
         line, count = odd[0]
         always = len(odd) == rows and len({count for _, count in odd}) == 1
         raise _MisfitError(mark, width, line, count, always)
-    keys = map(str, range(width))
-    return pa.table(
-        {key: pa.array(column, pa.string()) for key, column in zip(keys, columns, strict=True)}
-    )
+    arrays = [pa.array(column, pa.string()) for column in columns]
+    return pa.table(arrays, names=list(map(str, range(width))))
 
 
 def _only(path: Path, fitting: dict[str, tuple[list[str], Any]]) -> str:
@@ -511,20 +500,14 @@ def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -
     named = [index for index, name in enumerate(header) if name and counts[name] == 1]
     table = cells.select(named).rename_columns([header[index] for index in named])
     twice = tuple(name for name, count in counts.items() if count > 1 or not name)
-    rows = _last_row(cells) + 1
+    rows = len(cells)
+    # Rows of separators alone follow what Excel once had there; in one column an empty row is a
+    # missing value.
+    while rows and cells.num_columns > 1 and not any(c[rows - 1].is_valid for c in cells.columns):
+        rows -= 1
     dropped = len(cells) - rows
     notes = () if not dropped else (f"{dropped} empty rows at the end left out",)
     return CsvFile(path, table.slice(0, rows), mark, twice, notes, skipped)
-
-
-def _last_row(cells: Any) -> int:
-    """The last row with a value; rows of separators alone follow what Excel once had there."""
-    if cells.num_columns == 1:
-        return len(cells) - 1  # an empty row is a missing value
-    row = len(cells) - 1
-    while row >= 0 and not any(column[row].is_valid for column in cells.columns):
-        row -= 1
-    return row
 
 
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
@@ -689,9 +672,9 @@ def _forms(column: Any) -> _Forms | None:
         return None
 
     def rows(form: Any) -> dict[str, int]:
-        matches = {mark: pc.match_substring_regex(column, form(mark)) for mark in _NAMES}
         return {
-            mark: pc.index(index_of_first, True).as_py() for mark, index_of_first in matches.items()
+            mark: pc.index(pc.match_substring_regex(column, form(mark)), True).as_py()
+            for mark in _NAMES
         }
 
     return _Forms(rows(_certain), rows(_grouped), rows(_either))

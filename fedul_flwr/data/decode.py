@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,12 +62,6 @@ class Survey:
     color: bool = False
     depths: dict[int, tuple[int, str]] = field(default_factory=dict)
 
-    def add_deep(self, name: str, largest: int) -> None:
-        """Count a file with more than 8 bits by its largest value."""
-        bits = next(bits for bits in _DEPTHS if largest < 2**bits)
-        count, example = self.depths.get(bits, (0, name))
-        self.depths[bits] = (count + 1, example)
-
     def bits(self, where: str) -> int:
         """Bits of the values in 16-bit files: the smallest usual depth that holds all of them;
         :data:`UNKNOWN_BITS` if there are no such files.
@@ -89,10 +84,6 @@ class Survey:
                 "image-bits",
             )
         return most
-
-    def shape(self, where: str) -> Shape:
-        """The one shape of all images; errors as :meth:`size`."""
-        return (*self.size(where), self.channels)
 
     def size(self, where: str) -> tuple[int, int]:
         """Return the one ``(height, width)`` of all images.
@@ -118,31 +109,33 @@ class Survey:
         return 3 if self.color else 1
 
 
-class Images(Protocol):
+class Images(ABC):
     """Images of one split or set, before their conversion to one shape."""
 
-    @property
-    def where(self) -> str:
-        """Name of this collection in messages."""
+    where: str
+    """Name of this collection in messages."""
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.uint8)
+    """Type of the stored numbers."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored numbers."""
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def survey(self) -> Survey:
         """Collect every image's size and mode."""
 
     def with_bits(self, bits: int) -> Self:
         """The same images, whose values have so many bits in files of 16."""
+        del bits
+        return self
 
+    @abstractmethod
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
 
 
 @dataclass(frozen=True)
-class EncodedImages:
+class EncodedImages(Images):
     """Images as PNG, JPEG, ... in files or in memory.
 
     Attributes
@@ -158,11 +151,6 @@ class EncodedImages:
     batches: Callable[[], Iterator[list[Item]]]
     bits: int = UNKNOWN_BITS
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored numbers."""
-        return np.dtype(np.uint8)
-
     def __len__(self) -> int:
         return self.count
 
@@ -175,7 +163,10 @@ class EncodedImages:
                 survey.sizes.setdefault(seen.size, name)
                 survey.color |= seen.color
                 if seen.deep:
-                    survey.add_deep(name, _largest_value(name, content))
+                    largest = _largest_value(name, content)
+                    bits = next(bits for bits in _DEPTHS if largest < 2**bits)
+                    count, example = survey.depths.get(bits, (0, name))
+                    survey.depths[bits] = (count + 1, example)
         return survey
 
     def with_bits(self, bits: int) -> Self:
@@ -205,16 +196,11 @@ class EncodedImages:
 
 
 @dataclass(frozen=True)
-class PixelImages:
+class PixelImages(Images):
     """Images that are pixels already, uint8 ``(n, height, width, 1 or 3)``."""
 
     where: str
     pixels: Bytes
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the stored numbers."""
-        return np.dtype(np.uint8)
 
     def __len__(self) -> int:
         return len(self.pixels)
@@ -223,11 +209,6 @@ class PixelImages:
         """Return the one size and number of channels of the array."""
         _, height, width, channels = self.pixels.shape
         return Survey({(height, width): "all"}, color=channels == 3)
-
-    def with_bits(self, bits: int) -> Self:
-        """The same images: their values have 8 bits."""
-        del bits
-        return self
 
     def blocks(self, shape: Shape) -> Iterator[Bytes]:
         """Yield all images in order, uint8 ``(at most BLOCK, *shape)`` at a time."""
@@ -241,12 +222,8 @@ class PixelImages:
             yield block
 
 
-class _Blocks(Protocol):
-    def blocks(self, shape: Shape) -> Iterator[Inputs]: ...
-
-
-def join_blocks(points: _Blocks, shape: Shape) -> Inputs:
-    """All points in order, ``(n, *shape)``."""
+def join_blocks(points: Any, shape: Shape) -> Inputs:
+    """All points in order, ``(n, *shape)``, of images or other points that have ``blocks``."""
     joined: Inputs = np.concatenate(list(points.blocks(shape)))
     return joined
 

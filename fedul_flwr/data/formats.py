@@ -31,7 +31,6 @@ from fedul_flwr.data.decode import (
     list_batches,
 )
 from fedul_flwr.data.tables import Table, Texts
-from fedul_flwr.data.types import Bytes
 from fedul_flwr.errors import UserError
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm")
@@ -84,8 +83,7 @@ def find_entry(folder: Path, name: str) -> Path:
     if len(matches) > 1:
         raise UserError(
             f"{folder} holds {matches[0].name} and {matches[1].name}, whose names differ only "
-            "in upper "
-            "and lower case; only one of them may be there.",
+            "in upper and lower case; only one of them may be there.",
             "files-contradict",
         )
     return matches[0] if matches else folder / name
@@ -160,7 +158,34 @@ def npz_images(path: Path) -> Images:
         If it is missing, of another type than uint8 or float in [0, 1], or of another shape than
         ``(n, h, w)`` or ``(n, h, w, 1 or 3)``.
     """
-    return PixelImages(str(path), _image_bytes(npz_array(path, "images"), path))
+    array = npz_array(path, "images")
+    if array.ndim == 3:
+        array = array[..., np.newaxis]
+    if array.ndim != 4 or array.shape[3] not in (1, 3) or 0 in array.shape[1:]:
+        raise UserError(
+            f"Array 'images' of {path} has shape {array.shape}; allowed are (n, height, width) "
+            "and (n, height, width, 1 or 3).",
+            "array-wrong",
+        )
+    if array.dtype == np.uint8:
+        return PixelImages(str(path), array)
+    if array.dtype.kind != "f":
+        raise UserError(
+            f"Array 'images' of {path} has type {array.dtype}; allowed are uint8 and float in "
+            "[0, 1].",
+            "array-wrong",
+        )
+    pixels = np.empty(array.shape, dtype=np.uint8)
+    for start in range(0, len(array), BLOCK):
+        block = array[start : start + BLOCK]
+        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
+            raise UserError(
+                f"Array 'images' of {path} holds values that are not in [0, 1] (or not finite); "
+                "float images must be in [0, 1].",
+                "array-wrong",
+            )
+        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
+    return PixelImages(str(path), pixels)
 
 
 def npz_split(path: Path, inputs: Images | Table) -> Split:
@@ -180,7 +205,12 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
         if name in {"images", "vectors", "labels"}:
             continue
         if name == "class_names":
-            labels = labels.numbered_by(_class_names(npz_array(path, name), path), str(path))
+            names = npz_array(path, name)
+            if names.ndim != 1 or names.dtype.kind != "U" or not len(names):
+                raise UserError(
+                    f"Array 'class_names' of {path} must hold a text for each class.", "array-wrong"
+                )
+            labels = labels.numbered_by(tuple(map(str, names)), str(path))
             continue
         values = npz_array(path, name)
         if values.ndim == 1 and values.dtype.kind in "iubU":
@@ -192,14 +222,6 @@ def npz_split(path: Path, inputs: Images | Table) -> Split:
                 )
             columns[name] = values
     return Split(inputs, labels, columns)
-
-
-def _class_names(names: NDArray[Any], path: Path) -> tuple[str, ...]:
-    if names.ndim != 1 or names.dtype.kind != "U" or not len(names):
-        raise UserError(
-            f"Array 'class_names' of {path} must hold a text for each class.", "array-wrong"
-        )
-    return tuple(map(str, names))
 
 
 def npz_names(path: Path) -> list[str]:
@@ -257,33 +279,3 @@ def _check_size(path: Path, name: str) -> None:
             size = file.getinfo(member).file_size - stream.tell()
         if not dtype.hasobject and math.prod(shape) * dtype.itemsize != size:
             raise ValueError("the header promises another size")
-
-
-def _image_bytes(array: NDArray[Any], path: Path) -> Bytes:
-    if array.ndim == 3:
-        array = array[..., np.newaxis]
-    if array.ndim != 4 or array.shape[3] not in (1, 3) or 0 in array.shape[1:]:
-        raise UserError(
-            f"Array 'images' of {path} has shape {array.shape}; allowed are (n, height, width) "
-            "and (n, height, width, 1 or 3).",
-            "array-wrong",
-        )
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype.kind != "f":
-        raise UserError(
-            f"Array 'images' of {path} has type {array.dtype}; allowed are uint8 and float in "
-            "[0, 1].",
-            "array-wrong",
-        )
-    pixels = np.empty(array.shape, dtype=np.uint8)
-    for start in range(0, len(array), BLOCK):
-        block = array[start : start + BLOCK]
-        if not ((block >= 0) & (block <= 1)).all():  # NaN fails both
-            raise UserError(
-                f"Array 'images' of {path} holds values that are not in [0, 1] (or not finite); "
-                "float images must be in [0, 1].",
-                "array-wrong",
-            )
-        pixels[start : start + BLOCK] = np.rint(block.astype(np.float64) * 255)
-    return pixels

@@ -67,13 +67,6 @@ def assign_labels_to_clients(
     UserError
         If a client has fewer points that can have a label than its number of labels, or
         ``options.classes_per_client`` is more than the number of classes.
-
-    Examples
-    --------
-    >>> labels = [np.array([0, 0, 1, 1]), np.array([1, 0, 1, 0])]
-    >>> given, new = assign_labels_to_clients(labels, LabelSettings(total=4), seed=0)
-    >>> [sorted(part.tolist()) for part in given]
-    [[-1, -1, 0, 1], [-1, -1, 0, 1]]
     """
     shares = label_shares(len(labels), options, seed)
     classes = label_classes(labels, options, seed)
@@ -88,11 +81,6 @@ def label_shares(num_clients: int, options: LabelSettings, seed: int) -> Ints | 
     """``(C,)``: number of labels of each client: 0, or equal up to 1.
 
     With ``options.fraction`` it is the fraction of its points that get a label.
-
-    Examples
-    --------
-    >>> label_shares(4, LabelSettings(total=8), seed=0).tolist()
-    [2, 2, 2, 2]
     """
     order = _clients_in_order(num_clients, seed)
     chosen = order[: max(1, round(options.labeled_clients * num_clients))]
@@ -117,12 +105,6 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     With ``options.classes_per_client`` = k of K classes they are those of the XCLP authors' code: k
     drawn classes, and their K rotations for K clients in turn; then k drawn anew. So each class is
     at k of K clients. Clients with labels come first, so that this holds among them too.
-
-    Examples
-    --------
-    >>> labels = [np.array([0, 2]), np.array([1, -1])]
-    >>> [classes.tolist() for classes in label_classes(labels, LabelSettings(), seed=0)]
-    [[0, 1, 2], [0, 1, 2]]
     """
     labeled_classes = np.unique(np.concatenate([truth[truth != UNLABELED] for truth in labels]))
     count = options.classes_per_client
@@ -131,8 +113,7 @@ def label_classes(labels: Sequence[Ints], options: LabelSettings, seed: int) -> 
     if count > len(labeled_classes):
         raise UserError(
             f"Setting labels.classes-per-client = {count}: the clients' points have "
-            f"{len(labeled_classes)} "
-            f"classes.",
+            f"{len(labeled_classes)} classes.",
             "setting-unfit-for-data",
             setting="labels.classes-per-client",
         )
@@ -227,7 +208,7 @@ def write_once(folder: Path, source: Source, num_clients: int, config: RunConfig
         assignment = load_split(Path(options.split), num_clients, labels, source.class_names)
     else:
         assignment = _deal(source, num_clients, config)
-    clients = _withhold(_of_scenario(assignment.clients, config), options.without_client)
+    clients = _with_labels_shown(assignment.clients, label_scenario(config), options)
     np.savez(folder / ASSIGNED, **_assigned_arrays(clients))
     np.savez(
         folder / TRUTH,
@@ -241,9 +222,7 @@ def _deal(source: Source, num_clients: int, config: RunConfig) -> LabelAssignmen
     of_owners, validation, server = assign_points(source, num_clients, config)
     truth = [np.asarray(source.train.labels)[points] for points in of_owners]
     options = config[LabelSettings]
-    if (
-        label_scenario(config) != "clients"
-    ):  # no labels are assigned, so the number cannot be too large
+    if label_scenario(config) != "clients":  # none are assigned: the number cannot be too large
         options = options.model_copy(update={"total": 0, "fraction": 0.0, "classes_per_client": 0})
     visible, new = assign_labels_to_clients(truth, options, config.seed)
     clients = tuple(
@@ -262,26 +241,11 @@ def label_scenario(config: RunConfig) -> str:
     return config[LabelSourceSettings].labels_at
 
 
-def _of_scenario(clients: Sequence[LabelTruth], config: RunConfig) -> list[LabelTruth]:
-    """``clients`` with the labels that the run's method and scenario give them."""
-    match label_scenario(config):
-        case "all":
-            return [
-                replace(client, observed=np.where(client.new, UNLABELED, client.labels))
-                for client in clients
-            ]
-        case "server":
-            return [_without_labels(client) for client in clients]
-        case _:
-            return list(clients)
-
-
-def _without_labels(client: LabelTruth) -> LabelTruth:
-    return replace(client, observed=np.full_like(client.observed, UNLABELED))
-
-
-def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
-    """``clients``, with the given labels of number ``without`` removed."""
+def _with_labels_shown(
+    clients: Sequence[LabelTruth], scenario: str, options: LabelSettings
+) -> list[LabelTruth]:
+    """``clients`` with the labels that the scenario and ``labels.without-client`` give them."""
+    without = options.without_client
     if without >= len(clients):
         raise UserError(
             f"Setting labels.without-client = {without}: the run has clients 0 to "
@@ -289,10 +253,15 @@ def _withhold(clients: Sequence[LabelTruth], without: int) -> list[LabelTruth]:
             "setting-out-of-range",
             setting="labels.without-client",
         )
-    return [
-        _without_labels(client) if number == without else client
-        for number, client in enumerate(clients)
-    ]
+    shown = []
+    for number, client in enumerate(clients):
+        visible = client.observed
+        if scenario == "server" or number == without:
+            visible = np.full_like(visible, UNLABELED)
+        elif scenario == "all":
+            visible = np.where(client.new, UNLABELED, client.labels)
+        shown.append(replace(client, observed=visible))
+    return shown
 
 
 def _assigned_arrays(clients: Sequence[LabelTruth]) -> dict[str, Any]:
@@ -377,9 +346,7 @@ def load_split(
     if file.suffix.lower() == ".txt":
         return _load_released(file, num_clients, train_labels, class_names)
     try:
-        with np.load(
-            file
-        ) as archive:  # not `read_arrays`, which caches: another run may overwrite it
+        with np.load(file) as archive:  # `read_arrays` caches: another run may overwrite it
             arrays = {name: archive[name] for name in _SAVED}
     except (OSError, ValueError, KeyError, EOFError, TypeError, BadZipFile) as error:
         raise _refusal(file, "it is no split.npz of a run on partly labeled data") from error
@@ -434,7 +401,8 @@ def _refusal(file: str | Path, reason: str) -> UserError:
 
 SERVER = -1
 """The owner of points that the server holds."""
-_NAME = re.compile(r"([0-9]{1,12})_.+")
+_LINE = re.compile(r"([0-9]{1,12})_\S+\s+(\S+)\s+(server|[0-9]{1,9})\s+([01])")
+"""Row of an image and the rest of its name, class, client, and whether the label is given."""
 _PART, _HUB_PARTS = 10_000, (3, 2, 1, 4, 0)
 _EXAMPLE = "14365_airplane.png airplane 95 0"
 
@@ -501,18 +469,17 @@ def _parse(file: Path) -> tuple[Ints, list[str], Ints, Bools]:
         raise ValueError("it cannot be read as text") from error
     points, classes, owners, labeled = [], [], [], []
     for position, line in enumerate(lines, start=1):
-        words = line.split()
-        row = _row(words)
-        if row is None:
+        words = _LINE.fullmatch(line.strip())
+        if words is None:
             raise ValueError(
                 f"line {position} is not of the form of the XCLP authors' split files, as "
                 f"{_EXAMPLE!r}: a row of the training data and a name, class, client or server, "
                 "1 or 0"
             )
-        points.append(row)
-        classes.append(words[1])
-        owners.append(SERVER if words[2] == "server" else int(words[2]))
-        labeled.append(words[3] == "1")
+        points.append(int(words[1]))
+        classes.append(words[2])
+        owners.append(SERVER if words[3] == "server" else int(words[3]))
+        labeled.append(words[4] == "1")
     return (
         np.array(points, dtype=np.int64),
         classes,
@@ -531,14 +498,3 @@ def _orders(size: int) -> Iterator[Ints]:
     if size == _PART * len(_HUB_PARTS):
         start = np.argsort(_HUB_PARTS) * _PART
         yield np.repeat(start, _PART) + np.tile(np.arange(_PART), len(_HUB_PARTS))
-
-
-def _row(words: Sequence[str]) -> int | None:
-    """The row that a line's image is of; None if the line is not of the form."""
-    if len(words) != 4:
-        return None
-    name, owner, labeled = _NAME.fullmatch(words[0]), words[2], words[3]
-    is_client = owner.isascii() and owner.isdigit() and len(owner) <= 9
-    if name is None or labeled not in ("0", "1") or not (owner == "server" or is_client):
-        return None
-    return int(name[1])

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
+from fedul_flwr.config.base import any_of
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.arrow import ArrowTable, usual_label
 from fedul_flwr.data.cache import build_once, cache_key
 from fedul_flwr.data.class_labels import class_of_cell
 from fedul_flwr.data.decode import Images
@@ -23,6 +25,7 @@ from fedul_flwr.data.formats import (
     list_images,
 )
 from fedul_flwr.data.local_files import (
+    TEXT_FILES,
     copy_notes,
     data_files,
     decoded_copy,
@@ -33,7 +36,7 @@ from fedul_flwr.data.local_files import (
 )
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE, read_stated_priors
 from fedul_flwr.data.safe_files import open_array
-from fedul_flwr.data.table_files import read_with_ids
+from fedul_flwr.data.table_files import open_table, read_with_ids
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts
 from fedul_flwr.data.types import (
     UNLABELED,
@@ -54,7 +57,6 @@ def load_unlabeled_sets(
     input_shape: InputShape,
     *,
     table: TableOptions = NO_OPTIONS,
-    cache: Path | None = None,
 ) -> UnlabeledSets:
     """Load a client's unlabeled sets and their class priors.
 
@@ -71,7 +73,6 @@ def load_unlabeled_sets(
     input_shape : shape of the model's inputs; images of another size are resized (bilinear), gray
         and RGB are converted into each other.
     table : rules for tables of features.
-    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
 
     Returns
     -------
@@ -103,7 +104,7 @@ def load_unlabeled_sets(
     files = [file for paths, _ in collections for file in paths]
     counts = [len(paths) for paths, _ in collections]
     key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
-    home = decoded_copy(key, [read for _, read in collections], input_shape, table, cache)
+    home = decoded_copy(key, [read for _, read in collections], input_shape, table)
     sizes = open_array(home / "sizes.npy")
     return UnlabeledSets(
         inputs=open_array(home / "inputs.npy"),
@@ -182,7 +183,7 @@ def open_points(
     if not root.exists():
         kinds = "an image, a folder of images, " if single else ""
         raise UserError(
-            f"{path} does not exist; give {kinds}a {_either(tables)} file.", "file-missing"
+            f"{path} does not exist; give {kinds}a {any_of(tables)} file.", "file-missing"
         )
     points: Images | Table | Texts
     if id_column and single:
@@ -211,10 +212,6 @@ def open_points(
         )
     refuse_empty(points)
     return names, points
-
-
-def _either(suffixes: Sequence[str]) -> str:
-    return f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
 
 
 def _find_sets(
@@ -273,7 +270,7 @@ def _lower_suffix(name: str, suffixes: Sequence[str]) -> str:
 def _forms(name: str, tables: Sequence[str]) -> str:
     """The forms of a set called ``name``."""
     folder = [] if ".csv" in tables else [f"a folder {name}/" if name else "a folder"]
-    return _either([*folder, *(f"{name}{suffix}" for suffix in tables)])
+    return any_of([*folder, *(f"{name}{suffix}" for suffix in tables)])
 
 
 LABELS_FILE = "labels.csv"
@@ -286,7 +283,6 @@ def load_partly_labeled(
     path: str | Path,
     class_names: Sequence[str],
     input_shape: InputShape,
-    cache: Path | None = None,
     *,
     form: str = "auto",
     known_labels: str | Path = "",
@@ -304,7 +300,6 @@ def load_partly_labeled(
         images in their sub-folders count too.
     class_names : the model's K classes in order.
     input_shape : shape of the model's inputs; images are converted to it.
-    cache : folder for decoded data; default ``$FEDUL_CACHE`` or ``~/.cache/fedul-flwr``.
     form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
         at least one of a class, and no file of labels.
     known_labels : a file to read in place of ``labels.csv`` in the folder.
@@ -333,11 +328,13 @@ def load_partly_labeled(
     by_folder = _has_class_folders(root, class_names, form, labels_file)
     files, read = _find_points(root, labels_file, input_shape, table)
     key = cache_key(["partly labeled", str(root), list(input_shape), *table.identity], files)
-    home = decoded_copy(key, [read], input_shape, table, cache)
+    home = decoded_copy(key, [read], input_shape, table)
     inputs = open_array(home / "inputs.npy")
     if by_folder:
         names = _names(root, files)
-        labels = _labels_of_folders(names, class_names)
+        classes = {name: k for k, name in enumerate(class_names)}
+        of_folders = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
+        labels = np.array(of_folders, dtype=np.int64)
         return _in_order(_order(home), inputs, labels, names, copy_notes(home))
     one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
     names = _names(root, files) if one is None else tuple(map(str, range(len(inputs))))
@@ -451,13 +448,6 @@ def _refuse_other_entries(root: Path, entries: Sequence[Path], class_names: Sequ
         )
 
 
-def _labels_of_folders(names: Sequence[str], class_names: Sequence[str]) -> Ints:
-    """Labels by the first part of each path."""
-    classes = {name: k for k, name in enumerate(class_names)}
-    labels = [classes.get(name.partition("/")[0], UNLABELED) for name in names]
-    return np.array(labels, dtype=np.int64)
-
-
 # Files
 
 
@@ -475,10 +465,9 @@ def _find_points(
         if len(entries) > 1:
             other = next(entry for entry in entries if entry != tables[0])
             images = "be images, or " if of_images else ""
-            kinds = f"{', '.join(suffixes[:-1])} or {suffixes[-1]}"
             raise UserError(
                 f"{root} holds {tables[0].name} and {other.name}; besides {LABELS_FILE} there may "
-                f"{images}one {kinds} file.",
+                f"{images}one {any_of(suffixes)} file.",
                 "files-contradict",
             )
         return tables, partial(open_file, tables[0], input_shape, options)
@@ -508,7 +497,9 @@ def _read_labels(
     classes = {name: k for k, name in enumerate(class_names)}
     named: set[str] = set()
     for written, label in rows:
-        name = written if written in numbers else _as_path(written)
+        # Windows and `find` write a path as 2024\x.png or ./2024/x.png.
+        path = written.replace("\\", "/").removeprefix("./")
+        name = written if written in numbers else path
         if name not in numbers:
             raise OwnDataError(
                 f"{file} names {written!r}, which {where} does not hold; names are paths of images "
@@ -531,11 +522,6 @@ def _read_labels(
     return labels, (f"{file.name}: {note}",) if note else ()
 
 
-def _as_path(name: str) -> str:
-    r"""A path such as ``2024\x.png`` or ``./2024/x.png``, as Windows and ``find`` write it."""
-    return name.replace("\\", "/").removeprefix("./")
-
-
 def _label_rows(file: Path) -> tuple[list[list[str]], str]:
     """Names and labels, of which only the number is checked, and how the file was read."""
     rows, note = read_rows(file)
@@ -549,3 +535,60 @@ def _label_rows(file: Path) -> tuple[list[list[str]], str]:
                 "labels-file-wrong",
             )
     return rows[1:], note
+
+
+# What its tables hold
+
+
+def survey_tables(folder: Path, options: TableOptions) -> Iterator[str]:
+    """Lines about the tables in an owner's folder.
+
+    Parameters
+    ----------
+    options : rules for tables, with the columns of the run.
+
+    Raises
+    ------
+    OwnDataError
+        If a table cannot be read.
+    """
+    used: dict[str, None] = {}
+    left_out: dict[str, None] = {}
+    missing: Counter[str] = Counter()
+    rows = 0
+    for path in _tables(folder):
+        with own_data():
+            table = open_table(path, options)
+            features = _features(table, options)
+            for batch in table.batches(features):
+                for name, column in zip(features, batch.columns, strict=True):
+                    missing[name] += column.to_pandas().isna().sum()
+        rows += table.num_rows
+        used |= dict.fromkeys(features)
+        left_out |= dict.fromkeys(name for name in table.names if name not in features)
+    if used:
+        yield f"columns used: {', '.join(used)}"
+    if left_out:
+        yield f"columns left out: {', '.join(left_out)}"
+    if missing.total():
+        cells = ", ".join(f"{name} {count}" for name, count in missing.items() if count)
+        yield f"missing cells filled (missing = {options.missing!r}), of {rows} rows: {cells}"
+
+
+def _features(table: ArrowTable, options: TableOptions) -> list[str]:
+    """The columns that become features, or the column of texts."""
+    if options.text:
+        return [options.text]
+    if options.columns is not None and set(options.columns.names) <= set(table.names):
+        return list(options.columns.names)
+    label = usual_label(table.names, options.label)
+    return [name for name in table.names if name != label]
+
+
+def _tables(folder: Path) -> list[Path]:
+    named = (PRIORS_FILE, COUNTS_FILE, LABELS_FILE)
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix.lower() in TEXT_FILES and path.name not in named and not is_hidden(path.name)
+    ]

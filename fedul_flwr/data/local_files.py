@@ -145,10 +145,8 @@ def read_rows(file: Path) -> tuple[list[list[str]], str]:
     OwnDataError
         If it cannot be read.
     """
-    try:
+    with own_data():
         rows, note = read_csv_rows(file)
-    except UserError as error:
-        raise OwnDataError(str(error), error.code, **error.values) from error
     return [[composed(read_cell(cell)) for cell in row] for row in rows], note
 
 
@@ -163,7 +161,6 @@ def decoded_copy(
     readers: Sequence[Callable[[], Images | Table | Texts]],
     shape: InputShape,
     options: TableOptions,
-    cache: Path | None,
 ) -> Path:
     """Folder with the points of all ``readers`` and the number of each, built on first use.
 
@@ -188,5 +185,4 @@ def decoded_copy(
         }
         (directory / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
 
-    caches = cache_directory() if cache is None else cache
-    return build_once(caches / "owned" / key, build, private=True)
+    return build_once(cache_directory() / "owned" / key, build, private=True)

@@ -49,11 +49,6 @@ def set_aside(labeled: Ints, seed: int, client: int) -> Ints:
     ----------
     labeled : positions of a client's labeled points.
     seed, client : of the run, and of the client; the same ones choose the same points.
-
-    Examples
-    --------
-    >>> len(set_aside(np.arange(12), seed=0, client=3)), len(set_aside(np.arange(4), 0, 3))
-    (2, 0)
     """
     order = stream(seed, "personal", client).permutation(labeled)
     return np.sort(order[: len(labeled) // ASIDE])

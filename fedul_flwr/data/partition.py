@@ -44,16 +44,11 @@ class Aside(NamedTuple):
     server: Ints
 
 
-class AssignedPoints(NamedTuple):
-    """Sorted rows of the training data: each client's, and those that the server keeps."""
-
-    clients: list[Ints]
-    validation: Ints
-    server: Ints
-
-
-def assign_points(source: Source, num_clients: int, config: RunConfig) -> AssignedPoints:
-    """Assign the training points to clients and server, by the shared settings of data."""
+def assign_points(
+    source: Source, num_clients: int, config: RunConfig
+) -> tuple[list[Ints], Ints, Ints]:
+    """Sorted rows of the training points of each client, and of those that the server keeps for
+    validation and for training, by the shared settings of data."""
     labels = np.asarray(source.train.labels)
     training, validation, server = set_aside(labels, config)
     parts = partition_points(
@@ -63,7 +58,7 @@ def assign_points(source: Source, num_clients: int, config: RunConfig) -> Assign
         num_clients,
         config,
     )
-    return AssignedPoints([np.sort(training[part]) for part in parts], validation, server)
+    return [np.sort(training[part]) for part in parts], validation, server
 
 
 def set_aside(labels: Ints, config: RunConfig) -> Aside:
@@ -144,13 +139,6 @@ def majority_partition(
     ------
     UserError
         If a client would have no point, or with ``mild`` and fewer than 9 classes.
-
-    Examples
-    --------
-    >>> labels = np.repeat([0, 1, 2, 3], 100)
-    >>> parts = majority_partition(labels, 4, 2, np.random.default_rng(0))
-    >>> [(np.bincount(labels[part]) > 50).tolist() for part in parts]
-    [[True, True, False, False], [False, False, True, True]]
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -190,13 +178,6 @@ def imbalanced_partition(
     ------
     UserError
         If a client would have no point.
-
-    Examples
-    --------
-    >>> labels = np.repeat([0, 1, 2, 3], 100)
-    >>> parts = imbalanced_partition(labels, 4, 4, np.random.default_rng(0))
-    >>> [np.bincount(labels[part]).tolist() for part in parts[:2]]
-    [[50, 15, 20, 15], [15, 50, 15, 20]]
     """
     pools = _shuffled_classes(labels, num_classes, rng)
     quota = points_per_client or len(labels) // num_clients
@@ -291,14 +272,6 @@ def partition_points(
     ------
     UserError
         If the settings cannot be met with these data.
-
-    Examples
-    --------
-    >>> from fedul_flwr.config.run_config import parse_flat
-    >>> labels = np.array([0, 1, 0, 1, 0, 1])
-    >>> parts = partition_points(labels, {}, 2, 3, parse_flat({"partition": "iid"}))
-    >>> [len(part) for part in parts], sorted(np.concatenate(parts).tolist())
-    ([2, 2, 2], [0, 1, 2, 3, 4, 5])
     """
     if len(labels) < num_clients:
         raise UserError(
@@ -306,32 +279,25 @@ def partition_points(
             "too-few-points",
         )
     if config.partition == "iid":
-        parts = np.array_split(_shuffled(len(labels), config), num_clients)
+        order = stream(config.seed, "partition").permutation(len(labels))
+        parts = np.array_split(order, num_clients)
     elif config.partition in ("majority", "majority-mild", "imbalanced"):
         parts = _by_class_shares(labels, num_classes, num_clients, config)
     else:
         parts = _by_library(labels, columns, num_classes, num_clients, config)
-    if config.points_per_client:  # partitions by class shares already draw this number, if possible
-        parts = [
-            _thin(part, config.points_per_client, client, config.seed)
-            for client, part in enumerate(parts)
-        ]
+    # Partitions by class shares already draw this number, if possible.
+    count = config.points_per_client
+    for client, part in enumerate(parts if count else ()):
+        if len(part) < count:
+            raise UserError(
+                f"Setting points-per-client = {count}: client {client} has only {len(part)} "
+                "points.",
+                "too-few-points",
+                setting="points-per-client",
+            )
+        order = stream(config.seed, "points-per-client", client).permutation(part)
+        parts[client] = order[:count]
     return [np.sort(part) for part in parts]
-
-
-def _listed(names: Mapping[str, object]) -> str:
-    return f"; it has {', '.join(names)}" if names else ""
-
-
-def _thin(part: Ints, count: int, client: int, seed: int) -> Ints:
-    if len(part) < count:
-        raise UserError(
-            f"Setting points-per-client = {count}: client {client} has only {len(part)} points.",
-            "too-few-points",
-            setting="points-per-client",
-        )
-    chosen: Ints = stream(seed, "points-per-client", client).permutation(part)[:count]
-    return chosen
 
 
 def _by_class_shares(
@@ -352,11 +318,6 @@ def _by_class_shares(
     )
 
 
-def _shuffled(count: int, config: RunConfig) -> Ints:
-    order: Ints = stream(config.seed, "partition").permutation(count)
-    return order
-
-
 def _by_library(
     labels: Ints,
     columns: Mapping[str, NDArray[np.generic]],
@@ -369,7 +330,7 @@ def _by_library(
     from flwr_datasets import partitioner as library
 
     # The library cuts shards in the given order: shuffle first, map back afterwards.
-    order = _shuffled(len(labels), config)
+    order = stream(config.seed, "partition").permutation(len(labels))
     table: dict[str, Sequence[Any]] = {"label": labels[order].tolist()}
     seed = derived_seed(config.seed, "partitioner")
     natural = config[NaturalSettings]
@@ -410,9 +371,10 @@ def _by_library(
             )
         case _:
             if natural.column not in columns:
+                listed = f"; it has {', '.join(columns)}" if columns else ""
                 raise UserError(
                     f"Setting natural.column = {natural.column!r}: the data set has no such column "
-                    f"of whole numbers or texts{_listed(columns)}.",
+                    f"of whole numbers or texts{listed}.",
                     "column-missing",
                     setting="natural.column",
                 )

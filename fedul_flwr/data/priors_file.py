@@ -66,22 +66,20 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
     file, counted = find_entry(folder, PRIORS_FILE), find_entry(folder, COUNTS_FILE)
     if file.exists() and counted.exists():
         raise OwnDataError(f"{file} and {counted} both exist; only one may.", "files-contradict")
-    if counted.exists():
-        names, cells, notes = _read_cells(counted, class_names)
-        return _with_notes(notes, _from_counts(counted, names, cells))
-    if not file.exists():
+    if not file.exists() and not counted.exists():
         raise OwnDataError(
             f"{file} is missing; it names the sets and their class priors "
             f"({COUNTS_FILE} may take its place).",
             "file-missing",
         )
-    names, cells, notes = _read_cells(file, class_names)
-    # Shares are at most 1, so that a comma in one can only stand before decimals.
-    plain = [[_COMMA.sub(".", cell) for cell in row] for row in cells]
-    return _with_notes(notes, _from_shares(file, names, plain))
-
-
-def _with_notes(notes: tuple[str, ...], priors: StatedPriors) -> StatedPriors:
+    if counted.exists():
+        names, cells, notes = _read_cells(counted, class_names)
+        priors = _from_counts(counted, names, cells)
+    else:
+        names, cells, notes = _read_cells(file, class_names)
+        # Shares are at most 1, so that a comma in one can only stand before decimals.
+        plain = [[_COMMA.sub(".", cell) for cell in row] for row in cells]
+        priors = _from_shares(file, names, plain)
     return replace(priors, notes=(*notes, *priors.notes))
 
 
@@ -90,11 +88,6 @@ def sum_tolerance(cells: list[str]) -> float:
 
     d is that of the cell with most decimals. At least :data:`SUM_TOLERANCE`, at most
     :data:`LARGEST_TOLERANCE`.
-
-    Examples
-    --------
-    >>> round(sum_tolerance(["0.33", "0.33", "0.33"]), 4)
-    0.015
     """
     exponents = [Decimal(cell).as_tuple().exponent for cell in cells]
     digits = max(-exponent for exponent in exponents if isinstance(exponent, int))

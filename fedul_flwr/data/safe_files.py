@@ -43,7 +43,8 @@ def replace_file(path: Path, write: Callable[[Path], object], *, sync: bool = Tr
             _sync(part)
         part.replace(path)
         if sync:
-            sync_folder(path.parent)
+            with contextlib.suppress(OSError):  # some file systems, and Windows, cannot
+                _sync(path.parent)
     except OSError as error:
         raise StorageError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
@@ -168,12 +169,6 @@ def read_header(path: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise UserError(f"{path} is missing or damaged.", "file-damaged") from error
     return about if isinstance(about, dict) else {}
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the names in ``folder`` are on the disk, where the system can do that."""
-    with contextlib.suppress(OSError):  # some file systems, and Windows, cannot
-        _sync(folder)
 
 
 def _sync(path: Path) -> None:

@@ -81,13 +81,6 @@ def check_sets(
     set_names, class_names : names in messages; default to numbers.
     tolerances : ``(M,)``, of the rows' sums; default
         :data:`~fedul_flwr.config.class_priors.SUM_TOLERANCE`.
-
-    Examples
-    --------
-    >>> check_sets(np.array([[0.75, 0.25], [0.25, 0.75]]), np.array([100, 100])).accepted
-    True
-    >>> check_sets(np.array([[0.75, 0.75], [0.25, 0.75]]), np.array([100, 100])).reason
-    "the class priors of set '0' do not sum to 1: they sum to 1.5, and rounding explains 0.0001"
     """
     num_sets, num_classes = priors.shape
     numbers = [str(m) for m in range(num_sets)]
@@ -157,26 +150,19 @@ def check_counts(
     if not certain:
         text = "its class shares are uncertain, and exact counts are needed"
         return replace(check, reason=text, public_reason=text, code="class-priors-wrong")
-    for wrong, subject, why, kind in (
-        (
-            cut,
-            "set {}",
-            f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no exact counts",
-            "setting-unfit-for-data",
-        ),
-        (
-            apart,
-            "the class shares of set {}",
-            "times its points are no whole numbers, and exact counts are needed",
-            "class-priors-wrong",
-        ),
-    ):
-        if wrong.any():
-            m = int(np.argmax(wrong))
-            name = set_names[m] if set_names else str(m)
-            reason, public_reason = (f"{subject.format(repr(x))} {why}" for x in (name, str(m)))
-            return replace(check, reason=reason, public_reason=public_reason, code=kind)
-    return check
+    wrong, subject, kind = apart, "the class shares of set", "class-priors-wrong"
+    why = "times its points are no whole numbers, and exact counts are needed"
+    if cut.any():
+        wrong, subject, kind = cut, "set", "setting-unfit-for-data"
+        why = (
+            f"is larger than fedllp.bag-size = {bag_size}, and parts of a set have no exact counts"
+        )
+    if not wrong.any():
+        return check
+    m = int(np.argmax(wrong))
+    name = set_names[m] if set_names else str(m)
+    reason, public_reason = (f"{subject} {x!r} {why}" for x in (name, str(m)))
+    return replace(check, reason=reason, public_reason=public_reason, code=kind)
 
 
 def _refusal(
@@ -190,9 +176,7 @@ def _refusal(
 ) -> tuple[str, str]:
     num_sets, num_classes = priors.shape
     for m in range(num_sets):
-        if (
-            set_sizes[m] == 0
-        ):  # check this first, because the realized priors of an empty set are zero
+        if set_sizes[m] == 0:  # first, because the realized priors of an empty set are zero
             return f"set {set_names[m]!r} is empty", "points-missing"
         row = priors[m]
         if not np.isfinite(row).all() or (row < 0).any():
@@ -267,13 +251,6 @@ def directions_of_gram(gram: Floats) -> int:
 
 
 def stacked_rank(grams: Sequence[Floats]) -> int:
-    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each.
-
-    Examples
-    --------
-    >>> one, other = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
-    >>> stacked_rank([one.T @ one, other.T @ other])
-    2
-    """
+    """Rank of all clients' stacked priors, from Gram matrices Pi_c^T Pi_c, ``(K, K)`` each."""
     total = np.sum(grams, axis=0)
     return int(np.linalg.matrix_rank(total, hermitian=True))

@@ -82,19 +82,19 @@ def generate_sets(
     num_classes : K.
     client : c, from 0.
     num_clients : C; the number of sets can depend on c and C (``num-sets-max``).
-
-    Examples
-    --------
-    >>> labels = np.array([0, 1] * 10)
-    >>> settings = UnlabeledSetSettings(num_sets=2)
-    >>> found = generate_sets(labels, np.arange(20), 2, 0, settings, seed=0)
-    >>> found.priors.shape, sorted(found.points.tolist()) == list(range(20))
-    ((2, 2), True)
     """
     rng = stream(seed, "sets", client)
-    num_sets = _number_of_sets(settings, client, num_clients)
+    num_sets, most = settings.num_sets, settings.num_sets_max
+    if most:
+        num_sets = int(np.linspace(num_sets, most, num_clients).round()[client])
     if settings.shared_prior_draws:
-        weights = equal_columns(_same_priors(settings, num_classes, seed)[:num_sets])
+        # For as many sets as any client has.
+        largest, shared_rng = max(settings.num_sets, most), stream(seed, "same-priors")
+        draws = [
+            draw_priors(largest, num_classes, settings.priors, shared_rng)
+            for _ in range(settings.shared_prior_draws)
+        ]
+        weights = equal_columns(np.sum(draws, axis=0)[:num_sets])
     else:
         weights = draw_priors(num_sets, num_classes, settings.priors, rng)
     pools = [rng.permutation(points[labels[points] == k]) for k in range(num_classes)]
@@ -140,33 +140,11 @@ def _tell(
     return stated, Dirichlet.from_noise(stated, float(np.median(worth)))
 
 
-def _number_of_sets(settings: UnlabeledSetSettings, client: int, num_clients: int) -> int:
-    least, most = settings.num_sets, settings.num_sets_max
-    return int(np.linspace(least, most, num_clients).round()[client]) if most else least
-
-
-def _same_priors(settings: UnlabeledSetSettings, num_classes: int, seed: int) -> Floats:
-    """The sum of ``shared-prior-draws`` draws, for as many sets as any client has:
-    ``(most, K)``."""
-    most, rng = max(settings.num_sets, settings.num_sets_max), stream(seed, "same-priors")
-    draws = [
-        draw_priors(most, num_classes, settings.priors, rng)
-        for _ in range(settings.shared_prior_draws)
-    ]
-    return np.asarray(np.sum(draws, axis=0), dtype=np.float64)
-
-
 def draw_priors(num_sets: int, num_classes: int, kind: str, rng: np.random.Generator) -> Floats:
     """Rows of class priors ``(M, K)``.
 
     ``"uniform"``: U[0.1, 0.9] normalized (the paper's text). ``"dominant"``: U[0.1, 1], entry
     m mod K times 10, normalized (the authors' code).
-
-    Examples
-    --------
-    >>> priors = draw_priors(3, 2, "dominant", np.random.default_rng(0))
-    >>> priors.argmax(axis=1).tolist(), priors.sum(axis=1).round(4).tolist()
-    ([0, 1, 0], [1.0, 1.0, 1.0])
     """
     if kind == "uniform":
         draw = rng.uniform(0.1, 0.9, (num_sets, num_classes))
@@ -210,14 +188,6 @@ def add_prior_noise(priors: Floats, epsilon: float, rng: np.random.Generator) ->
     Returns
     -------
     ``(M, K)``, rows of class priors.
-
-    Examples
-    --------
-    >>> priors, rng = np.array([[0.75, 0.25]]), np.random.default_rng(0)
-    >>> add_prior_noise(priors, 0.0, rng).tolist()
-    [[0.75, 0.25]]
-    >>> add_prior_noise(priors, 0.5, rng).sum().round(4).item()
-    1.0
     """
     factor = 1 + epsilon * (2 * rng.random(priors.shape) - 1)
     noisy = np.clip(priors * factor, 0, 1)
@@ -241,16 +211,11 @@ def _deal_shared(pools: list[Ints], weights: Floats, rng: np.random.Generator) -
 
 def _deal_disjoint(pools: list[Ints], weights: Floats) -> list[list[Ints]]:
     """Cut each class's pool into M parts in proportion to its column; each point is used once."""
-    parts = [
-        np.split(pool, _cuts(len(pool), column))
-        for pool, column in zip(pools, weights.T, strict=True)
-    ]
-    return [[parts[k][m] for k in range(len(pools))] for m in range(len(weights))]
-
-
-def _cuts(total: int, column: NDArray[np.float64]) -> Ints:
-    bounds = np.round(np.cumsum(column / column.sum())[:-1] * total)
-    return np.minimum(bounds, total).astype(np.int64)
+    parts = []
+    for pool, column in zip(pools, weights.T, strict=True):
+        bounds = np.round(np.cumsum(column / column.sum())[:-1] * len(pool))
+        parts.append(np.split(pool, np.minimum(bounds, len(pool)).astype(np.int64)))
+    return [list(of_set) for of_set in zip(*parts, strict=True)]
 
 
 SETS, LABELS, TRUTH = "sets.npz", "labels.npz", "truth.npz"
@@ -324,19 +289,17 @@ def write_sets(folder: Path, source: Source, num_clients: int, config: RunConfig
 def read_sets(directory: Path) -> tuple[SetTruth, ...]:
     """Read the true labels of every client."""
     sets, truth = read_arrays(directory / SETS), read_arrays(directory / TRUTH)
-    clients = []
-    for client in range(len(sets["point_bounds"]) - 1):
-        of_points, of_sets = _bounds(sets, client)
-        clients.append(
-            SetTruth(
-                points=sets["points"][of_points],
-                labels=truth["labels"][of_points],
-                sets=sets["sets"][of_points],
-                priors=sets["priors"][of_sets],
-                true_priors=truth["true_priors"][of_sets],
-            )
+    bounds = [_bounds(sets, client) for client in range(len(sets["point_bounds"]) - 1)]
+    return tuple(
+        SetTruth(
+            points=sets["points"][of_points],
+            labels=truth["labels"][of_points],
+            sets=sets["sets"][of_points],
+            priors=sets["priors"][of_sets],
+            true_priors=truth["true_priors"][of_sets],
         )
-    return tuple(clients)
+        for of_points, of_sets in bounds
+    )
 
 
 def open_unlabeled_sets(files: Mapping[str, str], client: int) -> UnlabeledSets:

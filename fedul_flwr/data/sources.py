@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
@@ -40,19 +39,12 @@ from fedul_flwr.data.types import Bools, Ints, PointArrays, Source
 from fedul_flwr.errors import UserError
 
 
-def hub_tables(name: str) -> dict[str, ArrowTable]:
-    """Return the splits of a data set on the Hugging Face hub, downloading them if necessary.
-
-    Parameters
-    ----------
-    name : ``name`` or ``name:config``.
-
-    Raises
-    ------
-    UserError
-        If the hub cannot be reached or has no such data set.
-    """
+def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
+    """Train and test split of a data set on the Hugging Face hub, ``name`` or ``name:config``,
+    downloaded if necessary."""
     import datasets
+
+    from fedul_flwr.data.table_files import table_split
 
     repository, _, config = name.partition(":")
     log = logging.getLogger("huggingface_hub")
@@ -72,7 +64,14 @@ def hub_tables(name: str) -> dict[str, ArrowTable]:
         log.setLevel(level)
         if not bars:
             datasets.enable_progress_bars()
-    return {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+    tables = {str(split): _hub_table(f"{name} ({split})", data) for split, data in splits.items()}
+    for split in ("train", "test"):
+        if split not in tables:
+            raise UserError(
+                f"The data set {name} has no {split} split; it has: {', '.join(tables)}.",
+                "data-set-layout",
+            )
+    return table_split(tables["train"], options), table_split(tables["test"], options)
 
 
 def _hub_table(where: str, data: Any) -> ArrowTable:
@@ -164,40 +163,37 @@ def read_digits() -> tuple[Split, Split]:
 
     images, labels = load_digits(return_X_y=True)
     pixels = np.rint(images.reshape(-1, 8, 8, 1) * (255 / 16)).astype(np.uint8)
-    labels = labels.astype(np.int64)
-    in_test = stratified_test(labels)
-    names = tuple(map(str, range(10)))
-    train, test = (
-        Split(PixelImages(f"digits ({name})", pixels[rows]), ClassLabels(labels[rows], names))
-        for name, rows in (("train", ~in_test), ("test", in_test))
+    return _demo_splits(
+        lambda split, rows: PixelImages(f"digits ({split})", pixels[rows]), labels, range(10)
     )
-    return train, test
 
 
 def read_demo_table(name: str) -> tuple[Split, Split]:
     """Return the train (80 %) and test (20 %) split, stratified, the same for every run."""
+    import pyarrow as pa  # type: ignore[import-untyped]
     from sklearn import datasets
 
     load = datasets.load_breast_cancer if name == "breast-cancer" else datasets.load_wine
     demo = load()
-    labels = demo.target.astype(np.int64)
+
+    def points(split: str, rows: Bools) -> Table:
+        columns = zip(map(str, demo.feature_names), demo.data[rows].T, strict=True)
+        cells = {header: pa.chunked_array([column]) for header, column in columns}
+        return Table(f"{name} ({split})", cells=cells)
+
+    return _demo_splits(points, demo.target, demo.target_names)
+
+
+def _demo_splits(
+    points: Callable[[str, Bools], PixelImages | Table], labels: Any, classes: Iterable[object]
+) -> tuple[Split, Split]:
+    labels, names = labels.astype(np.int64), tuple(map(str, classes))
     in_test = stratified_test(labels)
-    headers, classes = [str(n) for n in demo.feature_names], tuple(map(str, demo.target_names))
     train, test = (
-        Split(
-            _table(f"{name} ({split})", headers, demo.data[rows]),
-            ClassLabels(labels[rows], classes),
-        )
+        Split(points(split, rows), ClassLabels(labels[rows], names))
         for split, rows in (("train", ~in_test), ("test", in_test))
     )
     return train, test
-
-
-def _table(where: str, headers: list[str], rows: NDArray[np.float64]) -> Table:
-    import pyarrow as pa  # type: ignore[import-untyped]
-
-    columns = zip(headers, rows.T, strict=True)
-    return Table(where, cells={header: pa.chunked_array([column]) for header, column in columns})
 
 
 DIGITS = "digits"
@@ -421,19 +417,6 @@ def _read(path: Path, options: TableOptions) -> Split:
     return table_split(open_table(path, options), options)
 
 
-def _read_hub(dataset: str, options: TableOptions) -> tuple[Split, Split]:
-    from fedul_flwr.data.table_files import table_split
-
-    tables = hub_tables(dataset)
-    for split in ("train", "test"):
-        if split not in tables:
-            raise UserError(
-                f"The data set {dataset} has no {split} split; it has: {', '.join(tables)}.",
-                "data-set-layout",
-            )
-    return table_split(tables["train"], options), table_split(tables["test"], options)
-
-
 def _write_source(
     directory: Path,
     train: Split,
@@ -443,9 +426,8 @@ def _write_source(
     identity: str,
 ) -> None:
     train, test, names = same_classes(train, test)
-    form = same_form(train, test, image_size, options)
-    shape, columns = form.shape, form.columns
-    for name, split, inputs in zip(("train", "test"), (train, test), form.points, strict=True):
+    shape, columns, bits, points = same_form(train, test, image_size, options)
+    for name, split, inputs in zip(("train", "test"), (train, test), points, strict=True):
         write_blocks(
             directory / f"{name}_inputs.npy",
             (len(inputs), *shape),
@@ -461,7 +443,7 @@ def _write_source(
         "class_names": names,
         "columns": others,
         "features": None if columns is None else columns.to_json(),
-        "bits": form.bits,
+        "bits": bits,
         "dataset": identity,
         "train": train.inputs.where,
         "test": test.inputs.where,

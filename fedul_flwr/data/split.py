@@ -75,11 +75,17 @@ def split_settings(config: RunConfig) -> dict[str, Scalar]:
 
     For a method without sets, settings of sets have their defaults.
     """
-    kind = _settings_class(config)
+    partly_labeled = find_method(config.method).data in PARTLY_LABELED
+    kind: type[Settings] = LabelSettings if partly_labeled else UnlabeledSetSettings
     of_table = _of_table(config[kind], kind)
-    scenario = _scenario(config) if kind is LabelSettings else {}
-    if scenario and label_scenario(config) != "clients":
-        of_table = {key: of_table[key] for key in NOT_OF_LABELS}
+    scenario: dict[str, Scalar] = {}
+    if partly_labeled:
+        # That a method uses all labels is not a setting: its runs are compared with others on the
+        # same points, although these have another key here.
+        at = label_scenario(config)
+        scenario = {"method.data": "fully-labeled"} if at == "all" else {"scenario.labels-at": at}
+        if at != "clients":
+            of_table = {key: of_table[key] for key in NOT_OF_LABELS}
     if of_table.get("labels.split"):  # it replaces all other settings, and the seed
         names = ("labels.split", "labels.without-client")
         return {key: of_table[key] for key in names} | scenario
@@ -95,19 +101,6 @@ def _of_table(values: Settings, kind: type[Settings]) -> dict[str, Scalar]:
         f"{kind.table}.{key}": getattr(values, name)
         for key, name in zip(kind.names(), kind.model_fields, strict=True)
     }
-
-
-def _scenario(config: RunConfig) -> dict[str, Scalar]:
-    """Settings about who has labels. That a method uses all labels is not a setting: its runs are
-    compared with others on the same points, although these have another key here."""
-    at = label_scenario(config)
-    return {"method.data": "fully-labeled"} if at == "all" else {"scenario.labels-at": at}
-
-
-def _settings_class(config: RunConfig) -> type[Settings]:
-    """Class of the settings that determine the form of clients' data."""
-    partly_labeled = find_method(config.method).data in PARTLY_LABELED
-    return LabelSettings if partly_labeled else UnlabeledSetSettings
 
 
 def _write(folder: Path, source_directory: Path, num_clients: int, config: RunConfig) -> None:

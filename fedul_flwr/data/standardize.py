@@ -32,14 +32,7 @@ class Scaling(NamedTuple):
 
 
 def moments(inputs: Inputs, points: Ints) -> Moments:
-    """Mean and variance of every column over rows ``points`` of ``inputs``; 0 without rows.
-
-    Examples
-    --------
-    >>> found = moments(np.array([[1.0, 5.0], [3.0, 5.0]]), np.array([0, 1]))
-    >>> found.means.tolist(), found.variances.tolist()
-    ([2.0, 5.0], [1.0, 0.0])
-    """
+    """Mean and variance of every column over rows ``points`` of ``inputs``; 0 without rows."""
     if len(points) == 0:
         return Moments(np.zeros(inputs.shape[1]), np.zeros(inputs.shape[1]))
     rows = np.asarray(inputs[points], dtype=np.float64)
@@ -72,12 +65,6 @@ def scaling_by(moments: Moments, columns: Columns | None) -> Scaling:
     """The scaling to mean 0 and variance 1; a constant column gets scale 1.
 
     Features of categories stay 0 and 1.
-
-    Examples
-    --------
-    >>> found = scaling_by(Moments(np.array([2.0, 5.0]), np.array([4.0, 0.0])), None)
-    >>> found.means.tolist(), found.scales.tolist()
-    ([2.0, 5.0], [2.0, 1.0])
     """
     # A constant column of float32 numbers has a variance of rounding errors alone.
     tiny = np.finfo(np.float32).eps * np.abs(moments.means)
@@ -111,13 +98,7 @@ def constant_scaling(columns: Columns | None) -> Scaling:
 
 
 def scaled(rows: Any, by: Scaling) -> NDArray[np.float32]:
-    """``(n, d)`` rows, standardized in float64 and rounded to float32.
-
-    Examples
-    --------
-    >>> scaled([[4.0], [0.0]], Scaling(np.array([2.0]), np.array([2.0]))).tolist()
-    [[1.0], [-1.0]]
-    """
+    """``(n, d)`` rows, standardized in float64 and rounded to float32."""
     standardized = (np.asarray(rows, dtype=np.float64) - by.means) / by.scales
     return standardized.astype(np.float32)
 

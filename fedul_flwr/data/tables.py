@@ -242,14 +242,9 @@ def fit(tables: Sequence[Table], columns: Columns, missing: Missing) -> Columns:
     if tables[0].vectors is not None:
         return _fit_vectors(tables, columns, missing)
     by_name = {column.name: column for column in columns.columns}
-    for block in _blocks(columns):
-        values = np.concatenate([_numbers(table, block, columns) for table in tables])
-        _refuse_lost_differences(values, block, tables[0])
-        for column, cells in zip(block, values.T, strict=True):
-            if missing != "refuse" and column.fill is None:
-                present = cells[~np.isnan(cells)]
-                _refuse_unknown(len(present), column, tables[0])
-                by_name[column.name] = replace(column, fill=_middle(present, missing))
+    for column, present in _present(tables, columns):
+        fill = _fill(column, present, missing, tables[0])
+        by_name[column.name] = replace(column, fill=fill)
     for column in columns.columns:
         if missing != "refuse" and column.categories is not None and column.fill is None:
             present = np.concatenate(
@@ -267,16 +262,9 @@ def _fit_vectors(tables: Sequence[Table], columns: Columns, missing: Missing) ->
     features = _as_numbers(columns)
     means: list[float] = []
     fills: list[float | str | None] = []
-    for block in _blocks(features):
-        values = np.concatenate([_numbers(table, block, features) for table in tables])
-        _refuse_lost_differences(values, block, tables[0])
-        for column, cells in zip(block, values.T, strict=True):
-            present, fill = cells[~np.isnan(cells)], column.fill
-            if missing != "refuse" and fill is None:
-                _refuse_unknown(len(present), column, tables[0])
-                fill = _middle(present, missing)
-            fills.append(fill)
-            means.append(float(present.mean()) if len(present) else 0.0)
+    for column, present in _present(tables, features):
+        fills.append(_fill(column, present, missing, tables[0]))
+        means.append(float(present.mean()) if len(present) else 0.0)
     numbers_filled = tuple(
         column if column.categories else replace(column, fill=fills[positions.start])
         for column, positions in zip(columns.columns, columns.feature_slices.values(), strict=True)
@@ -290,7 +278,19 @@ def _as_numbers(columns: Columns) -> Columns:
     return Columns(tuple(Column(n, fill=None if np.isnan(v) else v) for n, v in named))
 
 
-def _middle(present: Floats, missing: Missing) -> float:
+def _present(tables: Sequence[Table], columns: Columns) -> Iterator[tuple[Column, Floats]]:
+    """Each column of numbers with its values that are not missing."""
+    for block in _blocks(columns):
+        values = np.concatenate([_numbers(table, block, columns) for table in tables])
+        _refuse_lost_differences(values, block, tables[0])
+        yield from ((c, cells[~np.isnan(cells)]) for c, cells in zip(block, values.T, strict=True))
+
+
+def _fill(column: Column, present: Floats, missing: Missing, table: Table) -> float | str | None:
+    """What fills the missing values of a column of numbers."""
+    if missing == "refuse" or column.fill is not None:
+        return column.fill
+    _refuse_unknown(len(present), column, table)
     if missing == "most-frequent":
         values, counts = np.unique(present, return_counts=True)
         return float(values[counts.argmax()])

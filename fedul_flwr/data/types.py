@@ -47,24 +47,12 @@ class Inputs(Protocol):
 
 
 def network_shape(shape: InputShape) -> InputShape:
-    """Shape of one point as a network takes it: ``(channels, height, width)`` or ``(d,)``.
-
-    Examples
-    --------
-    >>> network_shape((28, 32, 3)), network_shape((64,))
-    ((3, 28, 32), (64,))
-    """
+    """Shape of one point as a network takes it: ``(channels, height, width)`` or ``(d,)``."""
     return shape if len(shape) == 1 else (shape[2], *shape[:2])
 
 
 def below(prefix: str, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Arrays whose names begin with ``prefix``, under their names without it.
-
-    Examples
-    --------
-    >>> sorted(below("sigma/", {"sigma/weight": np.zeros(2), "psi/weight": np.ones(2)}))
-    ['weight']
-    """
+    """Arrays whose names begin with ``prefix``, under their names without it."""
     return {
         name.removeprefix(prefix): array
         for name, array in arrays.items()
@@ -212,27 +200,12 @@ def l2_norm(arrays: Iterable[Floats]) -> float:
 
     A run that resumes reads them in another order. BLAS, as in ``np.linalg.norm``, adds in an order
     that depends on threads and on where an array lies in memory.
-
-    Examples
-    --------
-    >>> l2_norm([np.array([3.0]), np.array([[0.0, 4.0]])])
-    5.0
     """
     return math.sqrt(math.fsum(float(np.square(array).sum()) for array in arrays))
 
 
-Value = (
-    int
-    | float
-    | str
-    | bytes
-    | bool
-    | list[int]
-    | list[float]
-    | list[str]
-    | list[bytes]
-    | list[bool]
-)
+Plain = int | float | str | bytes | bool
+Value = Plain | list[int] | list[float] | list[str] | list[bytes] | list[bool]
 
 LARGEST_COUNT = 10**12
 """Largest number of points, sets or clients: sums over a million of them are exact in float64."""

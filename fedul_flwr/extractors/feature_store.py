@@ -6,7 +6,6 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -78,7 +77,9 @@ def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
     part_file = file.parent.with_suffix(_BATCHES)
     part_file.mkdir(mode=0o700, exist_ok=True)
     part = part_file / file.name
-    with _all_processors():
+    before = torch.get_num_threads()
+    torch.set_num_threads(usable_cpus())  # all processors: no client trains meanwhile
+    try:
         done = _complete_rows(part, len(points))
         for block in _blocks(points, done, extractor):
             if not done:
@@ -87,6 +88,8 @@ def _write(file: Path, points: Inputs, extractor: Extractor) -> None:
                 with part.open("ab") as stream:
                     stream.write(np.ascontiguousarray(block).data)
             done += len(block)
+    finally:
+        torch.set_num_threads(before)
     try:  # it stays until the whole folder is complete
         file.hardlink_to(part)
     except OSError:
@@ -144,14 +147,3 @@ def _blocks(points: Inputs, done: int, extractor: Extractor) -> Iterator[NDArray
                     f"features: {ready} of {len(points)} points, about {left / 60:.1f} min left"
                 )
                 last_log = now
-
-
-@contextmanager
-def _all_processors() -> Iterator[None]:
-    """Context in which torch uses all processors: no client trains meanwhile."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(usable_cpus())
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

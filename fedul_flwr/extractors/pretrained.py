@@ -79,7 +79,8 @@ class NetworkSource:
         """The source of network ``name``, whose setting messages show as ``shown``."""
         if name.startswith(HUB):
             encoder = name.removeprefix(HUB)
-            files = image_encoder_files(encoder)
+            folder = Path(encoder)  # or a name on the hub
+            files = _existing(sorted(folder.iterdir())) if folder.is_dir() else []
             return cls(name, files, lambda: image_encoder(encoder))
         if name.startswith(TORCHVISION):
             model = name.removeprefix(TORCHVISION)
@@ -125,17 +126,17 @@ class NetworkSource:
 
 
 def _digest(model: nn.Module) -> str:
-    """Digest of a model's weights and buffers."""
     digest = sha256()
     for array in model.state_dict().values():
         digest.update(array.cpu().contiguous().numpy().data)
     return digest.hexdigest()
 
 
+@dataclass
 class NetworkFeatures:
     """Maps points to what the last linear layer of a network gets.
 
-    Parameters
+    Attributes
     ----------
     load : returns a model, which maps inputs ``(n, c, h, w)`` in [-1, 1] to any outputs, by a
         linear layer at the end; called at the first point.
@@ -144,25 +145,24 @@ class NetworkFeatures:
     device, precision : as in :class:`~fedul_flwr.learning.local.Network`.
     """
 
-    def __init__(
-        self, load: Callable[[], nn.Module], side: int, device: torch.device, precision: str
-    ) -> None:
-        self._load, self._side = load, side
-        self._device, self._precision = device, precision
+    load: Callable[[], nn.Module]
+    side: int
+    device: torch.device
+    precision: str
 
     @cached_property
     def _network(self) -> Network:
         """The network, prepared at the first point: features on disk need none."""
-        model = fold_batch_norm(copy.deepcopy(self._load()).eval().requires_grad_(False))
-        network = move_model(model, self._device, self._precision)
-        return Network(network, self._device, self._precision)
+        model = fold_batch_norm(copy.deepcopy(self.load()).eval().requires_grad_(False))
+        network = move_model(model, self.device, self.precision)
+        return Network(network, self.device, self.precision)
 
     def __call__(self, points: Inputs) -> NDArray[np.float32]:
         """Features ``(n, d)`` of points ``(n, …)``."""
         inputs = to_input(torch.from_numpy(np.array(points)))
         network = self._network
         with torch.inference_mode(), inputs_of(feature_layer(network.model)) as seen:
-            network(network.to_device(resized(inputs, self._side)))
+            network(network.to_device(resized(inputs, self.side)))
         features: NDArray[np.float32] = seen[0].float().cpu().numpy()
         return features
 
@@ -301,12 +301,6 @@ def torchvision_files(name: str) -> list[Path]:
         return []
     url = models.get_model_weights(name).DEFAULT.url
     return _existing([Path(torch.hub.get_dir()) / "checkpoints" / Path(urlsplit(url).path).name])
-
-
-def image_encoder_files(name: str) -> list[Path]:
-    """Files of an image encoder that lies in a folder; none for one of the hub."""
-    folder = Path(name)
-    return _existing(sorted(file for file in folder.iterdir())) if folder.is_dir() else []
 
 
 def _existing(files: list[Path]) -> list[Path]:

@@ -41,24 +41,12 @@ def to_input(stored: Tensor) -> Tensor:
 
 
 def gather(stored: Inputs, rows: NDArray[np.int64]) -> Tensor:
-    """Rows of a memory-mapped array as a tensor, a copy of their own.
-
-    Examples
-    --------
-    >>> gather(np.array([[1.0], [2.0], [3.0]]), np.array([2, 0])).tolist()
-    [[3.0], [1.0]]
-    """
+    """Rows of a memory-mapped array as a tensor, a copy of their own."""
     return torch.from_numpy(stored[rows])
 
 
 def num_batches(num_points: int, batch_size: int) -> int:
-    """Number of batches per epoch, at least 1; an incomplete last one is dropped, size 0 is 1.
-
-    Examples
-    --------
-    >>> num_batches(10, 4), num_batches(3, 4), num_batches(10, 0)
-    (2, 1, 1)
-    """
+    """Number of batches per epoch, at least 1; an incomplete last one is dropped, size 0 is 1."""
     return max(1, num_points // batch_size) if batch_size else 1
 
 
@@ -69,11 +57,6 @@ def epoch_order(
 
     An incomplete last batch is dropped unless it is the only one; ``batch_size`` 0 puts all points
     into one batch.
-
-    Examples
-    --------
-    >>> [len(batch) for batch in epoch_order(10, 4, np.random.default_rng(0))]
-    [4, 4]
     """
     order = rng.permutation(num_points)
     if batch_size == 0 or batch_size >= num_points:
@@ -104,13 +87,6 @@ def point_batches(
     stored : the data, images or vectors.
     points : ``(n,)``, rows of ``stored`` to train on.
     targets : ``(n,)``, a target for each of ``points``.
-
-    Examples
-    --------
-    >>> stored = np.zeros((6, 2), dtype=np.float32)
-    >>> batches = point_batches(stored, np.arange(6), np.arange(6), LocalPlan(batch_size=3))
-    >>> [tuple(inputs.shape) for inputs, _ in batches(np.random.default_rng(0))]
-    [(3, 2), (3, 2)]
     """
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
@@ -132,14 +108,6 @@ def repeated_batches(
 
     Points are shuffled again after every pass. A batch has ``plan.batch_size`` of them, or all if
     there are fewer.
-
-    Examples
-    --------
-    >>> stored = np.zeros((2, 2), dtype=np.float32)
-    >>> plan, rows = LocalPlan(batch_size=3), np.arange(2)
-    >>> batches = repeated_batches(stored, rows, rows, plan, count=4)
-    >>> [len(inputs) for inputs, _ in batches(np.random.default_rng(0))]
-    [2, 2, 2, 2]
     """
 
     def batches(rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
@@ -161,13 +129,6 @@ def set_batches(
     """Every unlabeled set as one batch, in random order; ``sets`` ``(n,)``: the set of each point.
 
     The targets of a batch are all equal to the index of its set.
-
-    Examples
-    --------
-    >>> stored = np.zeros((3, 2), dtype=np.float32)
-    >>> batches = set_batches(stored, np.arange(3), np.array([0, 0, 1]), LocalPlan())
-    >>> sorted(targets.tolist() for _, targets in batches(np.random.default_rng(0)))
-    [[0, 0], [1]]
     """
     members = {int(m): points[sets == m] for m in np.unique(sets)}
 
@@ -201,13 +162,6 @@ def bag_batches(
     Returns
     -------
     Batches whose targets ``(b, 2)`` are each point's set, and its bag within the batch, from 0.
-
-    Examples
-    --------
-    >>> stored, plan = np.zeros((5, 2), dtype=np.float32), LocalPlan(batch_size=4)
-    >>> batches = bag_batches(stored, np.arange(5), np.array([0, 0, 0, 1, 1]), plan, bag_size=2)
-    >>> [len(inputs) for inputs, _ in batches(np.random.default_rng(0))]
-    [4]
     """
     members = [points[sets == m] for m in np.unique(sets)]
 
@@ -249,14 +203,6 @@ def paired_batches(
         are fewer.
     views : copies of the batch, augmented separately: inputs are ``(views · b, c, h, w)``.
     steps : number of batches of an epoch, in place of one pass.
-
-    Examples
-    --------
-    >>> stored = np.zeros((5, 2), dtype=np.float32)
-    >>> batches = paired_batches(stored, np.arange(5), num_labeled=1, plan=LocalPlan())
-    >>> pairs = [targets.tolist() for _, targets in batches(np.random.default_rng(0))]
-    >>> sorted(pairs)
-    [[1, 0], [2, 0], [3, 0], [4, 0]]
     """
     labeled = np.arange(num_labeled)
     others = np.arange(num_labeled, len(points))
@@ -293,14 +239,6 @@ def matching_batches(
     labels : ``(n,)``, targets of the batches; -1 for unlabeled points.
     unlabeled_size : number of unlabeled points per batch, at most all; 0 spreads them evenly over
         the epoch's labeled batches or, without these, takes ``plan.batch_size``.
-
-    Examples
-    --------
-    >>> stored = np.zeros((4, 2), dtype=np.float32)
-    >>> labels = np.array([1, -1, -1, -1])
-    >>> batches = matching_batches(stored, np.arange(4), labels, LocalPlan(), unlabeled_size=2)
-    >>> [targets.tolist() for _, targets in batches(np.random.default_rng(0))]
-    [[1, -1, -1]]
     """
     labeled, others = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
 
@@ -380,14 +318,7 @@ def evaluation_batches(
     plan: LocalPlan | None = None,
     views: np.random.Generator | None = None,
 ) -> Iterator[Tensor]:
-    """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``.
-
-    Examples
-    --------
-    >>> stored = np.zeros((5, 2), dtype=np.float32)
-    >>> [len(inputs) for inputs in evaluation_batches(stored, np.arange(5), batch_size=2)]
-    [2, 2, 1]
-    """
+    """All ``points`` in order, as inputs; with ``views`` augmented by ``plan.augment``."""
     for start in range(0, len(points), batch_size):
         inputs = to_input(gather(stored, points[start : start + batch_size]))
         yield inputs if plan is None or views is None else augmented(inputs, plan, views)
@@ -592,12 +523,6 @@ def mixed(inputs: Tensor, others: Tensor, shares: Tensor) -> Tensor:
     inputs : ``(n, d)``.
     others : int64 ``(n,)``, o, rows of ``inputs``.
     shares : ``(n,)``, s, between 0 and 1/2.
-
-    Examples
-    --------
-    >>> points, others = torch.tensor([[0.0], [8.0]]), torch.tensor([1, 0])
-    >>> mixed(points, others, torch.tensor([0.25, 0.0])).tolist()
-    [[2.0], [8.0]]
     """
     return torch.lerp(inputs, inputs[others], shares.to(inputs.dtype)[:, None])
 

@@ -15,14 +15,7 @@ from fedul_flwr.learning.strong import strong_augment
 
 
 def unit(directions: Tensor) -> Tensor:
-    """``(n, …)`` with every point's L2 norm 1; a point that is all zero stays so.
-
-    Examples
-    --------
-    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
-    tensor([[0.6000, 0.8000],
-            [0.0000, 0.0000]])
-    """
+    """``(n, …)`` with every point's L2 norm 1; a point that is all zero stays so."""
     flat = directions.flatten(1)
     tiny = torch.finfo(flat.dtype).tiny
     # Divide by the largest entry first: squares of tiny gradients would underflow.
@@ -32,15 +25,7 @@ def unit(directions: Tensor) -> Tensor:
 
 
 def divergence(log_p: Tensor, logits: Tensor) -> Tensor:
-    """Mean over points of KL(p ‖ softmax(logits)), both ``(n, K)``.
-
-    Examples
-    --------
-    It is 0.75 log 1.5 + 0.25 log 0.5 from an undecided model:
-
-    >>> divergence(torch.tensor([[0.75, 0.25]]).log(), torch.zeros(1, 2))
-    tensor(0.1308)
-    """
+    """Mean over points of KL(p ‖ softmax(logits)), both ``(n, K)``."""
     log_q = functional.log_softmax(logits, dim=1)
     return functional.kl_div(log_q, log_p, reduction="batchmean", log_target=True)
 
@@ -87,6 +72,7 @@ def virtual_adversarial_loss(
         return divergence(log_p, network(inputs + offset))
 
 
+@dataclass(eq=False)
 class MeanTeacherObjective:
     """Cross-entropy of labeled points, and consistency between two views of all points.
 
@@ -100,7 +86,7 @@ class MeanTeacherObjective:
     With a second head (:class:`~fedul_flwr.models.last_layer.TwoHeads`) the first one is trained on
     labels, the second one on the teacher's first head, and a penalty keeps both heads close.
 
-    Parameters
+    Attributes
     ----------
     classes : ``(n,)``, class of every training point, -1 for an unlabeled one.
     teacher : in training mode, on the student's device; changed in place.
@@ -110,23 +96,13 @@ class MeanTeacherObjective:
     steps : number of steps t so far.
     """
 
-    def __init__(
-        self,
-        classes: Tensor,
-        teacher: nn.Module,
-        *,
-        weight: float,
-        decay: float = 0.97,
-        logit_cost: float = 0.01,
-        steps: int = 0,
-    ) -> None:
-        self.teacher = teacher
-        self._classes = classes
-        self._weight = weight
-        self._decay = decay
-        self._logit_cost = logit_cost
-        self._steps = steps
-        self._begun = False
+    classes: Tensor
+    teacher: nn.Module
+    weight: float
+    decay: float = 0.97
+    logit_cost: float = 0.01
+    steps: int = 0
+    _begun: bool = field(default=False, init=False)
 
     def __call__(self, network: Network, inputs: Tensor, positions: Tensor) -> Tensor:
         """Mean loss of a batch.
@@ -143,20 +119,20 @@ class MeanTeacherObjective:
         logits, agreeing = network.both(seen)
         with torch.no_grad():
             target = functional.softmax(network.twin(self.teacher)(other), dim=1)
-        classes = self._classes[positions.cpu()].to(logits.device)
+        classes = self.classes[positions.cpu()].to(logits.device)
         loss = functional.cross_entropy(logits, classes, ignore_index=-1, reduction="sum")
         loss = loss / len(classes)
         apart = functional.mse_loss(functional.softmax(agreeing, dim=1), target)
-        loss = loss + self._weight * apart
+        loss = loss + self.weight * apart
         if agreeing is not logits:
-            loss = loss + self._logit_cost * functional.mse_loss(logits, agreeing)
+            loss = loss + self.logit_cost * functional.mse_loss(logits, agreeing)
         return loss
 
     @torch.no_grad()
     def follow(self, student: nn.Module) -> None:
         """Update the teacher after a step of the student; the caller does so after the last one."""
-        self._steps += 1
-        decay = min(1 - 1 / (self._steps + 1), self._decay)
+        self.steps += 1
+        decay = min(1 - 1 / (self.steps + 1), self.decay)
         for weight, now in zip(self.teacher.parameters(), student.parameters(), strict=True):
             weight.lerp_(now, 1 - decay)
 
@@ -172,13 +148,6 @@ def log_set_posterior(logits: Tensor, log_weights: Tensor) -> Tensor:
     logits : ``(n, K)``.
     log_weights : ``(n, K)``, log w of each point's set, up to a constant per point: rows of
         ``SurrogateTransition.log_weights``.
-
-    Examples
-    --------
-    An undecided model takes the class priors of the point's set:
-
-    >>> log_set_posterior(torch.zeros(1, 2), torch.tensor([[0.75, 0.25]]).log()).exp()
-    tensor([[0.7500, 0.2500]])
     """
     return functional.log_softmax(logits + log_weights, dim=1)
 
@@ -227,13 +196,6 @@ def uda_loss(
     Returns
     -------
     As :func:`fixmatch_loss`.
-
-    Examples
-    --------
-    >>> log_p = torch.tensor([[0.9, 0.1], [0.6, 0.4]]).log()
-    >>> loss, masked = uda_loss(log_p, log_p, threshold=0.8, temperature=1.0)
-    >>> abs(loss.item()) < 1e-6, masked.item()
-    (True, 0.5)
     """
     sharp = functional.log_softmax(log_target / temperature, dim=1)
     # For an impossible class both logarithms are about -1e30, and cancel.
@@ -280,23 +242,16 @@ class ConsistencyObjective:
         # Running statistics must describe unchanged points, as in testing.
         with frozen_statistics(network.model):
             strong = network((self.strong_view or strong_augment)(inputs))
-        log_target, log_q = self._posteriors(weak.detach(), strong, sets)
+        # Both views use the set's posterior: otherwise targets biased toward the set's classes
+        # would teach the class model the client's priors instead of pi.
+        rows = self.log_weights.to(weak.device, weak.dtype)[sets]
+        log_target = log_set_posterior(weak.detach(), rows)
+        log_q = log_set_posterior(strong, rows)
         value, masked = fixmatch_loss(log_target, log_q, self.threshold, labels)
         self._seen.append(torch.stack([surrogate.detach(), value.detach(), masked]))
         return surrogate + self.weight * value
 
-    def means(self) -> tuple[float, float, float]:
-        """Surrogate loss, consistency loss and fraction of masked points, means over batches."""
-        surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
-        return surrogate, value, masked
-
     def metrics(self) -> dict[str, float]:
         """Means over batches as metrics of the round."""
-        surrogate, value, masked = self.means()
+        surrogate, value, masked = torch.stack(self._seen).mean(dim=0).tolist()
         return {"loss": surrogate, "consistency-loss": value, CONFIDENT_SHARE: 1 - masked}
-
-    def _posteriors(self, weak: Tensor, strong: Tensor, sets: Tensor) -> tuple[Tensor, Tensor]:
-        # Both views use the set's posterior: otherwise targets biased toward the set's classes
-        # would teach the class model the client's priors instead of pi.
-        rows = self.log_weights.to(weak.device, weak.dtype)[sets]
-        return log_set_posterior(weak, rows), log_set_posterior(strong, rows)

@@ -43,12 +43,6 @@ def decompose(
         to no part.
     psi_factor : psi as a multiple of sigma; ``None`` for theta only.
     whole : whether the sum of both equals ``arrays``, as for a trained model; else sigma does.
-
-    Examples
-    --------
-    >>> parts = decompose({"weight": np.array([2.0])}, buffers=[], psi_factor=0.25)
-    >>> parts["sigma"]["weight"].tolist(), parts["psi"]["weight"].tolist()
-    ([2.0], [0.5])
     """
     weights = {name: array for name, array in arrays.items() if name not in buffers}
     statistics = {
@@ -65,13 +59,7 @@ def decompose(
 
 
 def unlabeled_part(parts: Collection[str]) -> str:
-    """The part trained on unlabeled points: psi, or theta without a decomposition.
-
-    Examples
-    --------
-    >>> unlabeled_part(["sigma", "psi"]), unlabeled_part(["theta"])
-    ('psi', 'theta')
-    """
+    """The part trained on unlabeled points: psi, or theta without a decomposition."""
     return PSI if PSI in parts else THETA
 
 
@@ -82,12 +70,6 @@ def compose(parts: Parts, used: str = "both", cutoff: float = 0.0) -> Arrays:
     ----------
     used : ``"both"``, or only ``"sigma"`` or ``"psi"`` (figure 6b).
     cutoff : values of psi smaller than this in magnitude count as 0.
-
-    Examples
-    --------
-    >>> parts = {"sigma": {"weight": np.array([2.0])}, "psi": {"weight": np.array([0.5])}}
-    >>> compose(parts)["weight"].tolist(), compose(parts, used="sigma")["weight"].tolist()
-    ([2.5], [2.0])
     """
     sigma, last = parts.get(SIGMA, {}), parts[unlabeled_part(parts)]
     composed = {}
@@ -104,27 +86,14 @@ def compose(parts: Parts, used: str = "both", cutoff: float = 0.0) -> Arrays:
 
 
 def flatten(parts: Parts) -> Arrays:
-    """All arrays in one dict, as ``PART/NAME``.
-
-    Examples
-    --------
-    >>> sorted(flatten({"sigma": {"weight": np.zeros(2)}, "psi": {"weight": np.zeros(2)}}))
-    ['psi/weight', 'sigma/weight']
-    """
+    """All arrays in one dict, as ``PART/NAME``."""
     return {
         f"{part}/{name}": array for part, arrays in parts.items() for name, array in arrays.items()
     }
 
 
 def unflatten(arrays: Mapping[str, NDArray[Any]]) -> Parts:
-    """Parts from the result of :func:`flatten`.
-
-    Examples
-    --------
-    >>> parts = unflatten({"sigma/weight": np.array([2.0])})
-    >>> parts["sigma"]["weight"].tolist()
-    [2.0]
-    """
+    """Parts from the result of :func:`flatten`."""
     parts: Parts = {}
     for key, array in arrays.items():
         part, _, name = key.partition("/")
@@ -219,15 +188,7 @@ class Penalties:
 
     @torch.no_grad()
     def add_gradients(self, sigma: Tensor, psi: Tensor, gradient: Tensor) -> None:
-        """gradient += 2 λ_L2 (psi − sigma) + λ_L1 sign(psi), in place; all of one shape.
-
-        Examples
-        --------
-        >>> sigma, psi, gradient = torch.tensor([3.0]), torch.tensor([1.0]), torch.zeros(1)
-        >>> Penalties(l2=0.5, l1=0.25).add_gradients(sigma, psi, gradient)
-        >>> gradient.tolist()
-        [-1.75]
-        """
+        """gradient += 2 λ_L2 (psi − sigma) + λ_L1 sign(psi), in place; all of one shape."""
         if self.l2:
             gradient.add_(psi, alpha=2 * self.l2).add_(sigma, alpha=-2 * self.l2)
         if self.l1:
@@ -268,17 +229,13 @@ class _Learner:
         for weight, part_weight in zip(self._whole.weights, self._part, strict=True):
             part_weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
             weight.grad = None
-        if self._sigma:
-            self._penalize()
+        for psi, sigma in zip(self._part, self._sigma, strict=True) if self._sigma else ():
+            assert psi.grad is not None
+            self._penalties.add_gradients(sigma, psi, psi.grad)
         correct_gradients(self._part, self._plan, self._anchor)
         self._optimizer.step()
         self._optimizer.zero_grad()  # frees gradients as large as the model
         self._whole.compose()
-
-    def _penalize(self) -> None:
-        for psi, sigma in zip(self._part, self._sigma, strict=True):
-            assert psi.grad is not None
-            self._penalties.add_gradients(sigma, psi, psi.grad)
 
     @property
     def mean_loss(self) -> float:

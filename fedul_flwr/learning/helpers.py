@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -50,12 +51,6 @@ def nearest_clients(embeddings: Mapping[int, Floats], client: int, count: int) -
     embeddings : ``(K,)`` of every client seen so far.
     client : the client whose neighbors are wanted; an unseen one has none.
     count : at least 1.
-
-    Examples
-    --------
-    >>> embeddings = {0: np.array([0.0]), 1: np.array([5.0]), 2: np.array([1.0])}
-    >>> nearest_clients(embeddings, client=0, count=2)
-    [2, 1]
     """
     if client not in embeddings or len(embeddings) < 2:
         return []
@@ -104,9 +99,7 @@ class HelperChoice:
 
     def helpers_of(self, client: int, count: int, among: Mapping[int, int]) -> list[int]:
         """The nearest other clients of those in ``among``, at most ``count``."""
-        embeddings = {
-            other: self._embeddings[other] for other in self._embeddings if other in among
-        }
+        embeddings = {other: at for other, at in self._embeddings.items() if other in among}
         return nearest_clients(embeddings, client, count)
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
@@ -146,12 +139,6 @@ def agreed_labels(
     Returns
     -------
     int64 ``(n,)``.
-
-    Examples
-    --------
-    >>> own, helpers = torch.tensor([0, 0]), [torch.tensor([1, 1]), torch.tensor([1, 2])]
-    >>> agreed_labels(own, helpers, num_classes=3).tolist()
-    [1, 0]
     """
     votes = (1.5 if ties == "own" else 1.0) * functional.one_hot(local, num_classes)
     for vote in helpers:
@@ -174,43 +161,35 @@ def helper_divergence(log_p: Tensor, helpers: Sequence[Tensor]) -> Tensor:
     return torch.stack(divergences).mean()
 
 
+@dataclass(eq=False)
 class InterClientConsistency:
     """λ_ICCS · Φ, mean over the points for which the client's model is confident (eq. 2).
 
     Φ = CE(ŷ, p(π(u))) + (1/H) Σ_j KL[p_hj(u) ‖ p(u)], π = RandAugment. Without helpers the second
     term is absent and ŷ is the model's own class.
 
-    Parameters
+    Attributes
     ----------
-    helpers : the helpers' models, frozen.
+    helpers : the helpers' models, which are frozen.
     weight : λ_ICCS.
     threshold : τ, smallest top probability of a confident point.
     strong_view : π, which makes strong views ``(n, c, h, w)`` of images.
-    weak_view : makes the views that the models judge; by default the unchanged images.
     ties : class ŷ in a tie of votes.
-
-    Attributes
-    ----------
-    helpers : the helpers' models.
+    weak_view : makes the views that the models judge; by default the unchanged images.
     confidence : counts the points so far, and the confident ones.
     """
 
-    def __init__(
-        self,
-        helpers: Sequence[nn.Module],
-        weight: float,
-        threshold: float,
-        strong_view: View = randaugment,
-        ties: Ties = "own",
-        weak_view: View = unchanged,
-    ) -> None:
-        self.helpers = [helper.eval().requires_grad_(False) for helper in helpers]
-        self._weight = weight
-        self._threshold = threshold
-        self._strong_view = strong_view
-        self._ties: Ties = ties
-        self._weak_view = weak_view
-        self.confidence = ConfidentShare()
+    helpers: Sequence[nn.Module]
+    weight: float
+    threshold: float
+    strong_view: View = randaugment
+    ties: Ties = "own"
+    weak_view: View = unchanged
+    confidence: ConfidentShare = field(default_factory=ConfidentShare, init=False)
+
+    def __post_init__(self) -> None:
+        for helper in self.helpers:
+            helper.eval().requires_grad_(False)
 
     def __call__(self, network: Network, inputs: Tensor) -> Tensor | None:
         """Loss of ``(n, c, h, w)`` inputs; ``None`` without confident points.
@@ -218,13 +197,13 @@ class InterClientConsistency:
         With weight 0 it is always ``None``, and the model is not called, so that its running
         statistics do not change.
         """
-        if self._weight == 0:
+        if self.weight == 0:
             return None
-        weak = self._weak_view(inputs)
+        weak = self.weak_view(inputs)
         # Without helpers p(u) is only a target.
         with torch.set_grad_enabled(bool(self.helpers)):
             log_p = functional.log_softmax(network(weak), dim=1)
-        confident = log_p.detach().amax(dim=1).exp() >= self._threshold
+        confident = log_p.detach().amax(dim=1).exp() >= self.threshold
         self.confidence.add(confident)
         sure = confident.nonzero()[:, 0]
         if len(sure) == 0:
@@ -236,13 +215,10 @@ class InterClientConsistency:
                 for helper in self.helpers
             ]
         votes = [other.argmax(dim=1) for other in others]
-        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self._ties)
-        loss = functional.cross_entropy(self._strong(network, inputs[sure]), labels)
+        labels = agreed_labels(log_p.detach().argmax(dim=1), votes, log_p.shape[1], self.ties)
+        views = self.strong_view(inputs[sure])
+        with frozen_statistics(network.model):  # they must describe unchanged points
+            loss = functional.cross_entropy(network(views), labels)
         if others:
             loss = loss + helper_divergence(log_p, others)
-        return self._weight * loss
-
-    def _strong(self, network: Network, points: Tensor) -> Tensor:
-        views = self._strong_view(points)
-        with frozen_statistics(network.model):  # they must describe unchanged points
-            return network(views)
+        return self.weight * loss

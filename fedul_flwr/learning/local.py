@@ -107,16 +107,13 @@ def frozen_statistics(model: nn.Module) -> Iterator[None]:
 
 def tracking_layers(model: nn.Module) -> list[_BatchNorm]:
     """Layers of batch norm that have running statistics."""
-    return [layer for layer in _batch_norms(model) if layer.track_running_stats]
+    layers = (module for module in model.modules() if isinstance(module, _BatchNorm))
+    return [layer for layer in layers if layer.track_running_stats]
 
 
 def has_batch_norm(model: nn.Module) -> bool:
     """Whether the model has batch norm: in training an output then depends on the whole batch."""
-    return any(True for _ in _batch_norms(model))
-
-
-def _batch_norms(model: nn.Module) -> Iterator[_BatchNorm]:
-    return (module for module in model.modules() if isinstance(module, _BatchNorm))
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 class LocalOptimizer:
@@ -394,7 +391,6 @@ def mean_gradient(
 
 
 def _begin(model: nn.Module, plan: LocalPlan, rng: np.random.Generator) -> Network:
-    """Prepare ``model`` for training."""
     move_model(model, plan.device, plan.precision)
     model.train()
     seed_draws(plan.device, int(rng.integers(2**63)))  # for dropout and random objectives
@@ -576,15 +572,6 @@ class Round:
     received: Records = field(default_factory=dict)
 
 
-def _no_metrics() -> Mapping[str, float]:
-    return {}
-
-
-def _no_records(model: nn.Module) -> Records:
-    del model
-    return {}
-
-
 @dataclass(frozen=True)
 class LocalTask:
     """What a client trains on in one round.
@@ -602,6 +589,6 @@ class LocalTask:
     num_examples: int
     batches: Batches
     objective: Objective
-    metrics: Callable[[], Mapping[str, float]] = _no_metrics
-    records: Callable[[nn.Module], Records] = _no_records
+    metrics: Callable[[], Mapping[str, float]] = dict
+    records: Callable[[nn.Module], Records] = lambda _: {}
     stores_momentum: bool = False

@@ -32,15 +32,7 @@ _ROUNDING = 1e-6
 
 
 class ConfidentShare:
-    """Counts points, and the confident ones among them, without waiting for the device.
-
-    Examples
-    --------
-    >>> seen = ConfidentShare()
-    >>> seen.add(torch.tensor([True, False, False, False]))
-    >>> seen.share
-    0.25
-    """
+    """Counts points, and the confident ones among them, without waiting for the device."""
 
     def __init__(self) -> None:
         self._points = 0
@@ -86,12 +78,6 @@ def threshold_for(threshold: float, top: Tensor) -> float:
         (as the global threshold of FreeMatch, Wang et al. 2023, eq. 5, here of one client's
         points and the model that it received). Some point always reaches it.
     top : ``(n,)``, the client's top probabilities at the start of the round.
-
-    Examples
-    --------
-    >>> top = torch.tensor([0.5, 0.7])
-    >>> threshold_for(0.95, top), round(threshold_for(ADAPTIVE, top), 4)
-    (0.95, 0.6)
     """
     if threshold != ADAPTIVE:
         return threshold
@@ -108,14 +94,6 @@ def annealed_cross_entropy(threshold: float) -> Loss:
 
     Points whose true class has a probability above ``threshold`` are skipped; the loss is the mean
     over the others, and 0 without others.
-
-    Examples
-    --------
-    The first point is learned, and the second has the loss log 2:
-
-    >>> logits = torch.tensor([[5.0, 0.0], [0.0, 0.0]])
-    >>> annealed_cross_entropy(0.8)(logits, torch.tensor([0, 0]))
-    tensor(0.6931)
     """
 
     def loss(logits: Tensor, labels: Tensor) -> Tensor:

@@ -53,14 +53,7 @@ class Personal(NamedTuple):
 
 
 def own_loss(examples: OwnPoints) -> Loss:
-    """Cross-entropy of labels, or FedUL's loss of the sets (eq. 9) for the client's class shares.
-
-    Examples
-    --------
-    >>> own = OwnPoints(np.zeros((1, 1)), np.array([0]))
-    >>> round(float(own_loss(own)(torch.zeros(1, 2), torch.tensor([0]))), 4)
-    0.6931
-    """
+    """Cross-entropy of labels, or FedUL's loss of sets (eq. 9) for the client's class shares."""
     if examples.priors is None or examples.set_sizes is None:
         return nn.functional.cross_entropy
     masses = floored(class_masses(examples.priors, examples.set_sizes))
@@ -79,16 +72,6 @@ def descend(
     features : ``(n, d)``, in float64.
     targets : ``(n,)``.
     start : ``(K, d)``; logits are ``features @ start.T``.
-
-    Examples
-    --------
-    One feature of value 1, so L = 1/2, and a step of 2 times the gradient (-1/2, 1/2):
-
-    >>> one, first = torch.ones(1, 1, dtype=torch.float64), torch.tensor([0])
-    >>> start = torch.zeros(2, 1, dtype=torch.float64)
-    >>> weights = list(descend(one, first, start, nn.functional.cross_entropy, 1))
-    >>> [w.flatten().tolist() for w in weights]
-    [[0.0, 0.0], [1.0, -1.0]]
     """
     yield start
     bound = float(torch.linalg.matrix_norm(features, ord=2)) ** 2 / (2 * len(features))

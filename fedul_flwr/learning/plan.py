@@ -57,43 +57,18 @@ def local_plan(
     stage : number of the round within its training stage, from 1, and the stage's length; by
         default the plan has the step size of the settings.
     server_lr_factor : factor of the step size sent by the server (`plateau`).
-
-    Examples
-    --------
-    >>> from fedul_flwr.config.run_config import parse_flat
-    >>> plan = local_plan(parse_flat({"device": "cpu", "batch-size": 16, "learning-rate": 0.5}))
-    >>> plan.batch_size, plan.learning_rate
-    (16, 0.5)
     """
-    device = choose_device(settings.device)
-    return LocalPlan(
-        local_epochs=settings.local_epochs,
-        batch_size=settings.batch_size,
-        optimizer=settings.optimizer,
-        learning_rate=settings.learning_rate * rate_factor(settings, *stage) * server_lr_factor,
-        momentum=settings.momentum,
-        weight_decay=settings.weight_decay,
-        l1=settings.l1,
-        augment=settings.augment,
-        proximal_mu=proximal_mu,
-        device=device,
-        precision=settings.precision,
-        noise=settings.noise,
-        feature_dropout=settings.feature_dropout,
-        mixup=settings.mixup,
-    )
+    names = LocalPlan.__dataclass_fields__.keys() & type(settings).model_fields.keys()
+    values = {name: getattr(settings, name) for name in names}
+    values["device"] = choose_device(settings.device)
+    rate = settings.learning_rate * rate_factor(settings, *stage) * server_lr_factor
+    return LocalPlan(**{**values, "learning_rate": rate, "proximal_mu": proximal_mu})
 
 
 def rate_factor(settings: RunConfig, round_of_stage: int, rounds: int) -> float:
     """Factor of step sizes in a round, counted from 1, of a stage of ``rounds`` rounds.
 
     The factor of `plateau` is not included: it depends on losses, and the server sends it.
-
-    Examples
-    --------
-    >>> from fedul_flwr.config.run_config import parse_flat
-    >>> round(rate_factor(parse_flat({"learning-rate-schedule": "cosine"}), 6, 10), 4)
-    0.5
     """
     if settings.learning_rate_schedule != "cosine":
         return 1.0
@@ -110,11 +85,6 @@ def ramp_up(server_round: int, rounds: int) -> float:
     ----------
     server_round : from 1.
     rounds : length of the ramp; 0 for no ramp.
-
-    Examples
-    --------
-    >>> [round(ramp_up(number, 10), 2) for number in (1, 5, 10)]
-    [0.02, 0.29, 1.0]
     """
     if server_round >= rounds:
         return 1.0
@@ -131,17 +101,12 @@ def cosine(server_round: int, rounds: int) -> float:
     ----------
     server_round : from 1; counted from the start of a stage if a method restarts the schedule.
     rounds : T, at least 1.
-
-    Examples
-    --------
-    >>> [round(cosine(number, 10), 2) for number in (1, 6, 10)]
-    [1.0, 0.5, 0.02]
     """
     return (1.0 + math.cos(math.pi * (min(server_round, rounds) - 1) / rounds)) / 2
 
 
-def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> float:
-    """factor^−d for d divisions, one after each ``patience`` losses without a new minimum.
+def plateau(losses: Sequence[float], patience: int) -> float:
+    """3^−d for d divisions, one after each ``patience`` losses without a new minimum.
 
     Every division restarts the count (Serra et al. 2018, as in FedMatch, appendix A).
 
@@ -149,12 +114,6 @@ def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> floa
     ----------
     losses : validation losses so far, in the order of the rounds; NaN is not a new minimum.
     patience : at least 1.
-    factor : divisor of the step size, above 1.
-
-    Examples
-    --------
-    >>> plateau([1.0, 0.9, 0.95, 0.97], patience=2, factor=2.0)
-    0.5
     """
     least, waited, divisions = math.inf, 0, 0
     for loss in losses:
@@ -164,7 +123,7 @@ def plateau(losses: Sequence[float], patience: int, factor: float = 3.0) -> floa
             waited += 1
         if waited == patience:
             waited, divisions = 0, divisions + 1
-    return 1 / factor**divisions
+    return 1 / 3.0**divisions
 
 
 def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:
@@ -178,11 +137,6 @@ def signal_threshold(server_round: int, rounds: int, num_classes: int) -> float:
     server_round : t, from 1.
     rounds : T.
     num_classes : K.
-
-    Examples
-    --------
-    >>> round(signal_threshold(5, 10, num_classes=2), 3)
-    0.541
     """
     share = math.exp(5.0 * (server_round / rounds - 1.0))
     # The same formula, but exactly 1 for α_t = 1, so that rounding skips no point.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 IMPOSSIBLE = -1e30
@@ -55,13 +57,6 @@ def count_loss(logits: Tensor, counts: Tensor) -> Tensor:
     ----------
     logits : ``(n, K)``, outputs for the points of the set, with K at least 2.
     counts : int64 ``(K,)`` with sum n.
-
-    Examples
-    --------
-    Two undecided points have one of each class with probability 1/2, by both classes:
-
-    >>> count_loss(torch.zeros(2, 2), torch.tensor([1, 1])).exp()
-    tensor(4.)
     """
     log_p = functional.log_softmax(logits.double(), dim=1)
     num_classes = log_p.shape[1]
@@ -72,26 +67,17 @@ def count_loss(logits: Tensor, counts: Tensor) -> Tensor:
     return -log_count_probability(log_p, log_q, counts).sum().to(logits.dtype)
 
 
-class CountLoss(nn.Module):
+@dataclass(frozen=True)
+class CountLoss:
     """:func:`count_loss` of batches that are whole sets.
 
-    Parameters
+    Attributes
     ----------
     counts : int64 ``(M, K)``, class counts of a client's sets.
-
-    Examples
-    --------
-    >>> loss = CountLoss(torch.tensor([[2, 0], [1, 1]]))
-    >>> loss(torch.zeros(2, 2), torch.tensor([1, 1])).exp()
-    tensor(4.)
     """
 
     counts: Tensor
 
-    def __init__(self, counts: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("counts", counts, persistent=False)
-
-    def forward(self, logits: Tensor, sets: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, sets: Tensor) -> Tensor:
         """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` repeats its index."""
         return count_loss(logits, self.counts[sets[0].cpu()])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.learning.local import Loss
@@ -15,11 +16,6 @@ def log_mean_prediction(logits: Tensor) -> Tensor:
     """Logarithm ``(K,)`` of the mean softmax of ``(n, K)`` logits, log pi_hat of a set.
 
     Computed in log space, so that it is finite even if probabilities underflow.
-
-    Examples
-    --------
-    >>> log_mean_prediction(torch.tensor([[0.9, 0.1], [0.5, 0.5]]).log()).exp()
-    tensor([0.7000, 0.3000])
     """
     log_p = functional.log_softmax(logits, dim=1)
     return torch.logsumexp(log_p, dim=0) - math.log(len(logits))
@@ -32,36 +28,22 @@ def proportion_loss(logits: Tensor, prior: Tensor) -> Tensor:
     ----------
     logits : ``(n, K)``, outputs for the points of the set.
     prior : ``(K,)``, class priors Pi_m of the set.
-
-    Examples
-    --------
-    >>> proportion_loss(torch.zeros(4, 2), torch.tensor([0.75, 0.25]))
-    tensor(0.6931)
     """
     return -(prior * log_mean_prediction(logits)).sum()
 
 
-class ProportionLoss(nn.Module):
+@dataclass(frozen=True)
+class ProportionLoss:
     """:func:`proportion_loss` of batches that are whole sets.
 
-    Parameters
+    Attributes
     ----------
     priors : ``(M, K)``, class priors Pi of a client's sets.
-
-    Examples
-    --------
-    >>> loss = ProportionLoss(torch.tensor([[0.75, 0.25], [0.25, 0.75]]))
-    >>> loss(torch.zeros(3, 2), torch.tensor([1, 1, 1]))
-    tensor(0.6931)
     """
 
     priors: Tensor
 
-    def __init__(self, priors: Tensor) -> None:
-        super().__init__()
-        self.register_buffer("priors", priors.double(), persistent=False)
-
-    def forward(self, logits: Tensor, sets: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, sets: Tensor) -> Tensor:
         """Loss of one set's ``(n, K)`` logits; ``sets`` ``(n,)`` repeats its index."""
         # Losses are built on the CPU: move the priors to the device of the logits.
         priors = self.priors.to(logits.device, logits.dtype)
@@ -74,11 +56,6 @@ def bags_of(targets: Tensor) -> list[tuple[Tensor, Tensor]]:
     Parameters
     ----------
     targets : ``(n, 2)``, set and bag of each point, or ``(n,)``, one bag's set.
-
-    Examples
-    --------
-    >>> [rows.tolist() for rows, _ in bags_of(torch.tensor([[4, 0], [4, 1], [4, 1]]))]
-    [[0], [1, 2]]
     """
     if targets.dim() == 1:
         return [(torch.arange(len(targets)), targets)]
@@ -88,14 +65,7 @@ def bags_of(targets: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 def over_bags(loss: Loss) -> Loss:
-    """The mean over a batch's bags of the ``loss`` of each; targets as in :func:`bags_of`.
-
-    Examples
-    --------
-    >>> sets_mean = over_bags(lambda logits, sets: logits.sum() * sets[0])
-    >>> sets_mean(torch.ones(3, 1), torch.tensor([[2, 0], [2, 0], [6, 1]]))
-    tensor(5.)
-    """
+    """The mean over a batch's bags of the ``loss`` of each; targets as in :func:`bags_of`."""
 
     def mean(logits: Tensor, targets: Tensor) -> Tensor:
         bags = bags_of(targets)

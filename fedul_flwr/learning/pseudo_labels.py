@@ -4,48 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.data.class_scores import labels_from_scores
-from fedul_flwr.data.types import Floats, Ints, Propagated
+from fedul_flwr.data.types import Propagated
 from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.matching import ConfidentShare
 
 
-def likeliest_classes(priors: Floats) -> Ints:
-    """``(M,)``: the class with the largest prior in every row of ``priors`` ``(M, K)``.
-
-    Examples
-    --------
-    >>> likeliest_classes(np.array([[0.8, 0.2], [0.3, 0.7]])).tolist()
-    [0, 1]
-    """
-    return np.asarray(priors.argmax(axis=1), dtype=np.int64)
-
-
 def network_labels(logits: Tensor) -> Propagated:
-    """Labels of ``(n, K)`` logits with confidence 1 - entropy / log K of their softmax.
-
-    Examples
-    --------
-    >>> found = network_labels(torch.tensor([[99.0, 0.0], [0.0, 0.1]]))
-    >>> found.labels.tolist(), found.confidence.round(2).tolist()
-    ([0, 1], [1.0, 0.0])
-    """
+    """Labels of ``(n, K)`` logits with confidence 1 - entropy / log K of their softmax."""
     return labels_from_scores(logits.double().softmax(dim=1).cpu().numpy())
 
 
 def is_confident(logits: Tensor, threshold: float) -> Tensor:
-    """Bool ``(n,)``: whether the top probability of ``(n, K)`` logits reaches ``threshold``.
-
-    Examples
-    --------
-    >>> is_confident(torch.tensor([[0.0, 0.0], [5.0, 0.0]]), threshold=0.9).tolist()
-    [False, True]
-    """
+    """Bool ``(n,)``: whether the top probability of ``(n, K)`` logits reaches ``threshold``."""
     return functional.softmax(logits.detach(), dim=1).amax(dim=1) >= threshold
 
 
@@ -110,7 +85,9 @@ class FixMixObjective:
         if self.mix == "outputs":
             mixed = ratio * logits[first] + (1 - ratio) * logits[second]
         else:
-            mixed = self._of_mixed(network, ratio * inputs[first] + (1 - ratio) * inputs[second])
+            # Running statistics must describe unmixed points, as in testing.
+            with frozen_statistics(network.model):
+                mixed = network(ratio * inputs[first] + (1 - ratio) * inputs[second])
         mix = mixed_cross_entropy(mixed, labels[first], labels[second], ratio)
         return fix + self.weight * mix
 
@@ -124,8 +101,3 @@ class FixMixObjective:
     def ratio(self) -> float:
         """r ~ Beta(alpha, alpha)."""
         return mixing_ratio(self.alpha)
-
-    def _of_mixed(self, network: Network, mixed: Tensor) -> Tensor:
-        # Running statistics must describe unmixed points, as in testing.
-        with frozen_statistics(network.model):
-            return network(mixed)

@@ -64,20 +64,8 @@ def randaugment(
     Returns
     -------
     New images of the same shape and range.
-
-    Raises
-    ------
-    ValueError
-        If the number of operations or the magnitudes are out of range.
     """
-    least, greatest = magnitudes
-    if not 1 <= num_operations <= len(OPERATIONS):
-        raise ValueError(f"num_operations = {num_operations} must be 1 to {len(OPERATIONS)}.")
-    if not 0 <= least <= greatest <= GREATEST_MAGNITUDE:
-        raise ValueError(
-            f"magnitudes = {magnitudes} must be two from 0 to {GREATEST_MAGNITUDE} in order."
-        )
-    drawn, strengths = _draw(inputs, num_operations, least, greatest)
+    drawn, strengths = _draw(inputs, num_operations, *magnitudes)
     half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
     for k, change in enumerate(_COLORS.values()):

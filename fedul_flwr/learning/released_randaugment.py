@@ -67,18 +67,8 @@ def released_randaugment(
     Returns
     -------
     New images of the same shape and range.
-
-    Raises
-    ------
-    ValueError
-        If the bounds are out of range, or without operations.
     """
-    least, greatest = bounds
-    if num_operations < 1:
-        raise ValueError(f"num_operations = {num_operations} must be at least 1.")
-    if not 1 <= least <= greatest <= GREATEST_BOUND:
-        raise ValueError(f"bounds = {bounds} must be two from 1 to {GREATEST_BOUND} in order.")
-    drawn, strengths = _draw(inputs, num_operations, least, greatest)
+    drawn, strengths = _draw(inputs, num_operations, *bounds)
     half = (strong.LEVELS - 1) / 2
     images = (inputs + 1).mul_(half)
     for operations, by in zip(drawn.unbind(1), strengths.unbind(1), strict=True):

@@ -161,11 +161,8 @@ def _outside_cutout(inputs: Tensor) -> Tensor:
     """``(n, 1, h, w)``: 0 inside a square around a random position, 1 elsewhere."""
     height, width = inputs.shape[2:]
     half = _uniform(inputs, 0, CUTOUT).view(-1, 1, 1) * (min(height, width) / 2)
-    coordinates = torch.arange(max(height, width), device=inputs.device).to(inputs.dtype) + 0.5
-    rows = (
-        coordinates[None, :height, None] - _uniform(inputs, 0, height).view(-1, 1, 1)
-    ).abs() < half
-    columns = (
-        coordinates[None, None, :width] - _uniform(inputs, 0, width).view(-1, 1, 1)
-    ).abs() < half
+    centers = torch.arange(max(height, width), device=inputs.device).to(inputs.dtype) + 0.5
+    row, column = (_uniform(inputs, 0, side).view(-1, 1, 1) for side in (height, width))
+    rows = (centers[None, :height, None] - row).abs() < half
+    columns = (centers[None, None, :width] - column).abs() < half
     return (~(rows & columns)).to(inputs.dtype)[:, None]

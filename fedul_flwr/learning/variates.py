@@ -33,13 +33,7 @@ Variate = Mapping[str, NDArray[np.generic]]
 
 
 def variate_rounds(stored: Variate) -> list[int]:
-    """Rounds of the variates in ``stored``, which :func:`proposal` returned; [] if it is empty.
-
-    Examples
-    --------
-    >>> variate_rounds(proposal({}, 0, {"weight": np.array([0.5])}, server_round=1))
-    [1]
-    """
+    """Rounds of the variates in ``stored``, which :func:`proposal` returned; [] if it is empty."""
     return [int(stored[_round(kind)]) for kind in (PROPOSED, CONFIRMED) if _round(kind) in stored]
 
 
@@ -55,12 +49,6 @@ def confirmed(stored: Variate, used_round: int) -> dict[str, NDArray[np.generic]
     ------
     UserError
         If the client has no variate of that round.
-
-    Examples
-    --------
-    >>> kept = proposal({}, 0, {"weight": np.array([0.5])}, server_round=1)
-    >>> confirmed(kept, used_round=1)["weight"].tolist(), confirmed(kept, used_round=0)
-    ([0.5], {})
     """
     if used_round == 0:
         return {}

@@ -11,6 +11,10 @@ from fedul_flwr.models.mlp import Linear
 from fedul_flwr.models.parts import UnitRange, require_size, scale_variance
 
 
+def _relu(layer: nn.Module) -> tuple[nn.Module, nn.Module]:
+    return layer, nn.ReLU(inplace=True)
+
+
 def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:
     """Convolutions of 4 x 4, 3 x 3 and 2 x 2, and three linear layers, 6.5 M weights at 32 x 32.
 
@@ -19,7 +23,7 @@ def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:
     """
     require_size("alexnet-like", input_shape, 19)
     height, width, channels = input_shape
-    features = 256 * _left_side(height) * _left_side(width)
+    features = 256 * _left(height, 4, 3, 2) * _left(width, 4, 3, 2)
     return scale_variance(
         nn.Sequential(
             UnitRange(),
@@ -27,10 +31,8 @@ def alexnet_like(input_shape: InputShape, num_classes: int) -> nn.Module:
             *_alexnet_convolution(64, 128, 3),
             *_alexnet_convolution(128, 256, 2),
             nn.Flatten(),
-            Linear(features, 2048),
-            nn.ReLU(inplace=True),
-            Linear(2048, 2048),
-            nn.ReLU(inplace=True),
+            *_relu(Linear(features, 2048)),
+            *_relu(Linear(2048, 2048)),
             Linear(2048, num_classes),
         )
     )
@@ -40,9 +42,9 @@ def _alexnet_convolution(channels: int, filters: int, size: int) -> list[nn.Modu
     return [nn.Conv2d(channels, filters, size), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
 
 
-def _left_side(side: int) -> int:
-    """Pixels on a side after the convolutions, which are not padded, and the poolings."""
-    for size in (4, 3, 2):
+def _left(side: int, *sizes: int) -> int:
+    """Pixels on a side after convolutions of these sizes, not padded, each followed by pooling."""
+    for size in sizes:
         side = (side - size + 1) // 2
     return side
 
@@ -75,15 +77,12 @@ def _cnn6(name: str, input_shape: InputShape, num_classes: int, *, width: int) -
         nn.MaxPool2d(2),  # before ReLU, which then has a quarter to do: the outcome is the same
         nn.ReLU(inplace=True),
         nn.Conv2d(width, 2 * width, 5, padding=2),
-        nn.BatchNorm2d(2 * width),
-        nn.ReLU(inplace=True),
+        *_relu(nn.BatchNorm2d(2 * width)),
         nn.Flatten(),
         Linear(features, 32 * width),
-        nn.BatchNorm1d(32 * width),
-        nn.ReLU(inplace=True),
+        *_relu(nn.BatchNorm1d(32 * width)),
         Linear(32 * width, 8 * width),
-        nn.BatchNorm1d(8 * width),
-        nn.ReLU(inplace=True),
+        *_relu(nn.BatchNorm1d(8 * width)),
         Linear(8 * width, num_classes),
     )
 
@@ -158,15 +157,12 @@ def cnn_small(input_shape: InputShape, num_classes: int) -> nn.Module:
     require_size("cnn-small", input_shape, 4)
     height, width, channels = input_shape
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 3, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(inplace=True),
+        *_relu(nn.Conv2d(channels, 32, 3, padding=1)),
+        *_relu(nn.Conv2d(32, 64, 3, padding=1)),
         nn.MaxPool2d(2),
         nn.AdaptiveAvgPool2d((min(4, height // 2), min(4, width // 2))),
         nn.Flatten(),
-        Linear(64 * min(4, height // 2) * min(4, width // 2), 64),
-        nn.ReLU(inplace=True),
+        *_relu(Linear(64 * min(4, height // 2) * min(4, width // 2), 64)),
         Linear(64, num_classes),
     )
 
@@ -181,16 +177,13 @@ def cnn2(input_shape: InputShape, num_classes: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(channels, 8, 3, padding=1),
         nn.MaxPool2d(2),  # before batch norm and ReLU, which then have a quarter to do
-        nn.BatchNorm2d(8),
-        nn.ReLU(inplace=True),
+        *_relu(nn.BatchNorm2d(8)),
         nn.Conv2d(8, 16, 3, padding=1),
         nn.MaxPool2d(2),
-        nn.BatchNorm2d(16),
-        nn.ReLU(inplace=True),
+        *_relu(nn.BatchNorm2d(16)),
         nn.Flatten(),
         Linear(16 * (height // 4) * (width // 4), 64),
-        nn.BatchNorm1d(64),
-        nn.ReLU(inplace=True),
+        *_relu(nn.BatchNorm1d(64)),
         Linear(64, num_classes),
     )
 
@@ -203,28 +196,21 @@ def cnn4(input_shape: InputShape, num_classes: int) -> nn.Module:
     """
     require_size("cnn4", input_shape, 16)
     height, width, channels = input_shape
-    features = 64 * _left(height) * _left(width)
+    # Two convolutions of 3 x 3 have the size of one of 5 x 5.
+    features = 64 * _left(height, 5, 5) * _left(width, 5, 5)
     return nn.Sequential(
-        nn.Conv2d(channels, 32, 3),
-        nn.ReLU(inplace=True),
+        *_relu(nn.Conv2d(channels, 32, 3)),
         nn.Conv2d(32, 32, 3),
         nn.MaxPool2d(2),  # before ReLU, which then has a quarter to do: the outcome is the same
         nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 3),
-        nn.ReLU(inplace=True),
+        *_relu(nn.Conv2d(32, 64, 3)),
         nn.Conv2d(64, 64, 3),
         nn.MaxPool2d(2),  # before ReLU, which then has a quarter to do: the outcome is the same
         nn.ReLU(inplace=True),
         nn.Flatten(),
-        Linear(features, 512),
-        nn.ReLU(inplace=True),
+        *_relu(Linear(features, 512)),
         Linear(512, num_classes),
     )
-
-
-def _left(side: int) -> int:
-    """Pixels on a side after two pairs of convolutions, each followed by pooling."""
-    return ((side - 4) // 2 - 4) // 2
 
 
 def lenet(input_shape: InputShape, num_classes: int) -> nn.Module:
@@ -236,16 +222,12 @@ def lenet(input_shape: InputShape, num_classes: int) -> nn.Module:
     height, width, channels = input_shape
     features = 16 * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
     return nn.Sequential(
-        nn.Conv2d(channels, 6, 5, padding=2),
-        nn.ReLU(inplace=True),
+        *_relu(nn.Conv2d(channels, 6, 5, padding=2)),
         nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(inplace=True),
+        *_relu(nn.Conv2d(6, 16, 5)),
         nn.MaxPool2d(2),
         nn.Flatten(),
-        Linear(features, 120),
-        nn.ReLU(inplace=True),
-        Linear(120, 84),
-        nn.ReLU(inplace=True),
+        *_relu(Linear(features, 120)),
+        *_relu(Linear(120, 84)),
         Linear(84, num_classes),
     )

@@ -18,12 +18,6 @@ def feature_layer(model: nn.Module) -> nn.Linear:
     ------
     UserError
         If there is none.
-
-    Examples
-    --------
-    >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    >>> feature_layer(model).in_features
-    8
     """
     layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     if not layers:

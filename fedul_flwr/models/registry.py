@@ -13,52 +13,33 @@ from fedul_flwr.config.shared import ModelOptions
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.types import InputShape, network_shape
 from fedul_flwr.errors import UserError
-from fedul_flwr.models.cnns import (
-    alexnet_like,
-    cnn2,
-    cnn4,
-    cnn6,
-    cnn6_quarter,
-    cnn13,
-    cnn13_plain,
-    cnn13_quarter,
-    cnn_small,
-    lenet,
-)
+from fedul_flwr.models import cnns, resnets
 from fedul_flwr.models.last_layer import SUFFIX, TwoHeads
 from fedul_flwr.models.mlp import linear, mlp, mlp_linear
-from fedul_flwr.models.resnets import (
-    resnet9,
-    resnet9_quarter,
-    resnet18,
-    resnet18_fedul,
-    resnet18_small,
-    wrn28_2,
-)
 from fedul_flwr.models.torchvision_model import PREFIX, TorchvisionModel
 
 Builder = Callable[[InputShape, int], nn.Module]
 
 MODELS: dict[str, Builder] = {
-    "alexnet-like": alexnet_like,
-    "cnn2": cnn2,
-    "cnn4": cnn4,
-    "cnn6": cnn6,
-    "cnn6-quarter": cnn6_quarter,
-    "cnn13": cnn13,
-    "cnn13-plain": cnn13_plain,
-    "cnn13-quarter": cnn13_quarter,
-    "cnn-small": cnn_small,
-    "lenet": lenet,
+    "alexnet-like": cnns.alexnet_like,
+    "cnn2": cnns.cnn2,
+    "cnn4": cnns.cnn4,
+    "cnn6": cnns.cnn6,
+    "cnn6-quarter": cnns.cnn6_quarter,
+    "cnn13": cnns.cnn13,
+    "cnn13-plain": cnns.cnn13_plain,
+    "cnn13-quarter": cnns.cnn13_quarter,
+    "cnn-small": cnns.cnn_small,
+    "lenet": cnns.lenet,
     "linear": linear,
     "mlp": mlp,
     "mlp-linear": mlp_linear,
-    "resnet9": resnet9,
-    "resnet9-quarter": resnet9_quarter,
-    "resnet18": resnet18,
-    "resnet18-fedul": resnet18_fedul,
-    "resnet18-small": resnet18_small,
-    "wrn28-2": wrn28_2,
+    "resnet9": resnets.resnet9,
+    "resnet9-quarter": resnets.resnet9_quarter,
+    "resnet18": resnets.resnet18,
+    "resnet18-fedul": resnets.resnet18_fedul,
+    "resnet18-small": resnets.resnet18_small,
+    "wrn28-2": resnets.wrn28_2,
 }
 """Built-in architectures; each maps ``(n, channels, height, width)`` to ``(n, K)`` logits."""
 FOR_VECTORS = ("linear", "mlp", "mlp-linear")

@@ -43,15 +43,7 @@ class TorchvisionModel(nn.Module):
         self.net: nn.Module = models.get_model(name, weights=None, num_classes=num_classes)
         preset = models.get_model_weights(name).DEFAULT.transforms()
         self.normalized = Normalized(torch.tensor(preset.mean), torch.tensor(preset.std))
-        self._try_on(input_shape)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Logits ``(n, K)`` of ``(n, 1 or 3, h, w)`` in [-1, 1]."""
-        logits: Tensor = self.net(self.normalized(inputs))
-        return logits
-
-    def _try_on(self, input_shape: InputShape) -> None:
-        """Check the image size by applying the model to a black image."""
+        # The size of the images is checked by applying the model to a black one.
         height, width, channels = input_shape
         what = f"images of {height} x {width} pixels with {channels} channels"
         self.eval()
@@ -66,6 +58,11 @@ class TorchvisionModel(nn.Module):
                 "model-unfit",
             ) from None
         self.train()
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Logits ``(n, K)`` of ``(n, 1 or 3, h, w)`` in [-1, 1]."""
+        logits: Tensor = self.net(self.normalized(inputs))
+        return logits
 
 
 def pretrained_arrays(

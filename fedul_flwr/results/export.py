@@ -92,7 +92,14 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
             "package-missing",
         )
     predictor = load_model(run, trust_modules=trust_modules)
-    _refuse(predictor)
+    if predictor.extractor is not None:
+        raise UserError(
+            "A model on features cannot be exported: another network computes its inputs "
+            "(setting features). Export takes models of points.",
+            "model-unfit",
+        )
+    if predictor.scaling == "unknown":
+        raise UserError(UNKNOWN_SCALING, "model-unfit")
     target = output or Path(run) / "model.onnx"
     if target.is_dir():
         raise UserError(f"Cannot write {target}: it is a directory.", "file-not-writable")
@@ -108,17 +115,6 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
         )
     write_atomically(target, content)
     return target
-
-
-def _refuse(predictor: Predictor) -> None:
-    if predictor.extractor is not None:
-        raise UserError(
-            "A model on features cannot be exported: another network computes its inputs "
-            "(setting features). Export takes models of points.",
-            "model-unfit",
-        )
-    if predictor.scaling == "unknown":
-        raise UserError(UNKNOWN_SCALING, "model-unfit")
 
 
 def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:

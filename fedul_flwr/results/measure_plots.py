@@ -93,7 +93,14 @@ def confusion_figure(
     norm = PowerNorm(1.0 if numbers else 0.5, vmin=0, vmax=100)
     image = axes.imshow(shares, cmap=_SHADES, norm=norm)
     if numbers:
-        _write_numbers(axes, shares)
+        fontsize = float(np.clip(140 / rows, 7, 10))
+        for (row, column), share in np.ndenumerate(shares):
+            if np.isnan(share) or share == 0:
+                continue
+            # Halves are rounded up, as readers do: Python would write 0 for 0.5 and 2 for 2.5.
+            text = f"{math.floor(share + 0.5)}" if share >= 0.5 else "<1"
+            color = "white" if share > 45 else INK
+            axes.text(column, row, text, ha="center", va="center", fontsize=fontsize, color=color)
     else:
         bar = figure.colorbar(
             image, ax=axes, shrink=0.8, pad=0.02, ticks=[0, 1, 5, 10, 25, 50, 100], format="%d"
@@ -105,17 +112,6 @@ def confusion_figure(
     axes.set_ylabel("true class")
     set_title(figure, "Confusion matrix (%)", label)
     return figure
-
-
-def _write_numbers(axes: Axes, shares: Any) -> None:
-    size = float(np.clip(140 / len(shares), 7, 10))
-    for (row, column), share in np.ndenumerate(shares):
-        if np.isnan(share) or share == 0:
-            continue
-        # Halves are rounded up, as readers do: Python would write 0 for 0.5 and 2 for 2.5.
-        text = f"{math.floor(share + 0.5)}" if share >= 0.5 else "<1"
-        color = "white" if share > 45 else INK
-        axes.text(column, row, text, ha="center", va="center", fontsize=size, color=color)
 
 
 def _name_classes(axes: Axes, names: list[str], *, missing: bool) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
-from fedul_flwr.config.methods import METHOD_NOTES
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, default_flat
 from fedul_flwr.config.shared import RUN
 from fedul_flwr.config.user_files import read_object
@@ -87,11 +87,11 @@ def _model(data: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _training(settings: Mapping[str, Any], summary: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    note = METHOD_NOTES.get(str(summary["method"]))
-    yield "method", str(summary["method"]) + (f": {note.line}" if note else "")
-    if note:
-        yield "learned from", note.needs
-        yield "paper", note.paper
+    method = METHODS.get(str(summary["method"]))
+    yield "method", str(summary["method"]) + (f": {method.line}" if method else "")
+    if method:
+        yield "learned from", method.needs
+        yield "paper", method.paper
     yield "federated optimizer", str(summary["base"])
     yield "clients", str(summary["num_clients"])
     chosen = f"the model is of round {summary['best_round']}, chosen by {summary['selection']}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -51,11 +51,6 @@ _PART_COLORS = (COLORS[3], COLORS[2], COLORS[1], COLORS[5], COLORS[0])
 _Parts = dict[str, dict[int, float]]
 
 
-def has_time_traffic(run: Run) -> bool:
-    """Whether seconds or bytes were recorded."""
-    return any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down"))
-
-
 def time_traffic_figure(run: Run) -> Figure:
     """Seconds per round (local training and the rest) and traffic per round (up and down).
 
@@ -63,10 +58,15 @@ def time_traffic_figure(run: Run) -> Figure:
     parts, whose right axis shows percent of a dense model per client.
     """
     ways = {way: _parts(run, way) for way in ("down", "up")}
-    split = any(map(_is_split, ways.values()))
+    totals = [[sum(series.values()) for series in parts.values()] for parts in ways.values()]
+    split = any(sum(one > OF_NOTE * sum(way) for one in way) > 1 for way in totals)
     figure = new_figure(7.2, 7.8 if split else 5.6)
     above, *below = (style(axes) for axes in figure.subplots(3 if split else 2, 1, sharex=True))
-    _draw_time(above, run)
+    seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
+    rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
+    rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
+    _stack(above, [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])])
+    above.set_ylabel("seconds per round")
     if split:
         _draw_parts(below, run, ways)
     else:
@@ -74,14 +74,6 @@ def time_traffic_figure(run: Run) -> Figure:
     below[-1].set_xlabel("round")
     set_title(figure, "Time and traffic", run.label)
     return figure
-
-
-def _draw_time(axes: Axes, run: Run) -> None:
-    seconds, fit = _by_round(run, "seconds"), _by_round(run, "seconds_fit")
-    rest = {step: max(value - fit.get(step, 0.0), 0.0) for step, value in seconds.items()}
-    rest_name = "rest of the round (transport, waiting, aggregation)" if fit else "whole round"
-    _stack(axes, [(fit, "local fitting", COLORS[0]), (rest, rest_name, COLORS[4])])
-    axes.set_ylabel("seconds per round")
 
 
 def _draw_traffic(axes: Axes, run: Run) -> None:
@@ -106,6 +98,10 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
     colors = dict(zip(names, cycle(_PART_COLORS), strict=False)) | {OTHER: GRAY}
     totals = (value for way in ways for value in _by_round(run, f"bytes_{way}").values())
     scale, unit = byte_unit(max(totals, default=0.0))
+    # The right axis is in percent of a dense model per client, if its size is constant.
+    clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
+    dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
+    percent = 100 * scale / next(iter(dense), 1.0)
     for axes, (way, parts) in zip(panels, ways.items(), strict=True):
         shown = [
             (
@@ -119,24 +115,16 @@ def _draw_parts(panels: Sequence[Axes], run: Run, ways: Mapping[str, _Parts]) ->
         _stack(axes, shown, columns=4 if len(shown) <= 4 else 3)
         ends = "server to clients" if way == "down" else "clients to server"
         axes.set_ylabel(f"{ends}\n{unit} per round")
-        _add_percents(axes, run, scale)
+        if len(dense) == 1:
+            right = axes.secondary_yaxis(
+                "right", (lambda y: np.multiply(y, percent), lambda y: np.divide(y, percent))
+            )
+            right.set_ylabel("% of a dense model")
+            right.tick_params(colors=INK, labelsize=9)
+            right.spines["right"].set_color("#888888")
     top = max(axes.dataLim.y1 for axes in panels)
     for axes in panels:
         axes.set_ylim(0, 1.05 * top)
-
-
-def _add_percents(axes: Axes, run: Run, scale: float) -> None:
-    """Add a right axis in percent of a dense model per client, if its size is constant."""
-    clients, sizes = _by_round(run, "clients"), _by_round(run, "model_bytes")
-    dense = {clients.get(step, 0.0) * size for step, size in sizes.items()} - {0.0}
-    if len(dense) == 1:
-        percent = 100 * scale / dense.pop()
-        right = axes.secondary_yaxis(
-            "right", (lambda y: np.multiply(y, percent), lambda y: np.divide(y, percent))
-        )
-        right.set_ylabel("% of a dense model")
-        right.tick_params(colors=INK, labelsize=9)
-        right.spines["right"].set_color("#888888")
 
 
 def _parts(run: Run, way: str) -> _Parts:
@@ -144,11 +132,6 @@ def _parts(run: Run, way: str) -> _Parts:
     prefix = f"bytes_{way}_"
     keys = dict.fromkeys(key for row in run.metrics for key in row if key.startswith(prefix))
     return {key.removeprefix(prefix): _by_round(run, key) for key in keys}
-
-
-def _is_split(parts: _Parts) -> bool:
-    totals = [sum(series.values()) for series in parts.values()]
-    return sum(total > OF_NOTE * sum(totals) for total in totals) > 1
 
 
 def _by_round(run: Run, key: str) -> dict[int, float]:
@@ -223,14 +206,17 @@ def run_figures(run: Run) -> dict[str, Figure]:
     ``time_traffic``, ``confusion`` and ``reliability`` on test points, ``client_accuracy``, and
     figures of labels that clients gave their points.
     """
-    figures: dict[str, tuple[Callable[[Run], bool], Callable[[], Figure]]] = {
-        "error": (has_error, lambda: error_figure([run])),
-        "loss": (has_loss, lambda: loss_figure([run])),
-        "pseudo_labels": (has_pseudo_labels, lambda: pseudo_labels_figure(run)),
-        "priors": (has_priors, lambda: priors_figure(run)),
-        "time_traffic": (has_time_traffic, lambda: time_traffic_figure(run)),
-    }
-    drawn = {name: draw() for name, (recorded, draw) in figures.items() if recorded(run)}
+    drawn = {}
+    if has_error(run):
+        drawn["error"] = error_figure([run])
+    if has_loss(run):
+        drawn["loss"] = loss_figure([run])
+    if run.series("pseudo_label_error")[0]:
+        drawn["pseudo_labels"] = pseudo_labels_figure(run)
+    if has_priors(run):
+        drawn["priors"] = priors_figure(run)
+    if any(run.series(key)[0] for key in ("seconds", "bytes_up", "bytes_down")):
+        drawn["time_traffic"] = time_traffic_figure(run)
     names = run.data.get("class_names")
     drawn |= measure_figures(run.measures or {}, names)
     if accuracies := client_accuracies(run):
@@ -282,11 +268,6 @@ def has_loss(run: Run) -> bool:
     return any(run.series(key)[0] for key in _loss_names([run]))
 
 
-def has_pseudo_labels(run: Run) -> bool:
-    """Whether pseudo labels were scored."""
-    return bool(run.series("pseudo_label_error")[0])
-
-
 def error_figure(runs: Sequence[Run]) -> Figure:
     """Errors (percent) over rounds: test, validation, and on labeled training points if
     measured; a star marks each run's best round."""
@@ -297,12 +278,9 @@ def error_figure(runs: Sequence[Run]) -> Figure:
     names = {key: name for key, name in _ERRORS.items() if balanced or key != BALANCED}
     entries = _curves(axes, runs, names)
     values = [value for run in runs for key in names for value in run.series(key)[1]]
-    notes = [note for note in (_mark_best(axes, run, names, "%") for run in runs) if note]
+    entries += _stars(axes, runs, names, "%", single=len(runs) == 1)
     axes.set_ylabel("error (%)")
     scale_errors(axes, "y", values)
-    if notes:
-        label = notes[0] if len(runs) == 1 else "best round of a run"
-        entries.append(Line2D([], [], label=label, **_STAR))
     _finish(figure, axes, runs, "Error over rounds", entries)
     return figure
 
@@ -314,10 +292,7 @@ def loss_figure(runs: Sequence[Run]) -> Figure:
     entries = _curves(axes, runs, _loss_names(runs))
     axes.set_ylabel("loss (nats)")
     by_loss = [run for run in runs if _chooser(run) in _LOSSES]
-    notes = [note for note in (_mark_best(axes, run, _LOSSES, "nats") for run in by_loss) if note]
-    if notes:
-        label = notes[0] if len(runs) == 1 else "best round of a run"
-        entries.append(Line2D([], [], label=label, **_STAR))
+    entries += _stars(axes, by_loss, _LOSSES, "nats", single=len(runs) == 1)
     _finish(figure, axes, runs, "Loss over rounds", entries)
     return figure
 
@@ -387,6 +362,15 @@ def _chooser(run: Run) -> str:
     """Key of the metric that chose the best round."""
     selection = str((run.summary or {}).get("selection") or run.settings.get("selection"))
     return CRITERION.get(selection, "")
+
+
+def _stars(
+    axes: Axes, runs: Sequence[Run], names: Mapping[str, str], unit: str, *, single: bool
+) -> list[Line2D]:
+    """Mark the best round of each run; returns the entry of the legend if any was marked."""
+    notes = [note for note in (_mark_best(axes, run, names, unit) for run in runs) if note]
+    label = notes[0] if notes and single else "best round of a run"
+    return [Line2D([], [], label=label, **_STAR)] if notes else []
 
 
 def _mark_best(axes: Axes, run: Run, names: Mapping[str, str], unit: str) -> str:

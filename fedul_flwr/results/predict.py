@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +23,7 @@ from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
 from fedul_flwr.data.class_priors import estimate_prior, reweigh
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE, read_columns
-from fedul_flwr.data.csv_files import write_cell
+from fedul_flwr.data.csv_files import csv_text, write_cell
 from fedul_flwr.data.decode import Survey, join_blocks
 from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
@@ -155,14 +154,12 @@ def _table(
     probabilities: NDArray[np.float64],
     classes: tuple[str, ...],
 ) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
+    rows: list[list[object]] = [[*header]]
     for name, row in zip(names, probabilities, strict=True):
         label = int(row.argmax())
         numbers = (f"{value:.6g}" for value in (row[label], *row))
-        writer.writerow([write_cell(name), label, write_cell(classes[label]), *numbers])
-    return text.getvalue()
+        rows.append([write_cell(name), label, write_cell(classes[label]), *numbers])
+    return csv_text(rows)
 
 
 def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64] | None:
@@ -180,8 +177,6 @@ def _parse_priors(text: str | None, predictor: Predictor) -> NDArray[np.float64]
         ) from None
     return predictor.checked_priors(numbers)
 
-
-__all__ = ["Predictor", "load_model"]
 
 MODEL_FILE = "model.safetensors"
 UNKNOWN_SCALING = (
@@ -229,16 +224,7 @@ class Predictor:
     def predict(
         self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
     ) -> NDArray[np.int64]:
-        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`.
-
-        Examples
-        --------
-        A model whose logits are the points themselves:
-
-        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"))
-        >>> predictor.predict(np.array([[5.0, 0.0], [0.0, 5.0]], dtype=np.float32)).tolist()
-        [0, 1]
-        """
+        """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
         labels: NDArray[np.int64] = self.predict_proba(inputs, batch_size, priors).argmax(axis=1)
         return labels
 
@@ -277,15 +263,6 @@ class Predictor:
         """Class priors ``(K,)`` of images, from the result of :meth:`predict_proba` without priors.
 
         By EM (:func:`fedul_flwr.data.class_priors.estimate_prior`); needs one image or more.
-
-        Examples
-        --------
-        Three points of one class, one of the other, and a pseudo point of each:
-
-        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), np.array([0.5, 0.5]))
-        >>> probabilities = np.array([[1.0, 0.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
-        >>> predictor.estimate_priors(probabilities).round(4).tolist()
-        [0.6667, 0.3333]
         """
         try:
             return estimate_prior(probabilities, self.trained_priors())
@@ -305,14 +282,7 @@ class Predictor:
         return self.priors
 
     def checked_priors(self, priors: ArrayLike) -> NDArray[np.float64]:
-        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them.
-
-        Examples
-        --------
-        >>> predictor = Predictor(nn.Identity(), (2,), ("ill", "sound"), np.array([0.5, 0.5]))
-        >>> predictor.checked_priors([0.25, 0.75]).tolist()
-        [0.25, 0.75]
-        """
+        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them."""
         trained = self.trained_priors()
         try:
             wanted = checked_prior(priors)
@@ -435,12 +405,15 @@ def _load_directory(directory: Path, personal: Path | None, trust_modules: bool)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     # An unfinished run only has the values from its start.
     prior = None if personal else (read_summary(directory) or data).get("test_prior")
+    temperature = 1.0 if personal else number(read_header(weights).get(TEMPERATURE, 1.0))
+    if temperature is None or temperature <= 0:
+        raise UserError(f"{weights}: its temperature must be a number above 0.", "run-file-wrong")
     return Predictor(
         model.to(device).eval(),
         input_shape,
         class_names,
         None if prior is None else _trained_for(directory, prior, len(class_names)),
-        1.0 if personal else _temperature(weights),
+        temperature,
         extractor,
         _table_of(directory, settings),
         _scaling_of(directory, settings),
@@ -485,12 +458,10 @@ def _table_of(directory: Path, settings: Mapping[str, Any]) -> TableOptions:
 
 
 def _trained_for(directory: Path, values: Any, num_classes: int) -> NDArray[np.float64]:
-    try:
+    with suppress(ValueError, TypeError):
         prior = checked_prior(values)
         if len(prior) == num_classes:
             return prior
-    except (ValueError, TypeError):
-        pass
     raise UserError(
         f'{directory}: "test_prior" must be {num_classes} class priors, not {values}.',
         "run-file-wrong",
@@ -513,13 +484,6 @@ def _describe(path: Path, data: dict[str, Any]) -> tuple[InputShape, tuple[str, 
     if not isinstance(names, list) or len(names) != count:
         names = list(range(count))
     return tuple(sizes), tuple(str(name) for name in names)
-
-
-def _temperature(path: Path) -> float:
-    value = number(read_header(path).get(TEMPERATURE, 1.0))
-    if value is None or value <= 0:
-        raise UserError(f"{path}: its temperature must be a number above 0.", "run-file-wrong")
-    return value
 
 
 def _load_weights(model: nn.Module, path: Path, name: str, personal: Path | None) -> None:

@@ -16,8 +16,8 @@ from fedul_flwr.data.run_files.records import incident_rows, incidents_in_words,
 if TYPE_CHECKING:  # imported where it is used: this module is imported at every start
     from rich.table import Table
 
-_NARROW, _GAP = 60, 4
-"""Columns of a terminal in which a value is below its name, and columns between them elsewhere."""
+_GAP, _LEAST = 4, 20
+"""Columns between a name and its value, and the least that a value has in a terminal."""
 NONE = "–"
 """What a table shows where a value is missing."""
 NOT_CALIBRATED = "none: probabilities are not calibrated"
@@ -48,34 +48,19 @@ def print_summary(directory: Path) -> None:
 
 
 def _in_lines(rows: Mapping[str, str]) -> Iterator[str]:
-    """Names and values beside each other; in a narrow terminal a value is below its name.
+    """Names and values beside each other.
 
     Values wrap at the width of a terminal, and elsewhere have one line each. Paths are never cut.
     """
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     beside = max(map(len, rows), default=0) + _GAP
-    for name, value in rows.items():
-        if width is None:
-            yield f"  {name:<{beside}}{value}"
-        elif width < _NARROW:
-            yield f"  {name}"
-            yield from _wrapped(value, width, " " * _GAP)
-        else:
-            first, *others = _wrapped(value, width, " " * (beside + 2))
-            yield f"  {name:<{beside}}{first.lstrip()}"
-            yield from others
-
-
-def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    lines = textwrap.wrap(
-        text,
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
+    width = shutil.get_terminal_size().columns - beside - 2
+    wrapper = textwrap.TextWrapper(
+        max(width, _LEAST), break_long_words=False, break_on_hyphens=False
     )
-    return lines or [""]
+    for name, value in rows.items():
+        first, *others = (wrapper.wrap(value) if sys.stdout.isatty() else [value]) or [""]
+        yield f"  {name:<{beside}}{first}"
+        yield from (" " * (beside + 2) + line for line in others)
 
 
 def print_wide(table: Table, *lines: str) -> None:
@@ -159,11 +144,6 @@ def measures_in_words(measured: Mapping[str, Any]) -> str:
     return ", ".join(words[key].format(x) for key, x in measures.items() if x is not None)
 
 
-def absent_classes(measured: Mapping[str, Any]) -> int:
-    """Number of classes without a test point: their recalls are undefined and in no mean."""
-    return sum(recall is None for recall in measured.get("recall", ()))
-
-
 def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
     """Sets whose class priors do not fit, if a simulation has some or was told wrong ones."""
     fit = summary.get("prior_fit", {})
@@ -177,13 +157,7 @@ def prior_fit_in_words(summary: Mapping[str, Any]) -> str:
 
 
 def personal_in_words(summary: Mapping[str, Any]) -> str:
-    """Mean errors of personal models and of the run's model; empty without personal models.
-
-    Examples
-    --------
-    >>> personal_in_words({"personal": {"kind": "head"}})
-    'head: where each client runs'
-    """
+    """Mean errors of personal models and of the run's model; empty without personal models."""
     personal = summary.get("personal")
     if personal is None:
         return ""
@@ -205,7 +179,8 @@ def _measure_rows(summary: Mapping[str, Any]) -> dict[str, str]:
     before = every.get("unscaled", {}).get("ece")
     if before is not None:
         words += f" ({percent(before)} before temperature {summary['temperature']:.2f})"
-    absent = absent_classes(every.get("best", {}))
+    # Recalls of classes without a test point are undefined and in no mean.
+    absent = sum(recall is None for recall in every.get("best", {}).get("recall", ()))
     if absent:
         which = "1 class that has" if absent == 1 else f"{absent} classes that have"
         words += f"; without {which} no test points"

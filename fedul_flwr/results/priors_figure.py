@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -23,6 +24,7 @@ CLIENTS_SHOWN = 400
 CLASSES_WITH_NUMBERS = 12
 """Largest number of classes whose cells have their numbers written in."""
 _ABSENT = "#E4E4E4"
+_CENTERED: dict[str, Any] = {"ha": "center", "va": "center"}
 
 Floats = NDArray[np.float64]
 
@@ -66,7 +68,11 @@ def priors_figure(run: Run) -> Figure:
         return _heat_map(run, rows, title, "class prior (%)")
     widths = [len(client.class_counts) for client in clients if client.class_counts]
     if widths:
-        rows = [_count_row(client, widths[0]) for client in clients]
+        unknown = [np.nan] * widths[0]
+        rows = [
+            _Rows(client, np.array([client.class_shares() or unknown]), _total(client))
+            for client in clients
+        ]
         return _heat_map(
             run, rows, "Classes of the clients' points", "share of the client's points (%)"
         )
@@ -94,11 +100,6 @@ def _prior_rows(client: Client, by_set: bool, num_classes: int) -> _Rows:
     if by_set:
         return _Rows(client, priors, sizes if len(sizes) else np.full(len(priors), np.nan))
     return _Rows(client, np.array([client.class_shares()]), _total(client))
-
-
-def _count_row(client: Client, num_classes: int) -> _Rows:
-    shares = client.class_shares() or [np.nan] * num_classes
-    return _Rows(client, np.array([shares]), _total(client))
 
 
 def _total(client: Client) -> Floats:
@@ -139,7 +140,11 @@ def _heat_map(run: Run, rows: Sequence[_Rows], title: str, unit: str) -> Figure:
     _mark_absent(left, rows, centers, num_classes)
     _label_rows(left, rows, centers)
     _label_classes(left, _class_names(run, num_classes), cell)
-    _draw_sizes(right, rows, centers)
+    dropped = [block.client.status == "dropped" for block in rows for _ in block.sizes]
+    sizes = np.nan_to_num(np.concatenate([block.sizes for block in rows]))
+    colors = [COLORS[1] if is_dropped else GRAY for is_dropped in dropped]
+    right.barh(centers, sizes, height=0.8, color=colors)
+    _style_sizes(right)
     left.set_ylim(edges[-1], 0)
     set_title(figure, _title(run, title), run.label)
     return figure
@@ -167,20 +172,12 @@ def _grid(rows: Sequence[_Rows], gap: float) -> tuple[Floats, Floats, NDArray[np
 
 def _write_shares(axes: Axes, starts: Floats, percent: Floats) -> None:
     top = np.nanmax(percent)
-    for start, row in zip(starts, percent, strict=True):
-        for column, share in enumerate(row):
-            if np.isfinite(share):
-                # Light numbers on dark cells.
-                color = "white" if share > 0.55 * top else INK
-                axes.text(
-                    column + 0.5,
-                    start + 0.5,
-                    f"{share:.0f}",
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color=color,
-                )
+    for (row, column), share in np.ndenumerate(percent):
+        if np.isfinite(share):
+            # Light numbers on dark cells.
+            color = "white" if share > 0.55 * top else INK
+            middle = column + 0.5, float(starts[row]) + 0.5
+            axes.text(*middle, f"{share:.0f}", **_CENTERED, fontsize=7, color=color)
 
 
 def _mark_absent(axes: Axes, rows: Sequence[_Rows], centers: Floats, num_classes: int) -> None:
@@ -188,15 +185,8 @@ def _mark_absent(axes: Axes, rows: Sequence[_Rows], centers: Floats, num_classes
     for block, part in zip(rows, _parts(rows, centers), strict=True):
         if np.isnan(block.shares).all():
             axes.axhspan(part[0] - 0.5, part[-1] + 0.5, color=_ABSENT, linewidth=0)
-            axes.text(
-                num_classes / 2,
-                float(part.mean()),
-                "not shared",
-                ha="center",
-                va="center",
-                fontsize=8,
-                color=INK,
-            )
+            middle = num_classes / 2, float(part.mean())
+            axes.text(*middle, "not shared", **_CENTERED, fontsize=8, color=INK)
 
 
 def _parts(rows: Sequence[_Rows], centers: Floats) -> list[Floats]:
@@ -233,17 +223,6 @@ def _label_classes(axes: Axes, names: Sequence[str], cell: float) -> None:
         parse_math=False,
     )
     axes.set_xlabel("class" if every == 1 else f"class (one of {every} is named)")
-
-
-def _draw_sizes(axes: Axes, rows: Sequence[_Rows], centers: Floats) -> None:
-    colors = [
-        GRAY if block.client.status != "dropped" else COLORS[1]
-        for block in rows
-        for _ in block.sizes
-    ]
-    sizes = np.concatenate([block.sizes for block in rows])
-    axes.barh(centers, np.nan_to_num(sizes), height=0.8, color=colors)
-    _style_sizes(axes)
 
 
 def _style_sizes(axes: Axes) -> None:

@@ -8,14 +8,13 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from fedul_flwr.config.methods import METHOD_NOTES
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.run_config import LOCATION_SETTINGS, RESOLVED_SETTINGS, default_flat
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.csv_files import read_cell
@@ -89,11 +88,7 @@ def class_rows(run: Run) -> list[dict[str, str]]:
             "precision (%)": NONE if precision is None else f"{precision:.2f}",
         }
         for name, row, recall, precision in zip(
-            names,
-            matrix,
-            measured["recall"],
-            measured["precision"],
-            strict=True,
+            names, matrix, measured["recall"], measured["precision"], strict=True
         )
     ]
 
@@ -171,9 +166,8 @@ def _ceiling(run: Run) -> float | None:
 
 
 def _above(run: Run, best: float | None, ceiling: float | None) -> str:
-    if (
-        ceiling is None or best is None or not run.trains
-    ):  # errors of labels are measured on other points
+    # Errors of labels are measured on other points.
+    if ceiling is None or best is None or not run.trains:
         return NONE
     return "ceiling" if _ceiling(run) is not None else f"{best - ceiling:+.2f}"
 
@@ -254,7 +248,7 @@ def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
     """
     if run.disclosures is None:
         return None
-    note = METHOD_NOTES.get(str(run.settings.get("method")))
+    method = METHODS.get(str(run.settings.get("method")))
     try:
         sent = [
             {
@@ -271,8 +265,8 @@ def _owners(run: Run, clients: Sequence[Client]) -> dict[str, Any] | None:
         ) from None
     return {
         "method": str(run.settings.get("method")),
-        "line": note.line if note else "",
-        "needs": note.needs if note else "",
+        "line": method.line if method else "",
+        "needs": method.needs if method else "",
         "names": [
             {
                 "owner": client.name or f"client {client.id}",
@@ -319,7 +313,7 @@ def _test_prior(run: Run) -> str:
 
 
 def _client(client: Client, accuracy: float | None) -> dict[str, str]:
-    sizes = client.set_sizes
+    sizes, condition = client.set_sizes, client.condition_number
     return {
         "client": f"{client.id} ({client.name})" if client.name else str(client.id),
         "points": _text(client.num_points),
@@ -327,9 +321,7 @@ def _client(client: Client, accuracy: float | None) -> dict[str, str]:
         "labels": NONE if client.labeled_counts is None else str(sum(client.labeled_counts)),
         "accuracy (%)": _percent(accuracy),
         "priors": NONE if client.priors is None else "shared",
-        "condition number": NONE
-        if client.condition_number is None
-        else f"{client.condition_number:.3g}",
+        "condition number": NONE if condition is None else f"{condition:.3g}",
         "status": client.status,
         "reason": client.reason or NONE,
     }
@@ -403,35 +395,19 @@ _TRIAL_COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The files of a comparison, read.
-
-    Attributes
-    ----------
-    name : name of its directory.
-    rows : the table as printed, by column names; the first cell of a row is the run's name.
-    best : rows of the runs that are among the best.
-    notes : sentences below the table, in two groups: its meaning, and its conditions.
-    trials : one row per trial, by column names.
-    picture : PNG; None if it is missing.
-    """
-
-    name: str
-    rows: list[dict[str, str]]
-    best: list[int]
-    notes: tuple[list[str], list[str]]
-    trials: list[dict[str, str]]
-    picture: bytes | None
-
-
 def is_comparison(directory: Path) -> bool:
     """Whether the directory has the files of a comparison."""
     return all((directory / name).is_file() for name in (_TABLE, _TRIALS))
 
 
-def read_comparison(directory: Path) -> Comparison:
+def read_comparison(directory: Path) -> dict[str, Any]:
     """Read ``comparison.md``, ``trials.csv`` and ``comparison.png``.
+
+    Returns
+    -------
+    The comparison's ``name``; the ``rows`` of its table, and which of them are among the ``best``;
+    ``notes`` in two groups, on the meaning of the table, and on its conditions; ``trials``; and
+    the ``picture``, if there is one.
 
     Raises
     ------
@@ -442,14 +418,14 @@ def read_comparison(directory: Path) -> Comparison:
         text = regular_file(directory / _TABLE).read_text(encoding="utf-8")
         with regular_file(directory / _TRIALS).open(encoding="utf-8", newline="") as file:
             trials = [
-                {
-                    words: _rounded(key, read_cell(row.get(key) or "–"))
-                    for key, words in _TRIAL_COLUMNS.items()
-                }
+                {words: read_cell(row.get(key) or NONE) for key, words in _TRIAL_COLUMNS.items()}
                 for row in csv.DictReader(file)
             ]
+        for row in trials:
+            error = row[_TRIAL_COLUMNS["test_error"]]
+            row[_TRIAL_COLUMNS["test_error"]] = error if error == NONE else f"{float(error):.2f}"
         picture = directory / _PICTURE
-        png = picture.read_bytes() if picture.is_file() else None
+        shown = _png(picture.read_bytes()) if picture.is_file() else None
     except (OSError, ValueError, csv.Error) as error:
         raise UserError(
             f"Cannot read the comparison in {directory}: {error}.", "file-damaged"
@@ -459,14 +435,14 @@ def read_comparison(directory: Path) -> Comparison:
     if len(lines) < 3:
         raise UserError(f"{directory / _TABLE} holds no table.", "file-damaged")
     head, _, *rows = map(_split, lines)
-    return Comparison(
-        name=directory.resolve().name,
-        rows=[dict(zip(map(_plain, head), map(_plain, row), strict=False)) for row in rows],
-        best=[at for at, row in enumerate(rows) if any(cell.startswith("**") for cell in row)],
-        notes=(_notes(above), _notes(below)),
-        trials=trials,
-        picture=png,
-    )
+    return {
+        "name": directory.resolve().name,
+        "rows": [dict(zip(map(_plain, head), map(_plain, row), strict=False)) for row in rows],
+        "best": [at for at, row in enumerate(rows) if any(c.startswith("**") for c in row)],
+        "notes": (_notes(above), _notes(below)),
+        "trials": trials,
+        "picture": shown,
+    }
 
 
 def _split(line: str) -> list[str]:
@@ -481,12 +457,6 @@ def _plain(markdown: str) -> str:
     """Text without marks of emphasis and code, and without escapes."""
     return re.sub(r"\\(.)|[*`]", lambda match: match[1] or "", markdown)
 
-
-def _rounded(key: str, value: str) -> str:
-    return f"{float(value):.2f}" if key == "test_error" and value != "–" else value
-
-
-__all__ = ["report"]
 
 _CAPTIONS = {
     "error": "Errors after each round, in percent. A star marks the best round, which was chosen "
@@ -553,15 +523,12 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
             output = Path(output.name)
     if output.is_dir():
         raise UserError(f"Cannot write {output}: it is a directory.", "file-not-writable")
-    page = _comparison_page(dirs[0]) if compared else _page([read_run(path) for path in dirs])
+    if compared:
+        page = _render("report_comparison.html.template.md", **read_comparison(dirs[0]))
+    else:
+        page = _page([read_run(path) for path in dirs])
     write_atomically(output, page)
     return output
-
-
-def _comparison_page(directory: Path) -> str:
-    comparison = read_comparison(directory)
-    picture = None if comparison.picture is None else _png(comparison.picture)
-    return _render("report_comparison.html.template.md", found=comparison, picture=picture)
 
 
 def _page(runs: Sequence[Run]) -> str:

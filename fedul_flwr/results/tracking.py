@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import WARNING
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from flwr.common import log
 
@@ -35,16 +35,6 @@ _IN_HASTE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOU
 _MOST_PARAMS = 100  # MLflow's limit of one request
 
 
-class Tracker(Protocol):
-    """A tracking tool; all of its methods may raise any exception."""
-
-    def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Record ``numbers`` of one round, or of the whole run up to it."""
-
-    def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """Add PNG files, and mark the run as ended."""
-
-
 def tools(tracking: str) -> list[str]:
     """The names in setting ``tracking``."""
     return [] if tracking == "none" else tracking.split(",")
@@ -52,7 +42,11 @@ def tools(tracking: str) -> list[str]:
 
 def refuse_missing(tracking: str) -> None:
     """Refuse a tool with a missing package, before a run starts."""
-    for tool in _packages(tracking):
+    needed = tools(tracking)
+    uri = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
+    if "mlflow" in needed and uri.startswith(_DATABASES):  # mlflow-skinny lacks these packages
+        needed += ["sqlalchemy", "alembic"]
+    for tool in needed:
         if importlib.util.find_spec(tool) is None:
             raise UserError(
                 f"Setting tracking = {tracking!r}: {tool} is not installed where the server runs; "
@@ -61,15 +55,6 @@ def refuse_missing(tracking: str) -> None:
                 "package-missing",
                 setting="tracking",
             )
-
-
-def _packages(tracking: str) -> list[str]:
-    """Packages that the tools import; ``mlflow-skinny`` lacks those of its databases."""
-    needed = tools(tracking)
-    store = os.environ.get("MLFLOW_TRACKING_URI") or "sqlite"
-    if "mlflow" in needed and store.startswith(_DATABASES):
-        needed += ["sqlalchemy", "alembic"]
-    return needed
 
 
 @contextmanager
@@ -101,7 +86,7 @@ class _Copy:
 
     def __init__(self, tool: str, directory: store.RunDirectory) -> None:
         self._tool, self._directory = tool, directory
-        self._tracker: Tracker | None = None
+        self._tracker: TensorBoard | MLflow | None = None
         self._failed = False
 
     def add_round(self, line: Mapping[str, Any]) -> None:
@@ -123,7 +108,7 @@ class _Copy:
         numbers = {f"summary/{key}": value for key, value in _numbers(summary).items()}
         self._opened(step + 1).add(step, numbers)
 
-    def _opened(self, step: int) -> Tracker:
+    def _opened(self, step: int) -> TensorBoard | MLflow:
         """The tracker; ``step`` is its first step, larger than 1 if a run resumes."""
         if self._tracker is None:
             settings = self._directory.read_json(store.CONFIG)["settings"]
@@ -178,13 +163,13 @@ class TensorBoard:
             self._events.add_summary(part)
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """See :class:`Tracker`."""
+        """Record ``numbers`` of one round, or of the whole run up to it."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
     def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """See :class:`Tracker`."""
+        """Add PNG files, and mark the run as ended."""
         import numpy as np
         from PIL import Image
 
@@ -213,6 +198,7 @@ class MLflow:
         for variable, value in _IN_HASTE.items():
             os.environ.setdefault(variable, value)
         from mlflow import MlflowClient
+        from mlflow.entities import Param
 
         for name in ("mlflow", "alembic"):  # they log every table of a new database
             logging.getLogger(name).setLevel(WARNING)
@@ -226,10 +212,12 @@ class MLflow:
         name = "/".join(path.parts[-2:])
         self._run = self._client.create_run(self._experiment(path), run_name=name).info.run_id
         directory.write_json(MLFLOW_RUN, {"run_id": self._run})
-        self._add_settings(settings)
+        params = [Param(name, str(value)) for name, value in settings.items()]
+        for start in range(0, len(params), _MOST_PARAMS):
+            self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
 
     def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """See :class:`Tracker`."""
+        """Record ``numbers`` of one round, or of the whole run up to it."""
         from mlflow.entities import Metric
 
         now = time.time_ns() // 1_000_000
@@ -237,7 +225,7 @@ class MLflow:
         self._client.log_batch(self._run, metrics=metrics)
 
     def end(self, succeeded: bool, pictures: Sequence[Path]) -> None:
-        """See :class:`Tracker`."""
+        """Add PNG files, and mark the run as ended."""
         for path in pictures:
             self._client.log_artifact(self._run, str(path), "plots")
         self._client.set_terminated(self._run, "FINISHED" if succeeded else "FAILED")
@@ -250,15 +238,6 @@ class MLflow:
         location = None if self._database else (path / MLFLOW_ARTIFACTS).as_uri()
         return str(self._client.create_experiment(name, artifact_location=location))
 
-    def _add_settings(self, settings: Mapping[str, Scalar]) -> None:
-        from mlflow.entities import Param
 
-        params = [Param(name, str(value)) for name, value in settings.items()]
-        for start in range(0, len(params), _MOST_PARAMS):
-            self._client.log_batch(self._run, params=params[start : start + _MOST_PARAMS])
-
-
-_TRACKERS: Mapping[str, Callable[[store.RunDirectory, Mapping[str, Scalar], int], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "mlflow": MLflow,
-}
+_TRACKERS: dict[str, type[TensorBoard | MLflow]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+"""Tracking tools; all of their methods may raise any exception."""

@@ -166,8 +166,8 @@ def test_the_loss_of_a_client_is_that_of_the_authors_code(settings: Settings) ->
     teacher = dump_arrays(build_model("mlp+head", (8, 8, 1), 10, seed=5))
     now = built.round({"server-round": 2, "teacher-steps": 9}, {TEACHER: teacher})
     found: Any = built.task(now).objective
-    assert (found._logit_cost, found._decay, found._steps) == (0.01, 0.97, 9)
-    assert found._weight == pytest.approx(100 * math.exp(-1.8))  # 2 of 5 rounds: exp(-5·(3/5)²)
+    assert (found.logit_cost, found.decay, found.steps) == (0.01, 0.97, 9)
+    assert found.weight == pytest.approx(100 * math.exp(-1.8))  # 2 of 5 rounds: exp(-5·(3/5)²)
     for name, array in dump_arrays(found.teacher).items():
         np.testing.assert_array_equal(array, teacher[name])
     assert found.teacher is not built.model

@@ -34,7 +34,7 @@ def test_a_plain_loop_with_these_step_sizes_gives_the_same(settings: Settings, m
     config = settings(**{**WILD, "method": method, "server_fraction": 0.3})
     directory = train(config, 1)
     losses, factors = columns(directory, "validation_loss", "rate_factor")
-    assert factors == [plateau(losses[:number], 1, 3.0) for number in range(6)]
+    assert factors == [plateau(losses[:number], 1) for number in range(6)]
     assert len(set(factors)) > 2
 
     split, model = split_of(config, 1), fresh(config)
@@ -84,7 +84,7 @@ def plain_averaging(
         for client, local in zip(sample, models, strict=True):
             if client in seen:
                 seen[client].append(losses[number - 2])
-            used.append(plateau(seen.setdefault(client, []), 1, 3.0))
+            used.append(plateau(seen.setdefault(client, []), 1))
             points = np.unique(split.clients[client].points)
             step(local, points, config.learning_rate * used[-1])
         model.load_state_dict(mean_state(models))

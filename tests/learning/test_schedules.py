@@ -30,19 +30,19 @@ def test_a_plateau_by_hand() -> None:
     # Patience 2: 3 and 4 are no lower than 3, so it is divided; then 5 and 3 are none either.
     # Then 2 is lower, and one loss that is no lower is not yet two.
     losses = [3.0, 3.0, 4.0, 5.0, 3.0, 2.0, 2.0]
-    factors = [plateau(losses[:count], 2, 4.0) for count in range(8)]
-    assert factors == [1, 1, 1, 1 / 4, 1 / 4, 1 / 16, 1 / 16, 1 / 16]
-    assert plateau([*losses, 2.5], 2, 4.0) == 1 / 64
+    factors = [plateau(losses[:count], 2) for count in range(8)]
+    assert factors == [1, 1, 1, 1 / 3, 1 / 3, 1 / 9, 1 / 9, 1 / 9]
+    assert plateau([*losses, 2.5], 2) == 1 / 27
 
 
 def test_a_lower_loss_begins_a_new_count() -> None:
-    assert plateau([5.0, 6.0, 4.0, 6.0, 3.0, 6.0], 2, 3.0) == 1.0
-    assert plateau([5.0, 6.0, 4.0, 6.0, 5.0, 3.0], 2, 3.0) == 1 / 3
+    assert plateau([5.0, 6.0, 4.0, 6.0, 3.0, 6.0], 2) == 1.0
+    assert plateau([5.0, 6.0, 4.0, 6.0, 5.0, 3.0], 2) == 1 / 3
 
 
 def test_a_loss_that_is_not_a_number_is_no_lower() -> None:
-    assert plateau([2.0, math.nan, math.inf], 1, 3.0) == 1 / 9
-    assert plateau([math.nan, 2.0], 1, 3.0) == 1 / 3
+    assert plateau([2.0, math.nan, math.inf], 1) == 1 / 9
+    assert plateau([math.nan, 2.0], 1) == 1 / 3
 
 
 def test_thresholds_of_annealing_by_hand() -> None:

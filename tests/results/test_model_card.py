@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fedul_flwr.config.methods import METHOD_NOTES
+from fedul_flwr.config.methods import METHODS
 from fedul_flwr.results.model_card import model_card
 from fedul_flwr.results.report import report
 from tests.support.runs import summary, train
@@ -31,7 +31,7 @@ def test_given_a_finished_run_then_its_card_says_what_the_model_is(run: Path) ->
         "| input | uint8 images, height x width x channels: 8 x 8 x 1 |",
         "| 10 classes | 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 |",
         f"| class priors that it is for | {', '.join(['0.1'] * 10)} (uniform) |",
-        f"| paper | {METHOD_NOTES['fedul'].paper} |",
+        f"| paper | {METHODS['fedul'].paper} |",
         "| clients | 2 |",
         "| `num-rounds` | 1 |",
         "| `seed` | 4 |",

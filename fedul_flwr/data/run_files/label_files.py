@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from fedul_flwr.data.csv_files import read_cell, write_cell
+from fedul_flwr.data.csv_files import csv_text, read_cell, write_cell
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.data.types import UNLABELED, Propagated
 from fedul_flwr.errors import UserError
@@ -82,15 +81,11 @@ def write_labels(
     UserError
         If the file cannot be written.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(HEADER)
-    for name, label, confidence in zip(
-        names, propagated.labels, propagated.confidence, strict=True
-    ):
+    rows: list[Sequence[object]] = [HEADER]
+    for name, label, confidence in zip(names, *propagated, strict=True):
         of_class = "" if label == UNLABELED else class_names[label]
-        writer.writerow([write_cell(name), label, write_cell(of_class), f"{confidence:.6g}"])
-    write_atomically(path, text.getvalue())
+        rows.append([write_cell(name), label, write_cell(of_class), f"{confidence:.6g}"])
+    write_atomically(path, csv_text(rows))
 
 
 def read_labels(path: Path) -> tuple[list[str], Propagated]:

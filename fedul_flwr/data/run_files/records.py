@@ -62,15 +62,8 @@ def incident_rows(summary: Mapping[str, Any]) -> dict[str, str]:
 
 def incidents_in_words(summary: Mapping[str, Any]) -> str:
     """A sentence with a summary's incidents, such as ``Client 3 failed (rounds 2, 5-7).``"""
-    parts = [
-        f"{words}: {_enumerated(summary[kind])}"
-        for kind, words in (
-            (FAILED, "clients that failed"),
-            (AWAY, "clients that were away"),
-        )
-        if summary.get(kind)
-    ]
-    return "; ".join(parts)
+    words = {FAILED: "clients that failed", AWAY: "clients that were away"}
+    return "; ".join(f"{words[kind]}: {text}" for kind, text in incident_rows(summary).items())
 
 
 def _enumerated(rounds_of: Rounds) -> str:

@@ -83,10 +83,12 @@ def claim(directory: Path, role: Role, superlink: str = "") -> Iterator[Callable
             mark = (folder / role).stat()
 
             def check() -> None:
-                if not _is_still(folder / role, mark):
-                    raise StorageError(
-                        f"{directory} was deleted while the run wrote to it.", "folder-missing"
-                    )
+                with contextlib.suppress(OSError):
+                    if os.path.samestat((folder / role).stat(), mark):
+                        return
+                raise StorageError(
+                    f"{directory} was deleted while the run wrote to it.", "folder-missing"
+                )
 
             try:
                 yield check
@@ -138,13 +140,6 @@ def _lock(folder: Path, role: Role, directory: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _is_still(file: Path, then: os.stat_result) -> bool:
-    try:
-        return os.path.samestat(file.stat(), then)
-    except OSError:
-        return False
 
 
 def _holder(folder: Path, role: Role) -> _Holder | None:

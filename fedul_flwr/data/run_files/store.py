@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -119,24 +120,21 @@ def state_file(round_number: int) -> str:
     return f"state-{round_number}.safetensors"
 
 
+@dataclass
 class RunDirectory:
     """One run's results on disk.
 
     Files are replaced atomically, so a reader or a resumed run sees the complete old or new file.
     A run resumes from ``last.safetensors``, whose header has its round.
 
-    Parameters
+    Attributes
     ----------
+    path : of the directory.
     check : raises an error if the directory is no longer this run's.
     """
 
-    def __init__(self, path: Path, check: Callable[[], None] = lambda: None) -> None:
-        self.path = path
-        self.check = check
-
-    def remove_error(self) -> None:
-        """Delete the error of an earlier attempt."""
-        (self.path / ERROR).unlink(missing_ok=True)
+    path: Path
+    check: Callable[[], None] = lambda: None
 
     def remove_unfinished(self) -> None:
         """Delete half-written files of processes that were killed, see :func:`replace_file`.
