@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from functools import cached_property, partial
 from pathlib import Path
@@ -160,6 +161,22 @@ class Result(TrainedModel):
                 f"The run in {self.directory} has no figure {name!r}: {available}.", "unknown-name"
             )
         return shown(figures[name or next(iter(figures))])
+
+    def save(self, path: str | Path) -> Path:
+        """Copy the run's directory to a new one, from which :func:`fedul_flwr.load` reads it.
+
+        Raises
+        ------
+        UserError
+            If ``path`` exists.
+        """
+        target = user_path(path)
+        if target.exists():
+            raise UserError(
+                f"{target} exists: name a new directory to save the run to.", "file-exists"
+            )
+        shutil.copytree(self.directory, target)
+        return target
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {', '.join(f'{k} {v}' for k, v in self._facts().items())}>"

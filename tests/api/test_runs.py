@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -81,9 +80,11 @@ def test_given_a_result_then_its_figures_are_drawn_and_shown(result: ff.Result) 
         result.plot("eror")
 
 
-def test_given_a_copied_result_then_it_can_be_loaded(result: ff.Result, tmp_path: Path) -> None:
-    again = ff.load(shutil.copytree(result.directory, tmp_path / "copy"))
+def test_given_a_saved_result_then_it_can_be_loaded(result: ff.Result, tmp_path: Path) -> None:
+    again = ff.load(result.save(tmp_path / "saved"))
     np.testing.assert_array_equal(again.predict_proba(IMAGES), result.predict_proba(IMAGES))
+    with pytest.raises(ff.UserError, match="exists"):
+        result.save(tmp_path / "saved")
     with refuses("folder-missing", match="nothing"):
         ff.load(tmp_path / "nothing")
 
@@ -163,7 +164,7 @@ def test_given_a_run_that_cannot_resume_then_its_directory_keeps_its_number_of_r
     def refuse(*_: object) -> str:
         raise ff.UserError("The data set is gone.")
 
-    copy = shutil.copytree(result.directory, tmp_path / "copy")
+    copy = result.save(tmp_path / "copy")
     monkeypatch.setattr(engines, "check_start", refuse)
     with pytest.raises(ff.UserError, match="gone"):
         ff.simulate(resume=copy, rounds=7, engine="in-process")
