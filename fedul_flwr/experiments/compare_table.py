@@ -67,13 +67,7 @@ class Estimate:
         return cls(fmean(values), std, count, half)
 
     def text(self, digits: int) -> str:
-        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known.
-
-        Examples
-        --------
-        >>> Estimate.of([1.0, 2.0, 3.0]).text(digits=2)
-        '2.00 ± 2.48 (1.00), 3 seeds'
-        """
+        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known."""
         if self.mean is None:
             return "–"
         half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
@@ -204,15 +198,7 @@ def print_table(
 
 
 def markdown_table(head: Sequence[str], lines: Lines, numbers: int = 0) -> list[str]:
-    """Lines of a Markdown table; the last ``numbers`` columns are aligned to the right.
-
-    Examples
-    --------
-    >>> print(*markdown_table(["run", "error"], [["fedul", "2.98"]], numbers=1), sep="\\n")
-    | run | error |
-    | --- | ---: |
-    | fedul | 2.98 |
-    """
+    """Lines of a Markdown table; the last ``numbers`` columns are aligned to the right."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return [f"| {' | '.join(line)} |" for line in (head, rule, *lines)]
 
@@ -231,15 +217,7 @@ def markdown_text(text: str) -> str:
 
 
 def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
-    """One or more lines by column as CSV; None is an empty field.
-
-    Examples
-    --------
-    >>> print(csv_text([{"run": "fedul", "error": 2.98}, {"run": "xclp", "error": None}]), end="")
-    run,error
-    fedul,2.98
-    xclp,
-    """
+    """One or more lines by column as CSV; None is an empty field."""
     import pandas as pd
 
     rows = [{k: write_cell(v) if isinstance(v, str) else v for k, v in x.items()} for x in lines]
@@ -321,11 +299,6 @@ def parse_measures(text: str) -> tuple[str, ...]:
     ------
     UserError
         If one does not exist, or is named twice.
-
-    Examples
-    --------
-    >>> parse_measures("balanced-accuracy, auc")
-    ('balanced-accuracy', 'auc')
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:

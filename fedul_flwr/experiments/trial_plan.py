@@ -99,11 +99,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     ------
     UserError
         If the list is empty, names a seed twice, or holds anything but whole numbers from 0 on.
-
-    Examples
-    --------
-    >>> parse_seeds("0,1,2")
-    (0, 1, 2)
     """
     try:
         seeds = [int(part) for part in text.split(",")]

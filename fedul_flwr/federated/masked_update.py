@@ -268,11 +268,6 @@ def write_numbers(numbers: Sequence[float]) -> Words:
     ------
     UserError
         For more than :data:`SLOTS` numbers, or one that is not finite or too large.
-
-    Examples
-    --------
-    >>> read_numbers(write_numbers([1.5, -2.25]))[:3]
-    array([ 1.5 , -2.25,  0.  ])
     """
     if len(numbers) > SLOTS:
         raise UserError(
@@ -291,13 +286,7 @@ def read_numbers(words: Words) -> Floats:
 
 
 def in_steps(numbers: Iterable[float]) -> list[int]:
-    """Finite numbers as multiples of 2^-64, rounded.
-
-    Examples
-    --------
-    >>> from_steps(in_steps([0.75, -3.0])).tolist()
-    [0.75, -3.0]
-    """
+    """Finite numbers as multiples of 2^-64, rounded."""
     return [round(Fraction(number) * _STEPS) for number in numbers]
 
 
@@ -587,13 +576,7 @@ class MaskedUpdates:
 
 
 def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Names of an update's metrics as they follow in a vector, each with its list's length or -1.
-
-    Examples
-    --------
-    >>> metric_forms({"num-examples": 1, "loss": 0.5, "errors": [1.0, 2.0]})
-    [('errors', 2), ('loss', -1)]
-    """
+    """Names of an update's metrics as they follow in a vector, each with its list's length or -1."""
     return [
         (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
         for key in sorted(metrics)

@@ -155,12 +155,6 @@ def to_arrays(record: ArrayRecord) -> Arrays:
     ------
     BadMessageError
         See :func:`fedul_flwr.federated.messages.check_bytes`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> to_arrays(to_record({"weight": np.array([1.0, 2.0])}))["weight"].tolist()
-    [1.0, 2.0]
     """
     for name, array in record.items():
         check_bytes(name, array)

@@ -363,11 +363,6 @@ def normalizer_of(steps: float, momentum: float) -> float:
 
     It is the sum of the velocities (1 − rho^k)/(1 − rho), k = 1 … s (Wang et al. 2020, section
     4.1), as :func:`fedul_flwr.learning.local.local_normalizer` adds them up.
-
-    Examples
-    --------
-    >>> normalizer_of(3, momentum=0.0), normalizer_of(2, momentum=0.5)
-    (3.0, 2.5)
     """
     rest = momentum * (1 - math.pow(momentum, steps)) / (1 - momentum)
     return (steps - rest) / (1 - momentum)
@@ -412,15 +407,7 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
 
 
 def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:
-    """L2 norm of ``update`` − ``start`` over all floating-point arrays of the two.
-
-    Examples
-    --------
-    >>> from fedul_flwr.federated.messages import to_record
-    >>> update = to_record({"weight": np.array([3.0, 4.0])})
-    >>> update_norm(update, to_record({"weight": np.zeros(2)}))
-    5.0
-    """
+    """L2 norm of ``update`` − ``start`` over all floating-point arrays of the two."""
     return l2_norm(
         update[name].numpy().astype(np.float64) - before.numpy()
         for name, before in start.items()

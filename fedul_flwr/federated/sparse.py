@@ -103,13 +103,6 @@ def decode(record: Mapping[str, NDArray[Any]], base: Mapping[str, NDArray[Any]])
     ------
     ValueError
         If the record does not fit ``base``; the message names the array.
-
-    Examples
-    --------
-    >>> held, new = {"weight": np.zeros(1000)}, {"weight": np.r_[np.zeros(999), 1.0]}
-    >>> update = encode(new, held, threshold=0.0)
-    >>> decode(update.record, held)["weight"][-2:].tolist()
-    [0.0, 1.0]
     """
     if not base:
         if odd := sorted(key for key in record if key.endswith(PARTS)):

@@ -355,15 +355,6 @@ def changed_values(
         replaces; empty if there is none, as in the first round, which costs both parts whole.
     helpers : psi of its helpers.
     threshold, cutoff : least difference that counts, and least value of psi.
-
-    Examples
-    --------
-    >>> new = {"theta": {"weight": np.array([1.0, 2.0, 3.0], dtype=np.float32)}}
-    >>> previous = {"theta": {"weight": np.array([1.0, 2.0, 4.0], dtype=np.float32)}}
-    >>> changed_values(new, previous, helpers=[], threshold=0.0, cutoff=0.0)
-    1
-    >>> changed_values(new, {}, helpers=[], threshold=0.0, cutoff=0.0)
-    3
     """
     psi = unlabeled_part(parts)
     cutoff = cutoff if psi == PSI else 0.0
@@ -399,12 +390,6 @@ def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> A
     ----------
     records : n records with arrays of the same names and shapes, at least one.
     weights : n weights of any sign, whose sum is not 0.
-
-    Examples
-    --------
-    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (1.0, 4.0)]
-    >>> weighted_mean(models, [3, 1])["weight"].numpy().tolist()
-    [1.75]
     """
     total = sum(weights)
     mean: dict[str, NDArray[Any]] = {}
@@ -433,13 +418,6 @@ def average_buffers(
     weights : ``(n,)``, not negative, of a positive sum.
     previous : the arrays before the round.
     robust : the median of every value, which less than half of the clients cannot move at will.
-
-    Examples
-    --------
-    >>> models = [array_record({"mean": PlainArray.of(np.array([x]))}) for x in (1.0, 2.0, 9.0)]
-    >>> found = average_buffers(models, np.ones(3), ["mean"], models[0], robust=True)
-    >>> found["mean"].numpy().tolist()
-    [2.0]
     """
     share = weights / weights.sum()
     result: dict[str, Array] = {}
@@ -475,14 +453,7 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
 
 
 def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
-    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``.
-
-    Examples
-    --------
-    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (0.0, 8.0)]
-    >>> mix(*models, weight=0.25)["weight"].numpy().tolist()
-    [2.0]
-    """
+    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``."""
     mixed: dict[str, Array] = {}
     for name, array in one.items():
         mixed[name] = array
@@ -532,13 +503,7 @@ def refuse_non_finite(
 
 
 def is_finite(record: ArrayRecord) -> bool:
-    """Whether no array of ``record`` holds NaN or infinity.
-
-    Examples
-    --------
-    >>> is_finite(array_record({"weight": PlainArray.of(np.array([1.0, np.nan]))}))
-    False
-    """
+    """Whether no array of ``record`` holds NaN or infinity."""
     return all(np.isfinite(array.numpy()).all() for array in record.values())
 
 

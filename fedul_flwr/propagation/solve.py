@@ -104,11 +104,6 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     ------
     UserError
         For invalid labels, or K < 1.
-
-    Examples
-    --------
-    >>> one_hot([1, -1, 0], num_classes=2).tolist()
-    [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
     """
     checked = checked_classes(labels, num_classes)
     labeled = checked != UNLABELED
@@ -281,12 +276,6 @@ def propagation_columns(
     ------
     UserError
         If a point is not in the graph, or as for :func:`propagate`.
-
-    Examples
-    --------
-    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
-    >>> propagation_columns(graph, [0], alpha=0.5).round(4).tolist()
-    [[1.3333], [0.6667]]
     """
     points = np.asarray(labeled)
     size = graph.shape[0]
@@ -477,13 +466,7 @@ def propagation_weights(
 
 
 def own_rows(unlabeled: Sequence[int], position: int) -> slice:
-    """Rows of the sum that belong to the participant at ``position``.
-
-    Examples
-    --------
-    >>> own_rows([2, 3], position=1)
-    slice(3, 7, None)
-    """
+    """Rows of the sum that belong to the participant at ``position``."""
     start = sum(unlabeled[:position]) + position
     return slice(start, start + unlabeled[position] + 1)
 
@@ -536,26 +519,13 @@ def check_counts(counts: Floats) -> None:
     ------
     WrongSumError
         If they are not.
-
-    Examples
-    --------
-    >>> check_counts(np.array([1.0, 0.5]))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    fedul_flwr.secure.rowsums.WrongSumError: A sum of labels holds counts that are none: ...
     """
     if (counts < 0).any() or (counts != np.rint(counts)).any():
         raise WrongSumError("A sum of labels holds counts that are none: masks did not cancel.")
 
 
 def scores_of(rows: Floats, *, class_scaling: bool = True) -> Floats:
-    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``.
-
-    Examples
-    --------
-    >>> rows = np.array([[4.0, 1.0], [2.0, 1.0]])
-    >>> scores_of(rows).tolist()
-    [[2.0, 1.0]]
-    """
+    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``."""
     scores, counts = rows[:-1], rows[-1]
     # Exact sums are not negative; negative values are rounding errors of the fixed point.
     scores = np.maximum(scores, 0)

@@ -292,11 +292,6 @@ def distance(counts: Ints, prior: Floats) -> float:
     """Total variation distance of class shares from class priors, both ``(K,)``: in [0, 1].
 
     It is the largest difference of the probabilities of any group of classes.
-
-    Examples
-    --------
-    >>> distance(np.array([3, 1]), np.array([0.5, 0.5]))
-    0.25
     """
     return float(np.abs(counts / counts.sum() - prior).sum() / 2)
 

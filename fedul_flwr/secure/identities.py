@@ -51,13 +51,6 @@ class Purpose:
     run : Flower's id of the run.
     server_round : round of the run.
     nonce : 32 bytes of the server, of one attempt.
-
-    Examples
-    --------
-    >>> one = Purpose("propagation", run=1, server_round=1, nonce=bytes(32))
-    >>> other = Purpose("propagation", run=1, server_round=2, nonce=bytes(32))
-    >>> one.text(0, b"public key") == other.text(0, b"public key")
-    False
     """
 
     what: str
@@ -132,11 +125,6 @@ def read_identities(folder: str, client: int) -> Identities | None:
     ------
     OwnDataError
         With the file and what is wrong; the private key must be that of ``client`` in the list.
-
-    Examples
-    --------
-    >>> read_identities("", client=0) is None
-    True
     """
     if not folder:
         return None

@@ -109,11 +109,6 @@ def check_words(keys: Mapping[int, bytes], num_classes: int) -> Words:
     Parameters
     ----------
     keys : as for :func:`pair_masks`; rows are in ascending order of the clients.
-
-    Examples
-    --------
-    >>> check_words({1: bytes(32), 2: bytes(32)}, num_classes=3).shape
-    (2, 3)
     """
     streams = [keystream(derive(keys[peer], b"check"), 8 * num_classes) for peer in sorted(keys)]
     words = np.array(streams, dtype=np.uint8).reshape(len(keys), 8 * num_classes)
@@ -178,13 +173,6 @@ def sum_shares(sent: Mapping[int, Words], sizes: Mapping[int, int]) -> dict[int,
     ------
     UserError
         For a message of another shape, with its client.
-
-    Examples
-    --------
-    >>> sent = {0: to_words(np.array([[2.0]])), 1: to_words(np.array([[5.0]]))}
-    >>> sums = sum_shares(sent, sizes={0: 1, 1: 1})
-    >>> from_words(sums[0]).tolist(), from_words(sums[1]).tolist()
-    ([[5.0]], [[2.0]])
     """
     total = sum(sizes.values())
     # The server does not know K: take the most frequent one, so that the error names the outlier.
@@ -215,11 +203,6 @@ def open_rows(words: Words, received: Words) -> Floats:
         If rows have another shape than those that were kept.
     WrongSumError
         If they have an impossible value.
-
-    Examples
-    --------
-    >>> open_rows(words=to_words(np.array([[1.0]])), received=to_words(np.array([[2.5]]))).tolist()
-    [[3.5]]
     """
     if received.dtype != np.uint64 or received.shape != words.shape:
         raise UserError(
@@ -245,11 +228,6 @@ def to_words(numbers: Floats, participants: int = 1) -> Words:
     ------
     UserError
         If numbers are not finite, or so large that a sum of all participants could overflow.
-
-    Examples
-    --------
-    >>> to_words(np.array([1.0])).tolist() == [2**40]
-    True
     """
     largest = np.abs(numbers).max(initial=0)
     if not largest * participants < LARGEST_SUM:  # this form also refuses NaN

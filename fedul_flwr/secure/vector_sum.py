@@ -213,17 +213,7 @@ def _carried(totals: NDArray[np.int64], digits: int) -> Words:
 
 
 def add_vectors(vectors: Sequence[Words], tail: Tail = NO_TAIL) -> Words:
-    """The sum of vectors of equal form.
-
-    Examples
-    --------
-    Two words of their rings, then -1 + 2 as whole numbers of two words:
-
-    >>> first = np.append(np.uint32([1, 2**32 - 1]), whole_words([-1], 2))
-    >>> second = np.append(np.uint32([1, 1]), whole_words([2], 2))
-    >>> add_vectors([first, second], Tail(1, 2)).tolist()
-    [2, 0, 1, 0]
-    """
+    """The sum of vectors of equal form."""
     split = len(vectors[0]) - tail.size
     total = vectors[0].copy()
     for vector in vectors[1:]:
@@ -690,15 +680,7 @@ _PIECE = 2**16
 
 
 def add_masks(words: Words, masks: Iterable[Mask], tail: Tail = NO_TAIL) -> None:
-    """Add key streams to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``.
-
-    Examples
-    --------
-    >>> words = np.arange(3, dtype=np.uint32)
-    >>> add_masks(words, [Mask(bytes(32), added=True), Mask(bytes(32), added=False)])
-    >>> words.tolist()
-    [0, 1, 2]
-    """
+    """Add key streams to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``."""
     streams = [(KeyStream(mask.key), np.add if mask.added else np.subtract) for mask in masks]
     split = len(words) - tail.size
     for start in range(0, split, _PIECE):
