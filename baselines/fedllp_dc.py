@@ -8,7 +8,6 @@ from torch.nn import functional
 
 from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.config.method_settings import FedLLPDCSettings, FedLLPSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, UNLABELED_SETS, Sent
 from fedul_flwr.federated.messages import METRICS
 from fedul_flwr.learning.assignment import assign_set
@@ -19,11 +18,6 @@ from fedul_flwr.learning.matching import CONFIDENT_SHARE
 from fedul_flwr.learning.proportions import bags_of
 from fedul_flwr.learning.views import fixed_strong_view
 
-
-def _has_weight(settings: RunConfig) -> bool:
-    return settings[FedLLPDCSettings].weight > 0
-
-
 DISCLOSURES = (
     *UNLABELED_SETS,
     Sent(
@@ -32,7 +26,7 @@ DISCLOSURES = (
         "share of points whose strong views were trained on",
         METRICS,
         EVERY_ROUND,
-        when=_has_weight,
+        when=lambda settings: settings[FedLLPDCSettings].weight > 0,
     ),
 )
 """FedLLP's entries, and the share of points that the mask left."""

@@ -84,8 +84,6 @@ class FedSiam(MethodStrategy):
     """
 
     policy_class = LabelStages
-    policy: LabelStages
-
     can_train_alone = can_sum = False
     codec: TeacherCodec
     _steps = 0

@@ -275,14 +275,10 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         return Content(statistics)
 
 
-def _sends_status(settings: RunConfig) -> bool:
-    return settings[SemiFLSettings].learning_status
-
-
 DISCLOSURES = (
     *PSEUDO_LABELED,
     *only_when(
-        _sends_status,
+        lambda settings: settings[SemiFLSettings].learning_status,
         (Sent(TRAIN, (MEAN_TOP,), "how sure the model is of its points", METRICS, EVERY_ROUND),),
     ),
     Sent(

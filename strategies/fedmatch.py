@@ -233,10 +233,12 @@ class FedMatchStrategy(LabelSourceStrategy):
         ----------
         combined : the parts that clients return, flat, as the base has combined them.
         """
-        distances = {
-            client: _distance(flatten(parts), combined)
-            for client, parts in self.codec.received.items()
-        }
+        distances = {}
+        for client, received in self.codec.received.items():
+            parts = flatten(received)
+            distances[client] = l2_norm(
+                parts[name].astype(np.float64) - array for name, array in combined.items()
+            )
         middle = median(distances.values())
         names = {client.partition_id: client for client in self.registry.clients}
         for client, distance in sorted(distances.items()):
@@ -266,8 +268,3 @@ class FedMatchStrategy(LabelSourceStrategy):
         self.codec.parts = unflatten(below(PARTS, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)
-
-
-def _distance(parts: Arrays, combined: Arrays) -> float:
-    """L2 distance of those of a client's parts that were combined."""
-    return l2_norm(parts[name].astype(np.float64) - array for name, array in combined.items())

@@ -65,7 +65,8 @@ class XCLPPredict(MethodStrategy):
                 "setting-needs-setting",
                 setting="xclp-predict.features",
             )
-        if not options.use_unlabeled and not _has_new_points(settings):
+        labels = settings[LabelSettings]
+        if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
             raise UserError(
                 "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
                 "set labels.new-fraction above 0.",
@@ -174,8 +175,3 @@ def _check_reply(client: ClientRef, answer: Content) -> None:
     del client
     if not isinstance(answer.values.get(UNOPENED), bool):
         raise BadMessageError(f"A message came with no valid {UNOPENED}.")
-
-
-def _has_new_points(settings: RunConfig) -> bool:
-    options = settings[LabelSettings]
-    return options.new_fraction > 0 or bool(options.split)

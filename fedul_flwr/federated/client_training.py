@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import (
     PseudoLabelSettings,
     ScenarioSettings,
@@ -31,7 +32,12 @@ from fedul_flwr.learning.local import (
     local_normalizer,
     train_local,
 )
-from fedul_flwr.learning.matching import CONFIDENT_SHARE, MatchingObjective
+from fedul_flwr.learning.matching import (
+    CONFIDENT_SHARE,
+    MatchingObjective,
+    threshold_for,
+    top_probabilities,
+)
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
@@ -195,6 +201,18 @@ def arrived(data: PartlyLabeledData, positions: Ints, round: Round) -> Ints:
     step = min((round.number - 1) // scenario.rounds_per_step, steps - 1)
     order = stream(data.settings.seed, "streaming", data.node.partition_id)
     return np.array_split(order.permutation(positions), steps)[step]
+
+
+def smallest_top(
+    data: PartlyLabeledData, model: nn.Module, threshold: float, round: Round
+) -> float:
+    """The smallest top probability of a point that is trained on, of the ``model`` received."""
+    if threshold != ADAPTIVE:
+        return threshold
+    points = data.examples.points[arrived(data, data.unlabeled, round)]
+    views = labeling_views(data.settings, data.node.partition_id, round.number)
+    top = top_probabilities(model, data.examples.inputs, points, round.plan, views)
+    return threshold_for(threshold, top)
 
 
 def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, int]:

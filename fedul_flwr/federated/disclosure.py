@@ -79,11 +79,6 @@ AVERAGED = "the server; all clients get the mean"
 Condition = Callable[[RunConfig], bool]
 
 
-def _always(settings: RunConfig) -> bool:
-    del settings
-    return True
-
-
 @dataclass(frozen=True)
 class Sent:
     """One thing that leaves a client.
@@ -108,7 +103,7 @@ class Sent:
     often: str = ONCE
     reader: str = SERVER
     size: Literal["none", "model", "weights"] = "none"
-    when: Condition = _always
+    when: Condition = lambda _: True
     undisturbed: bool = True
 
     def covers(self, phase: str, record: str, name: str) -> bool:
@@ -141,22 +136,6 @@ def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]
 
 def _with_scaffold(settings: RunConfig) -> bool:
     return settings.base == "scaffold"
-
-
-def _each_alone(settings: RunConfig) -> bool:
-    return settings.base == "local"
-
-
-def _averaged(settings: RunConfig) -> bool:
-    return settings.base != "local"
-
-
-def _pools_columns(settings: RunConfig) -> bool:
-    return settings.standardize_sum == "plaintext"
-
-
-def _sums_columns(settings: RunConfig) -> bool:
-    return settings.standardize_sum == "masked"
 
 
 _ONCE = "once, and again when a client joins"
@@ -259,13 +238,13 @@ REGISTRATION = (
         SETUP,
         (MEANS, VARIANCES),
         "mean and variance of every column of its points",
-        when=_pools_columns,
+        when=lambda settings: settings.standardize_sum == "plaintext",
     ),
     replace(
         SUMMED_PART,
         what="sums and sums of squares of every column of its points, masked",
         often=ONCE,
-        when=_sums_columns,
+        when=lambda settings: settings.standardize_sum == "masked",
     ),
 )
 """Sent by every client before round 1."""
@@ -283,8 +262,8 @@ _MODEL = Sent(TRAIN, ("*",), "the model after local training", ARRAYS, EVERY_ROU
 
 TRAINING = (
     *REGISTRATION,
-    replace(_MODEL, reader=AVERAGED, when=_averaged),
-    replace(_MODEL, when=_each_alone),
+    replace(_MODEL, reader=AVERAGED, when=lambda settings: settings.base != "local"),
+    replace(_MODEL, when=lambda settings: settings.base == "local"),
     Sent(
         TRAIN,
         ("num-examples", "loss", "steps", "normalizer"),
@@ -317,11 +296,6 @@ CONFIDENCE = Sent(
 """Sent by a client that trains on its own predictions."""
 
 
-def _shares_priors(settings: RunConfig) -> bool:
-
-    return settings[AdmissionSettings].share_priors
-
-
 UNLABELED_SETS = (
     *TRAINING,
     Sent(
@@ -333,7 +307,7 @@ UNLABELED_SETS = (
         SETUP,
         ("priors", "set-sizes"),
         "class priors and size of every set",
-        when=_shares_priors,
+        when=lambda settings: settings[AdmissionSettings].share_priors,
     ),
 )
 """Sent by a client that trains on unlabeled sets."""

@@ -310,16 +310,6 @@ class RoundRecord:
     heldout_losses: list[tuple[int, float]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
 
-    @property
-    def bytes_down(self) -> int:
-        """Bytes to clients, all parts together."""
-        return self.down.total()
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes from clients, all parts together."""
-        return self.up.total()
-
     def traffic(self) -> dict[str, float]:
         """The keys of a metrics line that are about traffic.
 
@@ -396,7 +386,9 @@ class RoundLog:
             alike.setdefault(reason.removesuffix("."), []).append(sender)
         for reason, those in alike.items():
             message = f"{len(those)} client(s) failed in round {self.record.round}: "
-            text = message + prefix_sender(_enumerated(those), reason)
+            shown = ", ".join(those[:_MOST_NAMED])
+            more = f" and {len(those) - _MOST_NAMED} more" if len(those) > _MOST_NAMED else ""
+            text = message + prefix_sender(shown + more, reason)
             if self._stop:
                 raise UserError(
                     f"{text} (on-client-failure = 'continue' goes on without).", "client-failed"
@@ -408,8 +400,3 @@ class RoundLog:
         reasons = {**phase.failures, **phase.refusals}
         if failures := {names[node]: reasons[node] for node in names if node in reasons}:
             self.fail(failures)
-
-
-def _enumerated(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMED])
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"

@@ -420,7 +420,7 @@ class MaskedUpdates:
             changes[record, name] *= float(weight > 0) if record == CONTROL else scale
         numbers = [weight, float(weight > 0), weight * normalizer]
         for key, _ in metric_forms(metrics):
-            numbers += [weight * float(one) for one in _as_list(metrics[key])]
+            numbers += [weight * float(one) for one in np.atleast_1d(metrics[key])]
         clients = int(state[_SUMMANDS])
         if is_private:
             step = step_size(largest_change(self._settings), clients)
@@ -576,16 +576,12 @@ class MaskedUpdates:
 
 
 def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Names of an update's metrics as they follow in a vector, each with its list's length or -1."""
+    """Names of an update's metrics as they follow in a vector, with their lists' lengths or -1."""
     return [
         (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
         for key in sorted(metrics)
         if key != WEIGHT
     ]
-
-
-def _as_list(value: Any) -> list[float]:
-    return value if isinstance(value, list) else [value]
 
 
 def _clipped(

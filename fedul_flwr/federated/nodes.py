@@ -395,7 +395,7 @@ def _claims(
     the SuperLink has lost, until the deadline: after its restart SuperNodes take a while to return.
     """
     contents = dict.fromkeys(nodes, Content())
-    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, _check_answer)
+    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, check_claim)
     names = owner_names(grid)
     stop = settings.on_client_failure == "stop"
     waits = stop and time.monotonic() < deadline
@@ -489,12 +489,7 @@ def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]
     return odd
 
 
-def _check_answer(node: int, answer: Content) -> None:
-    del node
-    check_claim(answer)
-
-
-def check_claim(answer: Content) -> None:
+def check_claim(_node: int, answer: Content) -> None:
     """Check what a node says of itself and of the run.
 
     Raises
@@ -577,7 +572,7 @@ class Registration:
         """Send the setup to all nodes, and register those whose answers are accepted."""
         self._named = owner_names(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
-        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, _check_registration)
+        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_claim)
         self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
         answers = self._agreeing(phase.answers)
         nodes = self._by_partition(answers)
@@ -724,7 +719,7 @@ class Registration:
         within ``connect-timeout``, or not validly, is asked again only after a reconnect: a node
         that hangs delays one round, not every round.
         """
-        phase = run_phase(grid, contents, name, self._settings.connect_timeout, _check_registration)
+        phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_claim)
         for node, reason in {**phase.failures, **phase.refusals}.items():
             log(WARNING, "%s takes no part: %s", self._called(node), reason)
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}
@@ -755,8 +750,3 @@ class Registration:
         if client is None:
             return self._called(node)
         return client_label("Client", client, self._named.get(node, ""))
-
-
-def _check_registration(node: int, answer: Content) -> None:
-    del node
-    check_claim(answer)

@@ -203,7 +203,17 @@ class MethodStrategy(Strategy):
                 setting="max-update-norm",
             )
         if cls.trains_in_turn(settings, "parallel"):
-            refuse_parallel(settings, can_average=cls.can_train_in_parallel)
+            reason = ""
+            if not cls.can_train_in_parallel:
+                reason = f"method {settings.method!r} does not average models of clients and server"
+            elif settings.base in MORE_THAN_MODELS:
+                reason = f"base = {settings.base!r} counts the steps of clients"
+            if reason:  # half of the server's model is no part of a mean
+                raise UserError(
+                    f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
+                    "method-mismatch",
+                    setting="server.when",
+                )
         if settings.sums_updates and not cls.can_sum:
             raise UserError(
                 f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
@@ -511,21 +521,6 @@ def refuse_turns(settings: RunConfig) -> None:
             "setting-without-effect",
             setting="server.when",
         )
-
-
-def refuse_parallel(settings: RunConfig, *, can_average: bool) -> None:
-    """Refuse ``server.when = "parallel"`` where half of the server's model is no part of a mean."""
-    if not can_average:
-        reason = f"method {settings.method!r} does not average models of clients and server"
-    elif settings.base in MORE_THAN_MODELS:
-        reason = f"base = {settings.base!r} counts the steps of clients"
-    else:
-        return
-    raise UserError(
-        f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
-        "method-mismatch",
-        setting="server.when",
-    )
 
 
 class SampledGrid(GridProxy):

@@ -276,7 +276,10 @@ class PartsCodec(UpdateCodec):
         if not all(np.isfinite(array).all() for array in flatten(returned).values()):
             raise ValueError("its update is not finite")
         for part in returned:
-            record.nonzero_up[part] += _count_changed(returned[part], parts[part])
+            record.nonzero_up[part] += sum(
+                int(np.count_nonzero(array != parts[part][name]))
+                for name, array in returned[part].items()
+            )
         self._decoded[number] = record.round, parts | returned
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics
@@ -334,10 +337,6 @@ def is_stale(reply: Message) -> bool:
     metrics = reply.content.metric_records.get(METRICS)
     values = None if metrics is None else metrics.get(STALE)
     return isinstance(values, int) and values != 0
-
-
-def _count_changed(new: Arrays, before: Arrays) -> int:
-    return sum(int(np.count_nonzero(array != before[name])) for name, array in new.items())
 
 
 Float32s = NDArray[np.float32]
