@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fedul_flwr.experiments.mean_ranks import Errors
     from fedul_flwr.experiments.table_file import Size, Table
     from fedul_flwr.experiments.table_runs import Reproduction
-    from fedul_flwr.experiments.trial import Key
     from fedul_flwr.experiments.trial_plan import Plan
 
 
@@ -98,7 +97,7 @@ def reproduce(
         return
     from fedul_flwr.experiments.mean_ranks import print_ranks
     from fedul_flwr.experiments.result_file import ResultFile
-    from fedul_flwr.experiments.table_file import read_table, tables_of
+    from fedul_flwr.experiments.table_file import pick, read_table, tables_of
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
     size: Size = "quick" if quick else "full"
@@ -112,7 +111,10 @@ def reproduce(
         return
     names = tables_of(experiments, table)
     contents = [read_table(experiments, name) for name in names]
-    chosen = [_choose(content, rows, columns) for content in contents]
+    chosen = [
+        (pick(rows, content.rows(), "row"), pick(columns, list(content.columns), "column"))
+        for content in contents
+    ]
     from fedul_flwr.engine.simulate import run_here
     from fedul_flwr.experiments.table_plan import Device
     from fedul_flwr.experiments.table_runs import Reproduction
@@ -145,13 +147,6 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _choose(table: Table, rows: str | None, columns: str | None) -> tuple[list[str], list[str]]:
-    """The rows and columns of a table that the options name."""
-    from fedul_flwr.experiments.table_file import pick
-
-    return pick(rows, table.rows(), "row"), pick(columns, list(table.columns), "column")
-
-
 def _print_benchmark(
     table: Table, rows: list[str], columns: list[str], options: Mapping[str, object]
 ) -> None:
@@ -177,7 +172,12 @@ def _run_and_print(
     from fedul_flwr.experiments.paper_table import lines, print_lines
 
     table, size = task.table, task.file.size
-    failed = _run(task, rows, columns, seeds)
+    plans = _plans(task, dict.fromkeys(columns, rows), seeds)
+    if size == "full" and any(task.missing(plan, rows) for plan in plans):
+        _warn(task.device.name)
+    with resumable():
+        failed = task.run_missing(plans, rows)
+    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
     chosen = {
         (row, column, seed): result
         for (row, column, seed), result in task.file.read().items()
@@ -195,18 +195,6 @@ def _client_gpus(config: RunConfig) -> float:
     from fedul_flwr.learning.device import choose_device
 
     return 1.0 if choose_device(config.device).type == "cuda" else 0.0
-
-
-def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]) -> int:
-    """Run the missing trials, and return how many failed."""
-    plans = _plans(task, dict.fromkeys(columns, rows), seeds)
-    size = task.file.size
-    if size == "full" and any(task.missing(plan, rows) for plan in plans):
-        _warn(task.device.name)
-    with resumable():
-        failed = task.run_missing(plans, rows)
-    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
-    return failed
 
 
 def _plans(
@@ -235,21 +223,12 @@ def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int)
             f"{task.file.path} has no result of these rows and columns to verify.",
             "result-file-wrong",
         )
-    plans = [
-        plan
-        for seed in sorted({seed for _, _, seed in keys})
-        for plan in _plans(task, _rows_by_column(keys, seed), (seed,))
-    ]
+    stored: dict[int, dict[str, list[str]]] = {}
+    for row, column, seed in keys:
+        stored.setdefault(seed, {}).setdefault(column, []).append(row)
+    plans = [plan for seed in sorted(stored) for plan in _plans(task, stored[seed], (seed,))]
     largest = task.verify(plans, count)
     typer.echo(f"Largest difference: {largest:.2f} percentage points.")
-
-
-def _rows_by_column(keys: Sequence[Key], seed: int) -> dict[str, list[str]]:
-    by_column: dict[str, list[str]] = {}
-    for row, column, of_seed in keys:
-        if of_seed == seed:
-            by_column.setdefault(column, []).append(row)
-    return by_column
 
 
 def _warn(device: str) -> None:

@@ -87,7 +87,11 @@ def check_owner(
         yield f"Log of what leaves this machine: {node.log}"
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
-    yield from _outgoing(_declared(settings, otherwise), answer, client)
+    sure = disclosures(settings)
+    # Sent only if the server has no labels.
+    more = [sent for sent in disclosures(otherwise) if sent not in sure]
+    declared = [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
+    yield from _outgoing(declared, answer, client)
     client.check()
     yield "Ready."
 
@@ -189,13 +193,6 @@ def _prepared(
     with redirect_stdout(io.StringIO()):  # the report has what it would print
         answer = build_client(context).on_phase(SETUP, setup_content(settings, shape))
     return build_client(context), answer.values
-
-
-def _declared(settings: RunConfig, otherwise: RunConfig) -> list[Sent]:
-    """Entries a client sends, marked "perhaps" if sent only when the server has no labels."""
-    sure = disclosures(settings)
-    more = [sent for sent in disclosures(otherwise) if sent not in sure]
-    return [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
 
 
 def _outgoing(

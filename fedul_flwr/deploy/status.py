@@ -52,7 +52,11 @@ def status(directory: Path) -> list[OwnerState]:
             "writes into server/, is missing.",
             "folder-missing",
         )
-    return rows(_owners(server), _nodes_of(server), _listed(server))
+    nodes_of = {
+        path.name.removesuffix(NODE): path.read_text().strip()
+        for path in (server / "owners").glob(f"*{NODE}")
+    }
+    return rows(_owners(server), nodes_of, _listed(server))
 
 
 def rows(
@@ -92,13 +96,6 @@ def _owners(server: Path) -> dict[str, str]:
     lines = (server / OWNERS).read_text(encoding="utf-8").splitlines()
     pairs = (line.split(maxsplit=1) for line in lines if line.strip())
     return {name: number for number, name in pairs}
-
-
-def _nodes_of(server: Path) -> dict[str, str]:
-    return {
-        path.name.removesuffix(NODE): path.read_text().strip()
-        for path in (server / "owners").glob(f"*{NODE}")
-    }
 
 
 def _listed(server: Path) -> list[Mapping[str, Any]]:

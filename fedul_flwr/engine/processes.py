@@ -136,8 +136,10 @@ class ProcessGrid(LocalGrid):
         except (EOFError, OSError):
             self._missing.append(worker.environment)
             code = worker.end()
-            lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
-            return Message(lost, reply_to=message)
+            how = f"Its process ended with exit code {code}."
+            if code is not None and code < 0:
+                how = f"Its process was killed by signal {-code}, perhaps for want of memory."
+            return Message(Error(ErrorCode.CLIENT_APP_CRASHED, how), reply_to=message)
         self._idle.append(worker)
         self._contexts[message.metadata.dst_node_id] = state
         return answer
@@ -212,12 +214,6 @@ def _serve(connection: Connection, folder: str, environment: dict[str, str]) -> 
     from fedul_flwr.engine.worker import serve  # loaded in the fork server, not in this process
 
     serve(connection, folder, environment)
-
-
-def _crashed(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"Its process was killed by signal {-code}, perhaps for want of memory."
-    return f"Its process ended with exit code {code}."
 
 
 def shares_of_cores(messages: int, processes: int, cores: int) -> list[int]:

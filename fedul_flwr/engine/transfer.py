@@ -95,7 +95,12 @@ class Packed:
             self.file.seek(0)
             shutil.copyfileobj(self.file, disk)
             disk.flush()
-        return _Unpickler(self.head, _within(disk, start)).load(), 0
+
+        def stored(form: _Form) -> Array:
+            dtype, shape, stype, begin, size = form
+            return StoredArray.at(dtype, shape, stype, disk, start + begin, size)
+
+        return _Unpickler(self.head, stored).load(), 0
 
 
 def pack(thing: object) -> Packed:
@@ -121,16 +126,6 @@ def _over(whole: memoryview) -> Callable[[_Form], Array]:
     def make(form: _Form) -> Array:
         dtype, shape, stype, start, size = form
         return PlainArray.over(dtype, shape, stype, whole[start : start + size])
-
-    return make
-
-
-def _within(file: BinaryIO, begin: int) -> Callable[[_Form], Array]:
-    """Makes arrays that stay in ``file``, from position ``begin`` on."""
-
-    def make(form: _Form) -> Array:
-        dtype, shape, stype, start, size = form
-        return StoredArray.at(dtype, shape, stype, file, begin + start, size)
 
     return make
 

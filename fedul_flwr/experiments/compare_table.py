@@ -262,12 +262,6 @@ class Row:
         """Whether the errors are of models; if not, they are of labels for clients' points."""
         return all(result.trial.trains for result in self.results)
 
-    @property
-    def best_rounds(self) -> list[int]:
-        """The round of the saved model of each finished trial."""
-        rounds = (result.metric("best_round") for result in self.finished)
-        return [int(best) for best in rounds if best is not None]
-
     def values(self, key: str) -> list[float]:
         """A number such as ``seconds_total`` of each finished trial that has it."""
         return [value for result in self.finished if (value := result.metric(key)) is not None]
@@ -332,7 +326,7 @@ def texts(row: Row, measures: Sequence[str] = ()) -> tuple[str, ...]:
         "–" if half is None else f"± {half:.2f}",
         _p_value(row.ranking),
         *(_spread(Estimate.of(row.values(key)), digits) for _, key, digits in chosen),
-        ", ".join(map(str, row.best_rounds)) or "–",
+        ", ".join(f"{best:.0f}" for best in row.values("best_round")) or "–",
         duration(row.mean("seconds_total")),
         duration(row.mean("seconds_per_round")),
         "–" if up is None else format_bytes(up),

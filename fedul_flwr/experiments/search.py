@@ -7,10 +7,7 @@ import json
 import logging
 import math
 import multiprocessing
-import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
@@ -30,6 +27,7 @@ from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.flower_logs import flower_logs
+from fedul_flwr.engine.shell import follow_parent
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.search_space import (
     Candidate,
@@ -408,6 +406,9 @@ class _Run:
             state = "diverged"
         except Exception as error:  # the other trials can still run
             state, reason = "failed", one_line(error)
+        run, environment = RunDirectory(self.directory / f"seed-{task.seed}"), {}
+        if (run.path / ENVIRONMENT).exists():  # else it did not begin
+            environment = dict(run.read_json(ENVIRONMENT))
         values = [criterion.chosen(lines) for lines in lines_of_runs]
         measured = [one for one in values if one is not None]
         if state == "complete" and len(measured) < len(task.seeds):
@@ -425,12 +426,15 @@ class _Run:
             "reports": {str(step): value for step, value in reports.items()},
             "seconds": sum(float(x.get("seconds") or 0) for run in lines_of_runs for x in run),
             "reason": reason,
-            "environment": dict(_environment(self.directory / f"seed-{task.seed}")),
+            "environment": environment,
         }
         if state == "failed":
             shutil.rmtree(self.directory, ignore_errors=True)
-        for folder in self.directory.glob("seed-*"):
-            _remove_models(folder)
+        for folder in self.directory.glob("seed-*"):  # what an ended run no longer needs
+            for path in [*folder.glob("*.safetensors"), *folder.glob("split.npz")]:
+                path.unlink()
+            RunDirectory(folder).remove_clients()
+            shutil.rmtree(folder / "plots", ignore_errors=True)
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self.directory / RECORD, json.dumps(record) + "\n")
         return record
@@ -481,22 +485,6 @@ def run_trial(
         watch(lines)  # a run that was complete before this call
 
 
-def _environment(directory: Path) -> Mapping[str, Any]:
-    """Versions and hardware of a run; empty if it did not begin."""
-    if not (directory / ENVIRONMENT).exists():
-        return {}
-    return RunDirectory(directory).read_json(ENVIRONMENT)
-
-
-def _remove_models(directory: Path) -> None:
-    """Remove files that an ended run no longer needs: models, split, client states and plots."""
-    for path in directory.glob("*.safetensors"):
-        path.unlink()
-    (directory / "split.npz").unlink(missing_ok=True)
-    RunDirectory(directory).remove_clients()
-    shutil.rmtree(directory / "plots", ignore_errors=True)
-
-
 def _has_diverged(directory: RunDirectory) -> bool:
     """Whether the last model or its losses are not finite."""
     try:
@@ -527,7 +515,7 @@ def _text(record: Record, task: RowSearch) -> str:
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """New processes; after an error or Ctrl-C they end at once and run no waiting task."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_follow_parent)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=follow_parent)
     try:
         yield pool
     except BaseException:
@@ -539,22 +527,6 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown()
-
-
-def _follow_parent() -> None:
-    """End this process when its parent ends, however that happens.
-
-    Ctrl-C reaches all processes of a terminal; the parent alone handles it and ends the others.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "it runs in a process of the pool"
-    parent.join()
-    os._exit(1)
 
 
 def _print(text: str) -> None:

@@ -74,7 +74,10 @@ def run_searches(
         stored = read_searches(file)
         key = task.row, task.column
         search = make_search(task, records, stored.get(key), command(task))
-        write_searches(file, name, {**stored, key: search}.values())
+        searches = sorted(
+            {**stored, key: search}.values(), key=lambda one: (one["column"], one["row"])
+        )
+        write_records(file, name, "searches", searches)
         failed += sum(record["state"] == "failed" for record in records)
         chosen = search["chosen"]
         if chosen is None:
@@ -161,12 +164,6 @@ def read_searches(file: Path) -> dict[RowKey, StoredSearch]:
                 "result-edited",
             )
     return {(one["row"], one["column"]): one for one in searches}
-
-
-def write_searches(file: Path, table: str, searches: Iterable[StoredSearch]) -> None:
-    """Replace a file of searches; they are sorted."""
-    ordered = sorted(searches, key=lambda one: (one["column"], one["row"]))
-    write_records(file, table, "searches", ordered)
 
 
 def trial_counts(search: StoredSearch) -> str:

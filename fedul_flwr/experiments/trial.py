@@ -282,16 +282,6 @@ def write_content(trial: Trial) -> None:
     write_atomically(trial.directory / FILE, json.dumps(trial.content, indent=1) + "\n")
 
 
-def identity(trial: Trial) -> str:
-    """Digest of all that the trial's result depends on."""
-    return digest({**trial.settings, **trial.content})
-
-
-def remove_reason(trial: Trial) -> None:
-    """Remove the reason of an earlier failure before the trial runs again."""
-    (trial.directory / ERROR).unlink(missing_ok=True)
-
-
 def digest(content: Mapping[str, Any]) -> str:
     """SHA-256 in hexadecimal of the JSON of ``content`` with sorted keys and no spaces."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
@@ -417,7 +407,7 @@ def run_trials(
         began = time.monotonic()
         try:
             require_unlocked(trial.directory)
-            remove_reason(trial)
+            (trial.directory / ERROR).unlink(missing_ok=True)  # of an earlier failure
             write_content(trial)
             simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
             result = results[trial.key] = read_trial(trial)

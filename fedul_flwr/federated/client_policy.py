@@ -194,7 +194,11 @@ class LabeledClients(ClientPolicy):
         """
         having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
         side = self.settings[LabelSourceSettings].labels_at
-        if not having and side == "clients" and not self._starts_without_labels():
+        stages = self.settings.find(StageSettings)
+        needed = find_method(self.settings.method).needs_labels
+        # First weights may take the place of labels.
+        needed = needed or bool(stages and stages.labels_only_rounds)
+        if not having and side == "clients" and (needed or not self.settings.start_from):
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
             raise UserError(
@@ -203,14 +207,6 @@ class LabeledClients(ClientPolicy):
         clients = self.registry.clients
         self.labeled = [client for client in clients if client.partition_id in having]
         self.unlabeled = [client for client in clients if client.partition_id not in having]
-
-    def _starts_without_labels(self) -> bool:
-        """Whether the first weights take the place of labels."""
-        stages = self.settings.find(StageSettings)
-        needed = find_method(self.settings.method).needs_labels
-        return bool(self.settings.start_from) and not (
-            needed or (stages and stages.labels_only_rounds)
-        )
 
 
 class AssignedLabelClients(LabeledClients):

@@ -25,7 +25,6 @@ from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.local import (
-    LocalResult,
     LocalTask,
     Records,
     Round,
@@ -69,7 +68,20 @@ def train_task(
     """
     records: Records = {}
     if CONTROL in round.received:
-        result, records = _corrected(model, task, round, state, rng)
+        used = int(round.config[USED_ROUND])
+        variate = confirmed(state.load(CONTROL, round.number), used)
+        result, renewed, change = train_with_variates(
+            model,
+            task.batches,
+            task.objective,
+            round.plan,
+            rng,
+            server=round.received[CONTROL],
+            variate=variate,
+            option=str(round.config["scaffold-option"]),
+        )
+        state.save(CONTROL, round.number, proposal(variate, used, renewed, round.number))
+        records = {CONTROL: change}
     elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
         batches, objective = task.batches, task.objective
@@ -83,29 +95,6 @@ def train_task(
         "normalizer": local_normalizer(result.steps, round.plan),
     }
     return {**metrics, **task.metrics()}, {**records, **task.records(model)}
-
-
-def _corrected(
-    model: nn.Module,
-    task: LocalTask,
-    round: Round,
-    state: ClientState,
-    rng: np.random.Generator,
-) -> tuple[LocalResult, Records]:
-    used = int(round.config[USED_ROUND])
-    variate = confirmed(state.load(CONTROL, round.number), used)
-    result, renewed, change = train_with_variates(
-        model,
-        task.batches,
-        task.objective,
-        round.plan,
-        rng,
-        server=round.received[CONTROL],
-        variate=variate,
-        option=str(round.config["scaffold-option"]),
-    )
-    state.save(CONTROL, round.number, proposal(variate, used, renewed, round.number))
-    return result, {CONTROL: change}
 
 
 LOSS_HISTORY = "validation-losses"

@@ -473,7 +473,10 @@ def unpack(records: RecordDict) -> RecordDict:
     _check(table, others, size)
     content, stream = RecordDict(), BytesIO(data)
     for name, forms in table:
-        content[name] = others[name] if forms is None else _next_record(stream, forms)
+        record = ArrayRecord()
+        for key, dtype, shape, stype, length in forms or ():
+            record[key] = Array(dtype, tuple(shape), stype, stream.read(length))
+        content[name] = others[name] if forms is None else record
     return content
 
 
@@ -495,14 +498,6 @@ def _forms(record: ArrayRecord | None) -> list[list[Any]] | None:
         [name, array.dtype, list(array.shape), array.stype, len(array.data)]
         for name, array in record.items()
     ]
-
-
-def _next_record(stream: BytesIO, forms: list[_PackedForm]) -> ArrayRecord:
-    """The next record's arrays from the stream."""
-    record = ArrayRecord()
-    for name, dtype, shape, stype, length in forms:
-        record[name] = Array(dtype, tuple(shape), stype, stream.read(length))
-    return record
 
 
 def _data(packed: object) -> bytes:

@@ -172,7 +172,10 @@ class SecureSums:
                 model,
                 pinned=self._pinned,
             )
-            terms, largest = server.terms(), self._largest_weight()
+            # A power of two tells less than the largest number of points does.
+            points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
+            largest = float(2 ** math.ceil(math.log2(max(1, *points))))
+            terms = server.terms()
             contents = {
                 self._members[client]: Content(
                     arrays={**terms, **self._parts.get(client, {})},
@@ -290,11 +293,6 @@ class SecureSums:
             self._registry.fail({by_number[c]: why for c, why in error.excluded.items()})
             return list(error.left)
         return None
-
-    def _largest_weight(self) -> float:
-        """A power of two that no client's number of points exceeds; it tells less than they do."""
-        points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
-        return float(2 ** math.ceil(math.log2(max(1, *points))))
 
     # After training
 

@@ -349,18 +349,10 @@ class LabelPropagation(Generic[ClientT]):
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""
-        client, share = member.partition_id, answer.arrays.get(SENT)
-        if share is None:
-            raise BadMessageError(
-                f"Client {client} sent no share of the sum of labels.", "message-incomplete"
-            )
+        client = member.partition_id
         shape = (1 + sum(rows.values()) - rows[client], self._num_classes)
-        if share.dtype != np.uint64 or share.shape != shape:
-            raise BadMessageError(
-                f"Client {client} sent a share {share.dtype} {share.shape}; it must be uint64 "
-                f"{shape}.",
-                "message-form",
-            )
+        origin = f"Client {client} sent for the sum of labels"
+        checked_array(origin, answer.arrays, SENT, np.uint64, shape)
 
     def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:
         """Whether enough members have labels to hide the contribution of each."""

@@ -45,7 +45,6 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     UserError
         If it is not a run with a model, or ``overrides`` contradict its settings.
     """
-
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
         raise UserError(
@@ -131,16 +130,13 @@ def resolve_settings(
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
     """
     _refuse_bad_references(settings)
-    _refuse_blind_plateau(settings, data)
+    if len(data.validation) == 0:
+        if settings.learning_rate_schedule in PLATEAUS:
+            raise _needs_validation("learning-rate-schedule", settings.learning_rate_schedule)
+        if settings.calibration != "none":
+            raise _needs_validation("calibration", settings.calibration)
     _refuse_private_statistics(settings, model)
     _refuse_personal(settings, model)
-    if settings.calibration != "none" and len(data.validation) == 0:
-        raise UserError(
-            f"Setting calibration = {settings.calibration!r} needs labeled data at the server and "
-            "validation-fraction above 0.",
-            "setting-needs-labels",
-            setting="calibration",
-        )
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
@@ -170,12 +166,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         alone = settings.evaluate == "global" and not settings.sums_updates
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
-        raise UserError(
-            f"Setting selection = {chosen!r} needs labeled data at the server and "
-            "validation-fraction above 0.",
-            "setting-needs-labels",
-            setting="selection",
-        )
+        raise _needs_validation("selection", chosen)
     if chosen == "heldout" and not can_hold_out:
         raise UserError(
             f"Setting selection = 'heldout': {settings.method!r} has no such loss.",
@@ -233,14 +224,13 @@ def _refuse_bad_references(settings: RunConfig) -> None:
             )
 
 
-def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
-    if settings.learning_rate_schedule in PLATEAUS and len(data.validation) == 0:
-        raise UserError(
-            f"Setting learning-rate-schedule = {settings.learning_rate_schedule!r} needs labeled "
-            "data at the server and validation-fraction above 0.",
-            "setting-needs-labels",
-            setting="learning-rate-schedule",
-        )
+def _needs_validation(setting: str, value: str) -> UserError:
+    return UserError(
+        f"Setting {setting} = {value!r} needs labeled data at the server and validation-fraction "
+        "above 0.",
+        "setting-needs-labels",
+        setting=setting,
+    )
 
 
 def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -245,7 +244,12 @@ def describe(
     digest = settings_digest(flat)
     del flat["resume"]
     if data.split is None and not data.client_data:
-        directory.write_json(store.DISCLOSURES, _disclosed(settings, digest))
+        sent = [
+            {"what": entry.what, "reader": entry.reader, "often": entry.often}
+            for entry in disclosures(settings)
+        ]
+        disclosed = {"settings": digest, "sent": sent, "unprotected": [*unprotected(settings)]}
+        directory.write_json(store.DISCLOSURES, disclosed)
     names, columns = list(data.shape.class_names), data.shape.columns
     if columns is not None and not (directory.path / COLUMNS_FILE).exists():
         (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
@@ -266,18 +270,6 @@ def describe(
     remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
-
-
-def _disclosed(settings: RunConfig, digest: str) -> dict[str, Any]:
-    sent = [
-        {"what": entry.what, "reader": entry.reader, "often": entry.often}
-        for entry in disclosures(settings)
-    ]
-    return {
-        "settings": digest,
-        "sent": sent,
-        "unprotected": list(unprotected(settings)),
-    }
 
 
 def scaling_writer(

@@ -25,11 +25,10 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES
 from fedul_flwr.data.standardize import (
     ScaledInputs,
-    Scaling,
     SharedScaling,
     constant_scaling,
 )
-from fedul_flwr.data.types import Arrays, LabeledPoints
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.columns import scaling_values
@@ -231,8 +230,11 @@ def train(
     )
     strategy.load_state_dict(start.state)
     strategy.columns.on_scaling = scaling_writer(directory, data, scaling, settings.missing)
-    if settings.standardize == "owner" and (server_scaling := _scaling_of_server(data, of_server)):
-        write_scaling(directory, data, server_scaling())
+    if settings.standardize == "owner":  # the server's own points, if it has some
+        own = of_server.inputs if of_server is not None else None
+        by = own.by if isinstance(own, ScaledInputs) else data.scaling
+        if by is not None:
+            write_scaling(directory, data, by())
     describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
@@ -269,15 +271,6 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
         return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
     return dict(zip(START_ERRORS, (errors.test, errors.validation), strict=True))
-
-
-def _scaling_of_server(
-    data: ServerData, of_server: LabeledPoints | None
-) -> Callable[[], Scaling] | None:
-    """What standardizes the server's own points; None if it has none."""
-    if of_server is not None and isinstance(of_server.inputs, ScaledInputs):
-        return of_server.inputs.by
-    return data.scaling
 
 
 def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
@@ -334,7 +327,9 @@ def _after_round(
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
         if strategy.settings.base != "local":  # the clients' own models change there
-            line["update_norm"] = _weights_change(before_model, arrays, strategy.model_buffers)
+            buffers = strategy.model_buffers
+            start = {name: array for name, array in before_model.items() if name not in buffers}
+            line["update_norm"] = update_norm(arrays, ArrayRecord(start))
             before_model = arrays
         for key, text in training_warnings([line]).items():
             if key not in shown and key != "confident_share":
@@ -352,12 +347,6 @@ def _after_round(
         return None
 
     return after_round
-
-
-def _weights_change(before: ArrayRecord, after: ArrayRecord, buffers: frozenset[str]) -> float:
-    """L2 norm of the change of the model's weights."""
-    weights = ArrayRecord({name: array for name, array in before.items() if name not in buffers})
-    return update_norm(after, weights)
 
 
 def _show(recorder: Recorder, watch: Watch | None) -> None:

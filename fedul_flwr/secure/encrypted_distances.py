@@ -529,7 +529,12 @@ class DistanceServer:
             for evaluator in pairs_of(owner, self._participants)[0]:
                 if evaluator in sizes:
                     try:
-                        block = self._pair(owner, evaluator)
+                        block = self._protocol.distances(
+                            (sizes[owner], sizes[evaluator]),
+                            self._num_bits,
+                            self._received[owner, evaluator],
+                            self._received[evaluator, owner],
+                        )
                     except UserError:
                         contradictions.append((owner, evaluator))
                         continue
@@ -571,14 +576,6 @@ class DistanceServer:
                 if role in sent and client in readers:
                     post[f"{GROUP}{sender}"] = sent[role]
         return post
-
-    def _pair(self, owner: int, evaluator: int) -> NDArray[np.int64]:
-        return self._protocol.distances(
-            (self._sizes[owner], self._sizes[evaluator]),
-            self._num_bits,
-            self._received[owner, evaluator],
-            self._received[evaluator, owner],
-        )
 
     def _contradictions(self, answers: Mapping[int, Arrays]) -> list[tuple[int, int]]:
         """Complaints of those that are left, and pairs of them that have sent one public key."""

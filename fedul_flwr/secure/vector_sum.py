@@ -488,9 +488,14 @@ def mask_vector(
 def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
     """Who has sealed shares for this client, each with what it has sealed."""
     senders, rows = message.get(SHARE_SENDERS), message.get(SEALED)
-    if senders is None or senders.dtype != np.int64 or senders.ndim != 1:
-        raise UserError("The server sent no shares of a sum.", "message-incomplete")
-    if rows is None or rows.dtype != np.uint8 or rows.ndim != 2:
+    if (
+        senders is None
+        or senders.dtype != np.int64
+        or senders.ndim != 1
+        or rows is None
+        or rows.dtype != np.uint8
+        or rows.ndim != 2
+    ):
         raise UserError("The server sent no shares of a sum.", "message-incomplete")
     who = senders.tolist()
     if len(who) != len(rows) or len({*who}) < len(who) or not {*who} <= {*peers}:

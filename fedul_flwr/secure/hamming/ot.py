@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult, check_length
 from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
@@ -315,7 +315,7 @@ class ObliviousTransfer:
 
     def prepare(self, party: Party) -> StepResult:
         """As owner: a secret for each evaluator, and the base transfers' first message."""
-        _check_num_bits(party.num_bits)
+        check_length(party.num_bits, LARGEST_NUM_BITS, self.name)
         state: dict[str, NDArray[Any]] = {}
         to_peers = {}
         for peer in party.evaluators:
@@ -385,7 +385,7 @@ class ObliviousTransfer:
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
         """T - R modulo 2^16, which equals h as L is smaller."""
-        _check_num_bits(num_bits)
+        check_length(num_bits, LARGEST_NUM_BITS, self.name)
         subtrahend, received = (
             checked_array(f"The {role} sent in step {step!r}", kind, SUMS, np.uint16, sizes)
             for role, step, kind in (
@@ -458,14 +458,6 @@ def _of(name: str, peer: int) -> str:
 def _context(purpose: str, party: Party, owner: int, evaluator: int) -> bytes:
     """Prefix of a pair's hash inputs; everything after the names has a fixed length."""
     return f"fedul-flwr ot {purpose} {owner} {evaluator} ".encode() + party.session
-
-
-def _check_num_bits(num_bits: int) -> None:
-    if num_bits > LARGEST_NUM_BITS:
-        raise UserError(
-            f"codes have {num_bits} bits; L must be at most {LARGEST_NUM_BITS} for backend 'ot'",
-            "setting-out-of-range",
-        )
 
 
 @contextmanager

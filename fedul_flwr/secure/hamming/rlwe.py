@@ -59,7 +59,7 @@ from scipy.fft import fft, ifft, irfft, rfft
 
 from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult, check_length
 from fedul_flwr.secure.messages import checked_array, messages_from
 from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
@@ -296,11 +296,7 @@ def packing(sizes: Mapping[int, int], num_bits: int) -> Packing:
         If L is not a positive multiple of 8, or not below t.
     """
     check_num_bits(num_bits)
-    if num_bits >= T:
-        raise UserError(
-            f"codes have {num_bits} bits; the protocol 'rlwe' takes less than {T}",
-            "setting-out-of-range",
-        )
+    check_length(num_bits, T - 1, "rlwe")
     room = N // max((2, *sizes.values()))
     return Packing(2 ** (max(1, room).bit_length() - 1), num_bits)
 
