@@ -216,9 +216,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
     def _helpers(self, parts: Parts, round: Round) -> list[nn.Module]:
         """Models of the helpers: this client's sigma with each helper's psi (algorithm 1, line 14).
 
-        Parameters
-        ----------
-        parts : parts at the start of the round; helpers are sent as differences from its psi.
+        Helpers are sent as differences from the psi of ``parts``, those of the round's start.
         """
         name, count = unlabeled_part(parts), int(round.config.get(HELPERS, 0))
         sent = unflatten(round.received.get(HELPERS, {}))

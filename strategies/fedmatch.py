@@ -228,10 +228,6 @@ class FedMatchStrategy(LabelSourceStrategy):
         A client is left out if the distance of its parts from the combined ones is more than
         :data:`FARTHEST` times the median distance. The combined parts and the median are within the
         range of the honest clients as long as these are more than half.
-
-        Parameters
-        ----------
-        combined : the parts that clients return, flat, as the base has combined them.
         """
         distances = {}
         for client, received in self.codec.received.items():
@@ -244,10 +240,8 @@ class FedMatchStrategy(LabelSourceStrategy):
         for client, distance in sorted(distances.items()):
             if distance > FARTHEST * middle:
                 self.helpers.forget(client)
-                text = (
-                    "Round %s: %s helps nobody: its weights are %.3g from the combined ones, the "
-                )
-                text += "median is %.3g."
+                text = "Round %s: %s helps nobody: its weights are %.3g from the combined ones, "
+                text += "the median is %.3g."
                 log(WARNING, text, self.record.round, names[client], distance, middle)
 
     def _on_update(self, client: int, parts: Parts) -> None:

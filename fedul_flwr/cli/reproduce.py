@@ -161,12 +161,7 @@ def _print_benchmark(
 def _run_and_print(
     task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]
 ) -> tuple[int, Errors]:
-    """Run the missing trials and print the table.
-
-    Returns
-    -------
-    How many trials failed, and the errors of the rows that have ranks.
-    """
+    """Print the table after the missing trials; how many failed, and errors of ranked rows."""
     from fedul_flwr.experiments import tables_page
     from fedul_flwr.experiments.mean_ranks import row_errors
     from fedul_flwr.experiments.paper_table import lines, print_lines

@@ -132,18 +132,7 @@ def run(
 
 
 def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -> None:
-    """Run among the SuperNodes of SuperLink ``name``, and print the summary.
-
-    Parameters
-    ----------
-    overrides : flat settings.
-    verbose : whether to show the run's log.
-
-    Raises
-    ------
-    UserError
-        If the run fails, or Flower refuses it.
-    """
+    """Run among the SuperNodes of SuperLink ``name``, and print the summary."""
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.deployed import run_deployed
     from fedul_flwr.results.printed_summary import print_summary
@@ -166,18 +155,7 @@ def _search_settings(
     """Settings that a search by validation labels chooses, as ``fedul-flwr tune`` makes it.
 
     The search splits the data with the next seed, so that the run is none that it saw. The same
-    call goes on with a search that was stopped.
-
-    Parameters
-    ----------
-    config : settings of the run.
-    overrides : those of them that the user has set.
-    trials : number of trials; the first has the run's own settings.
-
-    Raises
-    ------
-    UserError
-        If Optuna is missing, a setting is refused, or no trial was complete.
+    call goes on with a search that was stopped. ``overrides`` are what the user has set.
     """
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.experiments.search import plan_searches, require_optuna

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import Error, Message
 
@@ -34,10 +34,6 @@ from fedul_flwr.engine.in_process import LocalGrid, task_identity
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
-
-if TYPE_CHECKING:
-    from fedul_flwr.run.training import Watch
-
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _MAX_IN_MEMORY = 256 * 2**20
@@ -269,7 +265,6 @@ def run_in_processes(
     num_supernodes: int,
     client_cpus: int = 1,
     client_gpus: float = 0.0,
-    watch: Watch | None = None,
 ) -> None:
     """Run the app in this process and a pool beside it.
 
@@ -278,7 +273,6 @@ def run_in_processes(
     settings : resolved settings; results are written to ``settings.output``.
     num_supernodes : number of clients.
     client_cpus, client_gpus : see :func:`worker_environments`.
-    watch : follows the rounds, see :data:`fedul_flwr.run.training.Watch`.
 
     Raises
     ------
@@ -295,4 +289,4 @@ def run_in_processes(
         task_identity(),
         ProcessGrid(num_supernodes, settings.to_flat(), environments, cores) as grid,
     ):
-        serve(grid, settings, watch)
+        serve(grid, settings)

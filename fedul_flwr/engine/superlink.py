@@ -129,6 +129,8 @@ RAY_TOKEN = "ray-token"
 _PATHS = {"FEDUL_CACHE", USER_PATH, "HF_HOME", "MLFLOW_TRACKING_URI"}
 """Variables with paths, which may be relative to the user's working folder."""
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+_START_SECONDS = 90.0
+"""Seconds to wait until a SuperLink answers."""
 _PROGRAM = "fedul_flwr.engine.superlink_guard"
 
 
@@ -137,15 +139,11 @@ class LocalSuperLink:
 
     Parameters
     ----------
-    keep
+    persistent
         Leave it running on exit and print how to stop it.
-    start_timeout
-        Seconds to wait until it answers.
-    stop_timeout
-        Seconds that its processes have to end by themselves before they are killed.
     ray_address
         Ray cluster that runs the clients, as ``host:port`` or ``auto``; empty for one of its own.
-    place
+    home
         Folder for its home. The machines of a cluster must reach it: clients' code lies there.
 
     Attributes
@@ -160,8 +158,6 @@ class LocalSuperLink:
         self,
         *,
         persistent: bool = False,
-        start_timeout: float = 90.0,
-        stop_timeout: float = 3.0,
         ray_address: str = "",
         home: Path | None = None,
     ) -> None:
@@ -170,8 +166,6 @@ class LocalSuperLink:
         self._home = home
         self.address = ""
         self.home = Path()
-        self._start_timeout = start_timeout
-        self._stop_timeout = stop_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
         self._flwr: FlowerProgram | None = None
@@ -242,7 +236,7 @@ class LocalSuperLink:
             if self._flwr is not None:
                 self._flwr.close()
             if self.home != Path():
-                end_superlink(self.home, self._descendants, self._stop_timeout)
+                end_superlink(self.home, self._descendants)
             for process in filter(None, (self._process, self._guardian)):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=1)
@@ -250,7 +244,7 @@ class LocalSuperLink:
                     process.stdin.close()
 
     def _start(self, environment: Mapping[str, str]) -> None:
-        deadline = time.monotonic() + self._start_timeout
+        deadline = time.monotonic() + _START_SECONDS
         for attempt in range(3):
             port = _free_port()
             self.address = f"{HOST}:{port}"

@@ -237,13 +237,9 @@ def _chosen_settings(
     seeds: Iterable[int],
     again: str,
 ) -> Overrides:
-    """Settings that the search of a row chose.
+    """Settings that the search of a row chose, whose trial is ``now`` but for the seed.
 
-    Parameters
-    ----------
-    now : the row's trial; its seed does not count.
-    seeds : seeds to run with. The search must not have used them: its choice fits their splits.
-    again : the command for messages that searches the row.
+    The search must not have used the ``seeds`` to run with: its choice fits their splits.
     """
     row, column = key
     name = f"row {row!r}" + (f", column {column!r}" if column else "")

@@ -20,7 +20,7 @@ from fedul_flwr.experiments.trial import (
     Save,
     Trial,
     TrialResult,
-    digest,
+    identity,
     metrics_of,
     prepare_directory,
     read_trial,
@@ -147,8 +147,7 @@ class Reproduction:
     def _prepare(self, trial: Trial) -> None:
         """Empty the directory if it has other settings; let a run that resumes use this device."""
         require_unlocked(trial.directory)
-        identity = digest({**trial.settings, **trial.content})
-        if prepare_directory(trial.directory, SETTINGS, identity):
+        if prepare_directory(trial.directory, SETTINGS, identity(trial)):
             text = "an earlier run had other settings or files; it starts again."
             self.say(f"{trial.title}: {text}")
         if (trial.directory / LAST_MODEL).exists() and read_trial(trial).status != "finished":

@@ -282,6 +282,11 @@ def write_content(trial: Trial) -> None:
     write_atomically(trial.directory / FILE, json.dumps(trial.content, indent=1) + "\n")
 
 
+def identity(trial: Trial) -> str:
+    """Digest of all that the trial's result depends on."""
+    return digest({**trial.settings, **trial.content})
+
+
 def digest(content: Mapping[str, Any]) -> str:
     """SHA-256 in hexadecimal of the JSON of ``content`` with sorted keys and no spaces."""
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))

@@ -172,13 +172,7 @@ class ColumnPooling:
         self.on_scaling(scaling, whole)
 
     def _masked_sum(self, grid: Grid) -> Moments:
-        """Moments of all points together, of which no client shows its part.
-
-        Raises
-        ------
-        UserError
-            If too few clients with points are there, or left.
-        """
+        """Moments of all points together, of which no client shows its part."""
         assert self._sums is not None
         points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
         members = [client for client in self._registry.clients if points[client.partition_id]]

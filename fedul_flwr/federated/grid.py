@@ -13,7 +13,7 @@ from itertools import groupby
 from logging import WARNING
 from typing import Any
 
-from flwr.app import Message, Metadata, RecordDict
+from flwr.app import Message, Metadata
 from flwr.common import log
 from flwr.serverapp import Grid
 
@@ -37,53 +37,29 @@ _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
 """Polling interval in seconds: minimum, maximum, and share of the time waited so far."""
 
 
+def _forwarded(name: str) -> Any:
+    """A method that calls the method ``name`` of the grid behind."""
+
+    def call(self: GridProxy, *arguments: Any, **named: Any) -> Any:
+        return getattr(self._grid, name)(*arguments, **named)
+
+    return call
+
+
 class GridProxy(Grid):
     """Forwards every call to ``grid``; subclasses override some methods."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
-    def get_node_ids(self) -> Iterable[int]:
-        """As the grid does."""
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[Any]:
-        """As the grid does; each has a ``node_id`` and a ``name``."""
-        return self._grid.get_nodes()
-
-    def set_run(self, run: Any) -> None:
-        """As the grid does."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """As the grid's."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """As the grid does."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """As the grid does."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """As the grid does."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """As the grid does."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
+    run = property(lambda self: self._grid.run)
+    set_run = _forwarded("set_run")
+    get_nodes = _forwarded("get_nodes")
+    get_node_ids = _forwarded("get_node_ids")
+    create_message = _forwarded("create_message")
+    push_messages = _forwarded("push_messages")
+    pull_messages = _forwarded("pull_messages")
+    send_and_receive = _forwarded("send_and_receive")
 
 
 class PromptGrid(GridProxy):

@@ -251,11 +251,7 @@ def propagate(
 
 
 def propagation_columns(
-    graph: sparse.csr_array,
-    labeled: ArrayLike,
-    alpha: float = ALPHA,
-    *,
-    tolerance: float = TOLERANCE,
+    graph: sparse.csr_array, labeled: ArrayLike, alpha: float = ALPHA
 ) -> Floats:
     """Influence of labels of some points on all points: columns of S = (I - alpha W)^-1 (phase 3).
 
@@ -265,7 +261,7 @@ def propagation_columns(
 
     Parameters
     ----------
-    graph, alpha, tolerance : as for :func:`propagate`.
+    graph, alpha : as for :func:`propagate`.
     labeled : integers ``(l,)``, points whose columns are wanted.
 
     Returns
@@ -291,7 +287,7 @@ def propagation_columns(
         )
     unit = np.zeros((size, len(points)))
     unit[points, np.arange(len(points))] = 1
-    return _solve(graph, unit, alpha, tolerance)
+    return _solve(graph, unit, alpha, TOLERANCE)
 
 
 def scaled_by_class(columns: Floats, counts: ArrayLike) -> Floats:

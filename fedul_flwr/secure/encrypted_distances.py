@@ -36,12 +36,14 @@ from fedul_flwr.secure.messages import (
     subjects,
 )
 from fedul_flwr.secure.session import (
+    ATTEMPT,
     CONTENT_KEY,
     FEWEST,
     FEWEST_BYTES,
     FEWEST_SEALED,
     FROM,
     KEY_BYTES,
+    MASK_ROOTS,
     MASK_SHARE,
     NONCE,
     PARTICIPANTS,
@@ -51,11 +53,11 @@ from fedul_flwr.secure.session import (
     SIZES,
     TO,
     Session,
-    attempt_keys,
     bytes_array,
     check_key,
     is_sealed,
     join,
+    mask_key,
     new_key,
     pairs_of,
     participants_message,
@@ -139,10 +141,15 @@ def mask_keys(
         With too few participants, or too few with labels; with others than those whose points were
         compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
-    after, keys = attempt_keys(remembered, task.client, unlabeled, attempt, "labels")
+    if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
+        raise UserError("The server asked for the sum of labels out of turn.", "server-out-of-turn")
+    require_enough(unlabeled)
     participants = remembered[PARTICIPANTS].tolist()
+    roots = dict(zip(participants, remembered[MASK_ROOTS], strict=True))
     sizes = dict(zip(participants, remembered[SIZES].tolist(), strict=True))
-    if not all(0 <= count <= sizes[client] for client, count in unlabeled.items()):
+    if task.client not in unlabeled or not all(
+        client in sizes and 0 <= count <= sizes[client] for client, count in unlabeled.items()
+    ):
         raise UserError(
             "The server named others for the sum of labels than before.", "server-names-others"
         )
@@ -153,7 +160,10 @@ def mask_keys(
             f"xclp.min-labeled-clients = {task.min_labeled_clients}.",
             "server-asks-too-much",
         )
-    return after, keys
+    keys = {
+        peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.client
+    }
+    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
 
 
 # The five steps

@@ -47,7 +47,7 @@ class Purpose:
 
     Attributes
     ----------
-    what : ``"propagation"`` or ``"columns"``.
+    what : ``"propagation"`` or ``"sum"``.
     run : Flower's id of the run.
     server_round : round of the run.
     nonce : 32 bytes of the server, of one attempt.

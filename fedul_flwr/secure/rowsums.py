@@ -76,9 +76,7 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
     return Share(np.delete(words, rows, axis=0), words[rows])
 
 
-def pair_masks(
-    keys: Mapping[int, bytes], client: int, shape: tuple[int, int], stream: str = "<u8"
-) -> Words:
+def pair_masks(keys: Mapping[int, bytes], client: int, shape: tuple[int, int]) -> Words:
     """This client's mask M_i = Σ_j M_ij, with M_ij = -M_ji, so that all masks sum to 0.
 
     Parameters
@@ -86,7 +84,6 @@ def pair_masks(
     keys : for each other participant, 32 bytes shared only with it, for this sum only.
     client : this client's number, which determines who of the two adds and who subtracts.
     shape : shape of the summand.
-    stream : dtype of the numbers that are added or subtracted, of 8 bytes or fewer.
 
     Examples
     --------
@@ -97,7 +94,7 @@ def pair_masks(
     """
     mask = np.zeros(shape, dtype=np.uint64)
     for peer, key in keys.items():
-        drawn = keystream(key, np.dtype(stream).itemsize * mask.size).view(stream).reshape(shape)
+        drawn = keystream(key, 8 * mask.size).view("<u8").reshape(shape)
         # Modulo 2^64, the arithmetic of uint64.
         mask = mask + drawn if client < peer else mask - drawn
     return mask

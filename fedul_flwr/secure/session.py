@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
@@ -512,43 +512,6 @@ def check_key(origin: str, answer: Arrays) -> None:
             "key-unsafe",
         )
     checked_array(origin, answer, SIGNATURES, np.uint8, (SIGNATURE_BYTES,))
-
-
-def attempt_keys(
-    remembered: Arrays,
-    client: int,
-    participants: Collection[int],
-    attempt: int,
-    of: str,
-    fewest: int = FEWEST,
-) -> tuple[Arrays, dict[int, bytes]]:
-    """State after one attempt at a sum, and the keys of its masks with each other participant.
-
-    Parameters
-    ----------
-    remembered : :meth:`Session.mask_roots`, or the state after an earlier attempt.
-    participants : those of this attempt: all of the session, or those who are left.
-    of : noun for errors: ``"labels"`` or ``"columns"``.
-
-    Raises
-    ------
-    UserError
-        With fewer than ``fewest`` participants, or others than those of the session; or for a
-        repeated attempt: masks used twice reveal the difference of two sums.
-    """
-    if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
-        raise UserError(f"The server asked for the sum of {of} out of turn.", "server-out-of-turn")
-    require_enough(participants, fewest)
-    clients = remembered[PARTICIPANTS].tolist()
-    roots = dict(zip(clients, remembered[MASK_ROOTS], strict=True))
-    if client not in participants or not roots.keys() >= set(participants):
-        raise UserError(
-            f"The server named others for the sum of {of} than before.", "server-names-others"
-        )
-    keys = {
-        peer: mask_key(roots[peer].tobytes(), attempt) for peer in participants if peer != client
-    }
-    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
 
 
 def mask_key(root: bytes, attempt: int) -> bytes:

@@ -310,7 +310,6 @@ def join_sum(
     message: Arrays,
     purpose: Purpose,
     identities: Identities | None,
-    entropy: Entropy = os.urandom,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State after the list of participants, and a part of each pair secret, sealed for its peer.
 
@@ -329,7 +328,7 @@ def join_sum(
     private = state[PRIVATE].tobytes()
     session = join(client, private, message, 0, purpose, identities)
     sealed = {
-        f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, entropy)
+        f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, os.urandom)
         for peer in neighbors(session.number, [*session.public])[client]
     }
     return {**session.as_arrays(), LAST: np.array(0, np.int64)}, sealed
@@ -341,7 +340,6 @@ def offer_shares(
     server_round: int,
     message: Arrays,
     pinned: bool,
-    entropy: Entropy = os.urandom,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State and answer of step ``shares``: shares of this round's two secrets for each neighbor.
 
@@ -383,9 +381,10 @@ def offer_shares(
             "which protects less than this client asks for.",
             "server-asks-too-much",
         )
-    self_secret, key_secret = entropy(SECRET_BYTES), entropy(SECRET_BYTES)
+    self_secret, key_secret = os.urandom(SECRET_BYTES), os.urandom(SECRET_BYTES)
     split = [
-        share_secret(secret, needed, len(holders), entropy) for secret in (self_secret, key_secret)
+        share_secret(secret, needed, len(holders), os.urandom)
+        for secret in (self_secret, key_secret)
     ]
     parts = {
         holder: _rows([share[position] for share in split])
@@ -397,7 +396,7 @@ def offer_shares(
             {"shares": parts[peer]},
             roots[peer],
             _address(session.number, step, client, peer),
-            entropy,
+            os.urandom,
         )
         for peer in peers
     ]
