@@ -114,14 +114,6 @@ class Certificates:
     server: Identity
 
 
-def make_certificates(consortium: Consortium) -> Certificates | None:
-    """Make the certificates of a consortium; ``None`` if it is insecure."""
-    if consortium.insecure:
-        return None
-    authority = make_authority(AUTHORITY_DAYS)
-    return Certificates(authority, issue(authority, consortium.hosts, consortium.days))
-
-
 def make_files(consortium: Consortium, certificates: Certificates | None) -> Iterator[File]:
     """Make the content of all files, with the owners' keys, without writing them."""
     values: dict[str, Any] = {
@@ -336,7 +328,11 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
                 f"{directory} is not empty: name a new folder, nothing is overwritten.",
                 "file-exists",
             )
-        certificates = make_certificates(consortium)
+        certificates = None
+        if not consortium.insecure:
+            authority = make_authority(AUTHORITY_DAYS)
+            server = issue(authority, consortium.hosts, consortium.days)
+            certificates = Certificates(authority, server)
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:

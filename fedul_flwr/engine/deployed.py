@@ -15,7 +15,6 @@ from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.flower_run import FlowerRun
 
 _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 60.0
@@ -74,7 +73,9 @@ def run_deployed(
                 outcome = follow(run, log, progress.poll, _Silence(superlink).reason)
             except BaseException:
                 run.stop()
-                ended = _wait_for_end(run)
+                deadline = time.monotonic() + _STOP_SECONDS
+                while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
+                    time.sleep(_POLL_SECONDS)
                 how = "The run has ended" if ended else "The run was asked to stop, without answer"
                 again = f"fedul-flwr run --federation {superlink} --resume {output}"
                 print(f"{how}; {again} goes on with it.", file=sys.stderr)
@@ -84,14 +85,6 @@ def run_deployed(
     if outcome.succeeded:
         return output if stamp(output / SUMMARY) != summary_before else None
     raise failure(outcome, error, before, log)
-
-
-def _wait_for_end(run: FlowerRun) -> bool:
-    """Whether the SuperLink says, within some seconds, that the run has ended."""
-    deadline = time.monotonic() + _STOP_SECONDS
-    while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-    return ended
 
 
 def _refuse_unknown(superlink: str) -> None:

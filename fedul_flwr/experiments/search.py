@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -245,7 +246,7 @@ def ended_searches(
         return
     with _processes(min(jobs, len(tasks))) as pool:
         waiting: dict[Future[list[Record]], RowSearch] = {
-            pool.submit(run_search, task, _print): task for task in tasks
+            pool.submit(run_search, task, partial(print, flush=True)): task for task in tasks
         }
         for future in as_completed(waiting):
             try:
@@ -527,7 +528,3 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown()
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)

@@ -139,7 +139,13 @@ def make_plan(
     UserError
         Naming the run and the setting that is refused.
     """
-    _check_names(rows)
+    for name in rows:
+        if not slug(name) or not name.isprintable():
+            raise UserError(
+                f"Run {name!r} needs a name in one line with a letter or a digit.",
+                "table-file-wrong",
+            )
+    refuse_one_folder("Runs", rows)
     owners = {"--run-config": shared} | {f"run {name!r}": of_row for name, of_row in rows.items()}
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
@@ -160,18 +166,14 @@ def make_plan(
     return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(warnings), column)
 
 
-def _check_names(runs: Iterable[str]) -> None:
+def refuse_one_folder(noun: str, names: Iterable[str]) -> None:
+    """Refuse names, of ``"Runs"`` or ``"Columns"``, whose directories would be one."""
     by_slug: dict[str, str] = {}
-    for name in runs:
-        if not slug(name) or not name.isprintable():
-            raise UserError(
-                f"Run {name!r} needs a name in one line with a letter or a digit.",
-                "table-file-wrong",
-            )
+    for name in names:
         other = by_slug.setdefault(slug(name), name)
         if other != name:
             raise UserError(
-                f"Runs {other!r} and {name!r} would share the directory {slug(name)!r}: "
+                f"{noun} {other!r} and {name!r} would share the directory {slug(name)!r}: "
                 "rename one of them.",
                 "name-twice",
             )

@@ -415,7 +415,10 @@ class MaskedUpdates:
             if record != CONTROL:
                 changes[record, name] -= start[record][name]
         for norm in (self._settings.max_update_norm, privacy.norm * is_private):
-            changes = _clipped(changes, norm) if norm else changes
+            length = l2_norm(changes.values()) if norm else 0.0
+            if length:
+                factor = min(1.0, norm / length)
+                changes = {key: value * factor for key, value in changes.items()}
         for record, name in changes:
             changes[record, name] *= float(weight > 0) if record == CONTROL else scale
         numbers = [weight, float(weight > 0), weight * normalizer]
@@ -582,12 +585,3 @@ def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
         for key in sorted(metrics)
         if key != WEIGHT
     ]
-
-
-def _clipped(
-    changes: Mapping[tuple[str, str], Floats], norm: float
-) -> dict[tuple[str, str], Floats]:
-    """``changes`` scaled to an L2 norm of at most ``norm``."""
-    length = l2_norm(changes.values())
-    factor = min(1.0, norm / length) if length else 1.0
-    return {key: value * factor for key, value in changes.items()}

@@ -365,10 +365,17 @@ class SecureSums:
         assert server is not None
         try:
             server.take_vectors(vectors)
-            message: Mapping[str, Any] = server.list_message()
+            members = [self._members[client] for client in server.survivors]
+            contents = dict.fromkeys(members, Content(arrays=server.list_message()))
             if self._pinned:
-                message = server.signed_list(self._signatures(server, message))
-            contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
+
+                def check(client: ClientRef, answer: Content) -> None:
+                    origin, shape = _ORIGIN.format(client.partition_id), (SIGNATURE_BYTES,)
+                    checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
+
+                replies = self._registry.query(self._grid, CONFIRM, contents, check)
+                signed = {c.partition_id: a.arrays[SIGNATURES] for c, a in replies.items()}
+                contents = dict.fromkeys(members, Content(arrays=server.signed_list(signed)))
             answers = self._registry.query(
                 self._grid,
                 UNMASK,
@@ -382,15 +389,6 @@ class SecureSums:
         reason = "the shares that it sent to open a secure sum are wrong"
         self._registry.fail({self._members[client]: reason for client in liars})
         return opened
-
-    def _signatures(self, server: SumServer, message: Mapping[str, Any]) -> dict[int, Any]:
-        def check(client: ClientRef, answer: Content) -> None:
-            origin, shape = _ORIGIN.format(client.partition_id), (SIGNATURE_BYTES,)
-            checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
-
-        contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
-        replies = self._registry.query(self._grid, CONFIRM, contents, check)
-        return {client.partition_id: a.arrays[SIGNATURES] for client, a in replies.items()}
 
     def _replace(self, words: Any, replies: Sequence[Message]) -> None:
         """Put the mean model, variate and metrics into every reply."""

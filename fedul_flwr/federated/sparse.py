@@ -156,7 +156,12 @@ def _decode_array(
         _expect(name, record[name], base.dtype, base.shape)
         return np.array(record[name])
     if form == (INDICES, VALUES):
-        positions = _checked_indices(name + INDICES, record[name + INDICES], base.size)
+        positions = record[name + INDICES]
+        _expect(name + INDICES, positions, np.dtype(np.uint32), (positions.size,))
+        if np.any(positions[1:] <= positions[:-1]) or np.any(positions[-1:] >= base.size):
+            raise ValueError(
+                f"The update's {name + INDICES!r} must increase and stay below {base.size}."
+            )
     elif form == (MASK, VALUES):
         mask = record[name + MASK]
         _expect(name + MASK, mask, np.dtype(np.uint8), (-(-base.size // 8),))
@@ -169,13 +174,6 @@ def _decode_array(
         )
     _expect(name + VALUES, record[name + VALUES], base.dtype, positions.shape)
     return _replaced(base, positions, record[name + VALUES])
-
-
-def _checked_indices(name: str, indices: NDArray[Any], size: int) -> NDArray[Any]:
-    _expect(name, indices, np.dtype(np.uint32), (indices.size,))
-    if np.any(indices[1:] <= indices[:-1]) or np.any(indices[-1:] >= size):
-        raise ValueError(f"The update's {name!r} must increase and stay below {size}.")
-    return indices
 
 
 def _expect(name: str, array: NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:

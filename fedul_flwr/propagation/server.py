@@ -15,24 +15,8 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.codes import nearest_points
-from fedul_flwr.propagation.phases import (
-    ATTEMPT,
-    AUDIT,
-    CHECKS,
-    COLUMNS,
-    COMPARE,
-    FIRST,
-    LABELED,
-    MODEL,
-    PARTICIPANTS,
-    ROUND,
-    ROWS,
-    SENT,
-    SUM,
-    UNLABELED_POINTS,
-    WITHHELD,
-)
 from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.propagation.solve import JointGraph, normalized_graph, propagation_weights
 from fedul_flwr.secure.backends import BACKENDS
@@ -226,23 +210,25 @@ class LabelPropagation(Generic[ClientT]):
         """One attempt at :meth:`join`."""
         by_id = {member.partition_id: member for member in members}
         server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
-        model = {MODEL + name: array for name, array in weights.items()}
+        model = {phases.MODEL + name: array for name, array in weights.items()}
         labeled: dict[int, NDArray[Any]] = {}
         while messages := server.ask():
             first = not labeled
             contents = {
                 by_id[client]: Content(
                     arrays={**message, **(model if first else {})},
-                    values={ROUND: self._round, FIRST: first},
+                    values={phases.ROUND: self._round, phases.FIRST: first},
                 )
                 for client, message in messages.items()
             }
-            compared = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
+            compared = self._ask(
+                phases.COMPARE, contents, partial(self._check_compared, server, first)
+            )
             answers = {member.partition_id: answer.arrays for member, answer in compared.items()}
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
-                labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
+                labeled = {client: answer.pop(phases.LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
         graph = normalized_graph(
@@ -273,32 +259,35 @@ class LabelPropagation(Generic[ClientT]):
             influences = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
             contents = {
                 member: Content(
-                    arrays={COLUMNS: influences.columns[member.partition_id]},
+                    arrays={phases.COLUMNS: influences.columns[member.partition_id]},
                     values={
-                        ROUND: self._round,
-                        ATTEMPT: self._attempt,
-                        PARTICIPANTS: clients,
-                        UNLABELED_POINTS: list(influences.unlabeled.values()),
-                        WITHHELD: member.partition_id == withheld,
+                        phases.ROUND: self._round,
+                        phases.ATTEMPT: self._attempt,
+                        phases.PARTICIPANTS: clients,
+                        phases.UNLABELED_POINTS: list(influences.unlabeled.values()),
+                        phases.WITHHELD: member.partition_id == withheld,
                     },
                 )
                 for member in left
             }
             self._attempt += 1
             rows = influences.rows()
-            answers = self._ask(SUM, contents, partial(self._check_share, rows))
+            answers = self._ask(phases.SUM, contents, partial(self._check_share, rows))
             if len(answers) < len(left):
                 left = [member for member in left if member in answers]
                 continue
-            sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
+            sent = {member.partition_id: answers[member].arrays[phases.SENT] for member in left}
             checks = {client: share[0] for client, share in sent.items()}
             if rows_agree(checks):
                 sums = sum_shares({client: share[1:] for client, share in sent.items()}, rows)
-                return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
+                return {m: Content(arrays={phases.ROWS: sums[m.partition_id]}) for m in left}
             left = self._audit(left, checks)
+        least = self._options.min_labeled_clients
+        is_open = self._options.secure == "plaintext"
+        labeled = "" if is_open else f", {least} or more of them with labels"
         raise TooFewClientsError(
             f"{len(left)} client(s) were left for the sum of labels; it needs "
-            f"{self._backend.fewest} or more{self._owners_of()}.",
+            f"{self._backend.fewest} or more{labeled}.",
             [member.partition_id for member in left],
         )
 
@@ -312,12 +301,12 @@ class LabelPropagation(Generic[ClientT]):
         def check(member: ClientT, answer: Content) -> None:
             origin = f"Client {member.partition_id} sent about the sum of labels"
             masked = form if self._options.secure != "plaintext" else (0, self._num_classes)
-            checked_array(origin, answer.arrays, CHECKS, np.uint64, masked)
+            checked_array(origin, answer.arrays, phases.CHECKS, np.uint64, masked)
 
-        answers = self._ask(AUDIT, {member: Content() for member in members}, check)
+        answers = self._ask(phases.AUDIT, {member: Content() for member in members}, check)
         if len(answers) < len(members):
             return [member for member in members if member in answers]
-        words = {member.partition_id: answers[member].arrays[CHECKS] for member in members}
+        words = {member.partition_id: answers[member].arrays[phases.CHECKS] for member in members}
         try:
             exclude(wrong_rows(rows, words), rows)
         except ExcludedClientsError as error:
@@ -338,7 +327,7 @@ class LabelPropagation(Generic[ClientT]):
             raise BadMessageError(
                 f"Client {client} sent more points than it announced.", "message-contradicts"
             )
-        is_labeled = answer.arrays.get(LABELED)
+        is_labeled = answer.arrays.get(phases.LABELED)
         if first and (
             is_labeled is None or is_labeled.dtype != np.bool_ or is_labeled.shape != (size,)
         ):
@@ -352,7 +341,7 @@ class LabelPropagation(Generic[ClientT]):
         client = member.partition_id
         shape = (1 + sum(rows.values()) - rows[client], self._num_classes)
         origin = f"Client {client} sent for the sum of labels"
-        checked_array(origin, answer.arrays, SENT, np.uint64, shape)
+        checked_array(origin, answer.arrays, phases.SENT, np.uint64, shape)
 
     def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:
         """Whether enough members have labels to hide the contribution of each."""
@@ -361,8 +350,3 @@ class LabelPropagation(Generic[ClientT]):
         owners = np.unique(joint.owners[joint.labeled])
         labeled = sum(member.partition_id in owners for member in left)
         return labeled >= self._options.min_labeled_clients
-
-    def _owners_of(self) -> str:
-        if self._options.secure == "plaintext":
-            return ""
-        return f", {self._options.min_labeled_clients} or more of them with labels"

@@ -348,7 +348,11 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     name = BEST_MODEL if selected else LAST_MODEL
     temperature = None
     if settings.calibration == "temperature" and selected:
-        temperature = about["temperature"] = _calibrate(recorder, evaluator)
+        arrays, header = recorder.directory.load_model(BEST_MODEL)
+        points = evaluator.validation
+        temperature = fit_temperature(evaluator.logits(arrays, points), points.labels)
+        recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
+        about["temperature"] = temperature
     if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
         about["balanced_accuracy"] = 100 - best["test_balanced_error"]
     test = evaluator.test
@@ -397,15 +401,6 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
         for key, one in measured.items()
     }
     return Outcome(about, measured)
-
-
-def _calibrate(recorder: Recorder, evaluator: Evaluator) -> float:
-    """Fit the best model's temperature on the validation points, and write it with the model."""
-    arrays, header = recorder.directory.load_model(BEST_MODEL)
-    validation = evaluator.validation
-    temperature = fit_temperature(evaluator.logits(arrays, validation), validation.labels)
-    recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
-    return temperature
 
 
 def finish_measures(

@@ -215,6 +215,7 @@ def train(
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
+    buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
     setup = client_setup(settings, data, directory)
     if done and settings.standardize == "federation":
         scaling.value = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
@@ -224,7 +225,7 @@ def train(
         build_base(settings),
         nodes,
         setup,
-        buffers=_averaged_buffers(settings, model),
+        buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
@@ -271,12 +272,6 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
         return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
     return dict(zip(START_ERRORS, (errors.test, errors.validation), strict=True))
-
-
-def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
-    if settings.base == "local":  # averages nothing
-        return frozenset()
-    return frozenset(name for name, _ in model.named_buffers() if name in model.state_dict())
 
 
 def _after_round(

@@ -218,13 +218,15 @@ def _offer(
     seeds = {task.client: _seeds(remembered)}
     for peer, arrays in inbox.items():
         with messages_from(peer):
-            seeds[peer] = _pop_seeds(peer, arrays)
+            names = [SHARE, *([RUN_SEED] if RUN_SEED in arrays else [])]
+            sent = {name: _pop_bytes(peer, SHARES, arrays, name) for name in names}
+            seeds[peer] = {name: bytes_array(value) for name, value in sent.items()}
             if _commitment(seeds[peer]) != commitments[peer].tobytes():
                 raise UserError(
                     f"Client {peer} sent another share than that of its commitment.", "peer-cheated"
                 )
     seed = _seed(session, seeds)
-    confirm = {CONFIRM: bytes_array(_confirmation(seed))}
+    confirm = {CONFIRM: bytes_array(hashlib.sha256(seed + b"confirm").digest())}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
     result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
     reply = _post(session, OFFER, result, dict.fromkeys(inbox, confirm))
@@ -342,12 +344,6 @@ def _seeds(remembered: Arrays) -> dict[str, NDArray[Any]]:
     return {name: remembered[name] for name in (SHARE, RUN_SEED) if name in remembered}
 
 
-def _pop_seeds(peer: int, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Remove and return what :func:`_seeds` of a peer has sent."""
-    names = [SHARE, *([RUN_SEED] if RUN_SEED in arrays else [])]
-    return {name: bytes_array(_pop_bytes(peer, SHARES, arrays, name)) for name in names}
-
-
 def _commitment(seeds: Arrays) -> bytes:
     """A hash of a share and of a seed, from which neither follows, as the share is random."""
     whole = b"".join(seeds[name].tobytes() for name in (SHARE, RUN_SEED) if name in seeds)
@@ -368,10 +364,6 @@ def _seed(session: Session, seeds: Mapping[int, Arrays]) -> bytes:
         ((seed, _),) = Counter(before).most_common(1)  # of equal counts the first one
         return seed
     return session.seed({client: sent[SHARE].tobytes() for client, sent in seeds.items()})
-
-
-def _confirmation(seed: bytes) -> bytes:
-    return hashlib.sha256(seed + b"confirm").digest()
 
 
 def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str) -> bytes:
@@ -478,7 +470,12 @@ class DistanceServer:
             )
         for client in self._left:
             self.check(client, answers[client])
-        exclude(self._contradictions(answers), self._left)
+        if STEPS[self._step] == KEYS:  # two have sent one public key
+            keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
+            pairs = [(a, b) for a, b in combinations(self._left, 2) if keys[a] == keys[b]]
+        else:
+            pairs = [*subjects({client: answers[client] for client in self._left}).items()]
+        exclude(pairs, self._left)
         for client in self._left:
             self._hear(client, dict(answers[client]))
         self._step += 1
@@ -586,14 +583,6 @@ class DistanceServer:
                 if role in sent and client in readers:
                     post[f"{GROUP}{sender}"] = sent[role]
         return post
-
-    def _contradictions(self, answers: Mapping[int, Arrays]) -> list[tuple[int, int]]:
-        """Complaints of those that are left, and pairs of them that have sent one public key."""
-        if STEPS[self._step] == KEYS:
-            keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
-            pairs = combinations(self._left, 2)
-            return [(one, other) for one, other in pairs if keys[one] == keys[other]]
-        return [*subjects({client: answers[client] for client in self._left}).items()]
 
     def _peers(self, client: int, role: str) -> list[int]:
         """Remaining peers of a client with a role in their pair."""

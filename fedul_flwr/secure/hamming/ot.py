@@ -189,39 +189,6 @@ def columns(keys: Bytes, size: int) -> Bytes:
     return np.stack([keystream(key.tobytes(), size) for key in keys])
 
 
-def hide_choices(keys: Bytes, choices: Bytes) -> Bytes:
-    """The chooser's message U.
-
-    Parameters
-    ----------
-    keys : uint8 ``(2, 128, 32)``, both keys of each base pair, for this call only.
-    choices : uint8 ``(m / 8,)``, packed.
-
-    Returns
-    -------
-    uint8 ``(128, m / 8)``, uniform for a party that knows only one key of each pair.
-    """
-    first, second = (columns(half, len(choices)) for half in keys)
-    return first ^ second ^ choices
-
-
-def hidden_columns(keys: Bytes, secret: Bytes, message: Bytes) -> Bytes:
-    """Columns of Q, for the party with the secret.
-
-    Parameters
-    ----------
-    keys : uint8 ``(128, 32)``, the key of each base pair that ``secret`` selects.
-    secret : uint8 ``(16,)``, s, packed.
-    message : uint8 ``(128, m / 8)``, U.
-
-    Returns
-    -------
-    uint8 ``(128, m / 8)``
-    """
-    chosen = -np.unpackbits(secret)[:, np.newaxis]  # modulo 256: all bits of a byte, or none
-    return columns(keys, message.shape[1]) ^ (message & chosen)
-
-
 def rows_of(some_columns: Bytes) -> Bytes:
     """Rows of a block of columns: uint8 ``(128, b / 8)`` to ``(b, 16)``."""
     return np.packbits(np.unpackbits(some_columns, axis=1).T, axis=1)
@@ -340,7 +307,9 @@ class ObliviousTransfer:
                     _context("base", party, owner, party.client), points, party.entropy
                 )
             remembered[_of(KEYS, owner)] = keys[0]
-            to_peers[owner] = {POINT: point, CHOICES: hide_choices(keys, codes.ravel())}
+            # U, (128, m / 8): uniform for the owner, who knows only one key of each base pair.
+            first, second = (columns(half, codes.size) for half in keys)
+            to_peers[owner] = {POINT: point, CHOICES: first ^ second ^ codes.ravel()}
         return StepResult(remembered, to_peers)
 
     def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
@@ -357,12 +326,11 @@ class ObliviousTransfer:
                 keys = receiver_keys(
                     _context("base", party, party.client, peer), seeds, points, point
                 )
-            corrections, sums = _correct(
-                _context("pads", party, party.client, peer),
-                hidden_columns(keys, secret, choices),
-                secret,
-                bits,
-            )
+            # Columns of Q, (128, m / 8); s modulo 256 has all bits of a byte, or none.
+            chosen = -np.unpackbits(secret)[:, np.newaxis]
+            hidden = columns(keys, choices.shape[1]) ^ (choices & chosen)
+            context = _context("pads", party, party.client, peer)
+            corrections, sums = _correct(context, hidden, secret, bits)
             to_peers[peer] = {CORRECTIONS: corrections}
             to_server[peer] = {SUMS: sums}
         used = {_of(KEYS, owner) for owner in party.owners} & set(state)

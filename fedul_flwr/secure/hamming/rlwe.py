@@ -511,11 +511,16 @@ class RingLWE:
         server gets ``mask-key``, 32 bytes from which it makes the words that were added to ``b``.
         """
         layout = packing(party.sizes, party.num_bits)
-        offers = {
-            owner: _checked_offer(layout, party.sizes[owner], owner, inbox[owner])
-            for owner in party.owners
-            if owner in inbox
-        }
+        offers = {}
+        for owner in (peer for peer in party.owners if peer in inbox):
+            size, origin = party.sizes[owner], f"Client {owner} sent in step 'offer'"
+            chunks, message = len(layout.chunks(size)), inbox[owner]
+            with messages_from(owner):
+                key = checked_array(origin, message, KEYS, np.uint32, (DIGITS, chunks, N))
+                bits = checked_array(
+                    origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits)
+                )
+            offers[owner] = Offer(layout, key, bits)
         sizes = {owner: (len(codes), offer.bits.shape[1]) for owner, offer in offers.items()}
         keys = {owner: party.entropy(KEY_BYTES) for owner in offers}
         a = np.empty((len(codes), N), dtype=np.uint32)
@@ -595,12 +600,3 @@ class RingLWE:
 
 
 RLWE = RingLWE()
-
-
-def _checked_offer(layout: Packing, size: int, owner: int, message: Arrays) -> Offer:
-    origin = f"Client {owner} sent in step 'offer'"
-    num_chunks = len(layout.chunks(size))
-    with messages_from(owner):
-        keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
-        bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
-    return Offer(layout, keys, bits)
