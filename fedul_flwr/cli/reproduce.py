@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.options import (
-    EXPERIMENTS,
-    RESULTS,
-    Columns,
-    Datasets,
-    DeviceName,
-    Experiments,
-    Quick,
-    Results,
-    Rows,
-    Seeds,
-    Verbose,
-    local_copies,
-    refuse_options,
-    resumable,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -44,12 +29,12 @@ def reproduce(
             help="Table, as fedul/table-1; see --list. Or a folder of tables, as reference.",
         ),
     ] = None,
-    quick: Quick = False,
-    device: DeviceName = "auto",
-    seeds: Seeds = "0",
-    rows: Rows = None,
-    columns: Columns = None,
-    dataset: Datasets = None,
+    quick: options.Quick = False,
+    device: options.DeviceName = "auto",
+    seeds: options.Seeds = "0",
+    rows: options.Rows = None,
+    columns: options.Columns = None,
+    dataset: options.Datasets = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use the settings that fedul-flwr tune chose.")
     ] = False,
@@ -73,13 +58,13 @@ def reproduce(
             help="Run N trials that have a result once more, and print how far both are apart.",
         ),
     ] = None,
-    results: Results = RESULTS,
-    experiments: Experiments = EXPERIMENTS,
+    results: options.Results = options.RESULTS,
+    experiments: options.Experiments = options.EXPERIMENTS,
     engine: Annotated[
         Literal["processes", "in-process"],
         typer.Option("--engine", help="What runs the clients; the numbers are the same."),
     ] = "processes",
-    verbose: Verbose = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
     if [table is not None, render, show].count(True) != 1:
@@ -106,7 +91,7 @@ def reproduce(
     if column is not None:
         from fedul_flwr.experiments.flat_file import flat_file
 
-        refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
+        options.refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
         typer.echo(flat_file(read_table(experiments, table), column, size, rows), nl=False)
         return
     names = tables_of(experiments, table)
@@ -122,20 +107,20 @@ def reproduce(
     failed, ranks = 0, {}
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
         if content.settings.benchmark:
-            options = {"--quick": quick, **is_set} if len(names) == 1 else {}
-            _print_benchmark(content, of_rows, of_columns, options)
+            given = {"--quick": quick, **is_set} if len(names) == 1 else {}
+            _print_benchmark(content, of_rows, of_columns, given)
             continue
         task = Reproduction(
             content,
             ResultFile(results, content.name, size, tuned),
-            Device(device, local_copies(dataset)),
+            Device(device, options.local_copies(dataset)),
             run=lambda config, clients, title: run_here(
                 config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
             ),
             say=typer.echo,
         )
         if verify is not None:
-            refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
+            options.refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
             _verify(task, of_rows, of_columns, verify)
             continue
         table_failed, errors = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
@@ -148,12 +133,12 @@ def reproduce(
 
 
 def _print_benchmark(
-    table: Table, rows: list[str], columns: list[str], options: Mapping[str, object]
+    table: Table, rows: list[str], columns: list[str], given: Mapping[str, object]
 ) -> None:
-    """Print the paper's figures of a table that a benchmark measures; it has no ``options``."""
+    """Print the paper's figures of a table that a benchmark measures; it takes no options."""
     from fedul_flwr.experiments.paper_table import lines, print_lines
 
-    refuse_options(options, f"on {table.name}: a benchmark measures it")
+    options.refuse_options(given, f"on {table.name}: a benchmark measures it")
     typer.echo(f"A benchmark measures {table.name}: {table.settings.benchmark}")
     print_lines(table, None, list(lines(table, {}, rows, columns)))
 
@@ -170,7 +155,7 @@ def _run_and_print(
     plans = _plans(task, dict.fromkeys(columns, rows), seeds)
     if size == "full" and any(task.missing(plan, rows) for plan in plans):
         _warn(task.device.name)
-    with resumable():
+    with options.resumable():
         failed = task.run_missing(plans, rows)
     typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
     chosen = {

@@ -11,21 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedul_flwr.cli.options import (
-    EXPERIMENTS,
-    MOST_CLIENTS,
-    ClientCpus,
-    ClientGpus,
-    EngineName,
-    MessageLog,
-    NumSupernodes,
-    Output,
-    RayAddress,
-    RunConfigs,
-    Verbose,
-    refuse_options,
-    resumable,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.simulate import number_of_clients, plan_rounds, run_here, simulate
@@ -50,28 +36,28 @@ clients' held-out points, so that its result does not depend on any label."""
 
 
 def run(
-    run_config: RunConfigs = None,
+    run_config: options.RunConfigs = None,
     num_supernodes: Annotated[
         int | None,
         typer.Option(
             min=1,
-            max=MOST_CLIENTS,
+            max=options.MOST_CLIENTS,
             help="Number of simulated clients, 10 by default; --resume knows it.",
         ),
     ] = None,
-    output: Output = None,
+    output: options.Output = None,
     resume: Annotated[
         Path | None, typer.Option(file_okay=False, help="Interrupted run to go on with.")
     ] = None,
-    client_cpus: ClientCpus = 1,
-    client_gpus: ClientGpus = 0.0,
+    client_cpus: options.ClientCpus = 1,
+    client_gpus: options.ClientGpus = 0.0,
     keep_superlink: Annotated[
         bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
     ] = False,
-    verbose: Verbose = False,
-    engine: EngineName = "processes",
-    ray_address: RayAddress = "",
-    message_log: MessageLog = None,
+    verbose: options.Verbose = False,
+    engine: options.EngineName = "processes",
+    ray_address: options.RayAddress = "",
+    message_log: options.MessageLog = None,
     federation: Federation = None,
     tune: Annotated[
         int | None,
@@ -102,11 +88,11 @@ def run(
             "--message-log": message_log,
             "--tune": tune,
         }
-        refuse_options(of_simulations, "with --federation: leave it out")
+        options.refuse_options(of_simulations, "with --federation: leave it out")
         _run_on_federation(federation, overrides, verbose)
         return
     if tune is not None:
-        refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
+        options.refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
@@ -169,10 +155,10 @@ def _search_settings(
     folder = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
     shared = {key: overrides[key] for key in overrides if key not in ("output", "seed")}
     plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, folder)
-    search = read_search([EXPERIMENTS / FILE], trials)
+    search = read_search([options.EXPERIMENTS / FILE], trials)
     tasks = plan_searches([plan], [row], search, "validation", folder)
     file, command = folder / "search.json", f"fedul-flwr run --tune {trials}"
-    with resumable(), flower_logs(logging.ERROR):
+    with options.resumable(), flower_logs(logging.ERROR):
         run_searches(tasks, file, row, 1, typer.echo, lambda _: command)
     chosen = read_searches(file)[row, ""]["chosen"]
     if chosen is None:
@@ -188,7 +174,7 @@ def _search_settings(
 
 
 def demo(
-    num_supernodes: NumSupernodes = 10,
+    num_supernodes: options.NumSupernodes = 10,
 ) -> None:
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     load_early()

@@ -46,24 +46,12 @@ from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_card import write_model_card
+from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.personal import personalize
 from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.setup import (
-    client_setup,
-    describe,
-    fresh_model,
-    label_truths,
-    open_data,
-    scaling_file,
-    scaling_writer,
-    set_truths,
-    start_elsewhere,
-    write_federation,
-    write_scaling,
-)
 from fedul_flwr.run.summary import write_summary
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
@@ -110,7 +98,7 @@ def starting_point(
         directory.replace_metrics([])
         directory.remove_clients()
         recorder.lines = []
-        start_elsewhere(model, recorder.settings.start_from, class_names)
+        setup.start_elsewhere(model, recorder.settings.start_from, class_names)
         return Start(dump_arrays(model))
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
@@ -195,7 +183,7 @@ def train(
     method = find_method(settings.method)
     strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
     strategy_class.validate(settings)
-    data, nodes = open_data(grid, settings, directory)
+    data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
     settings, chosen = resolve_auto(
         settings, strategy_class, data.shape, data.points_of_client(settings)
@@ -205,7 +193,7 @@ def train(
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)
-    model = fresh_model(settings, data)
+    model = setup.fresh_model(settings, data)
     settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
@@ -216,27 +204,29 @@ def train(
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
-    setup = client_setup(settings, data, directory)
+    for_clients = setup.client_setup(settings, data, directory)
     if done and settings.standardize == "federation":
-        scaling.value = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
-        setup.values |= scaling_values(scaling.value)
+        scaling.value = constant_scaling(
+            read_columns(setup.scaling_file(directory.path, data.shape))
+        )
+        for_clients.values |= scaling_values(scaling.value)
     strategy = strategy_class(
         settings,
         build_base(settings),
         nodes,
-        setup,
+        for_clients,
         buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
-    strategy.columns.on_scaling = scaling_writer(directory, data, scaling, settings.missing)
+    strategy.columns.on_scaling = setup.scaling_writer(directory, data, scaling, settings.missing)
     if settings.standardize == "owner":  # the server's own points, if it has some
         own = of_server.inputs if of_server is not None else None
         by = own.by if isinstance(own, ScaledInputs) else data.scaling
         if by is not None:
-            write_scaling(directory, data, by())
-    describe(directory, settings, data, strategy.test_prior, model)
+            setup.write_scaling(directory, data, by())
+    setup.describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
             strategy.start(
@@ -255,7 +245,7 @@ def train(
     about = {
         **first,
         **finish_measures(recorder, shares, strategy.test_prior, data.num_clients or 0),
-        **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
+        **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
         **privacy_spent(strategy.base),
         **personalize(grid, strategy, recorder, data),
     }
@@ -302,7 +292,7 @@ def _after_round(
             return None
         record = strategy.record
         if server_round == 1 or record.joined:
-            write_federation(recorder.directory, strategy, data)
+            setup.write_federation(recorder.directory, strategy, data)
         recorder.wait()  # an evaluation longer than the round counts as part of it
         before, reached = reached, time.time()
         line: dict[str, Any] = {
@@ -389,7 +379,7 @@ def _about_pseudo_labels(
     policy = strategy.policy
     if not isinstance(policy, LabelStages) or policy.on_labels_only(number):
         return {}
-    return score_pseudo_labels(directory.clients, number, label_truths(data))
+    return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
 
 
 def _metric_name(strategy: MethodStrategy, key: str) -> str:
