@@ -49,15 +49,11 @@ def issue(
 
     Parameters
     ----------
-    authority
-        Authority that signs it.
-    hosts
-        DNS names and IP addresses of the server (subject alternative names); the first one is also
-        the certificate's name.
-    days
-        As in :func:`make_authority`; clients also refuse it once the authority's has expired.
-    now
-        The certificate is valid from :data:`CLOCKS_APART` before this; by default the present.
+    authority : authority that signs it.
+    hosts : DNS names and IP addresses of the server (subject alternative names); the first one is
+        also the certificate's name.
+    days : as in :func:`make_authority`; clients also refuse it once the authority's has expired.
+    now : the certificate is valid from :data:`CLOCKS_APART` before this; by default the present.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = authority.certificate

@@ -245,24 +245,16 @@ def plan(
 
     Parameters
     ----------
-    address
-        ``HOST[:PORT]`` at which owners reach the SuperLink.
-    count, names
-        Either the number of owners, from 1 to 1,000, who are then named ``owner-0`` and so on, or
-        their names.
-    also
-        Further hosts for the server's certificate.
-    public_keys
-        ``NAME=FILE`` of owners who generate their own key.
-    days
-        Validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
-    insecure
-        Without TLS, keys and authentication.
-    listen
-        ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all interfaces
-        with the port of ``address``, or only loopback if ``address`` is loopback.
-    methods
-        Names of the methods that owners allow; empty allows every built-in one.
+    address : ``HOST[:PORT]`` at which owners reach the SuperLink.
+    count, names : either the number of owners, from 1 to 1,000, who are then named ``owner-0`` and
+        so on, or their names.
+    also : further hosts for the server's certificate.
+    public_keys : ``NAME=FILE`` of owners who generate their own key.
+    days : validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
+    insecure : without TLS, keys and authentication.
+    listen : ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all
+        interfaces with the port of ``address``, or only loopback if ``address`` is loopback.
+    methods : names of the methods that owners allow; empty allows every built-in one.
 
     Raises
     ------
@@ -307,10 +299,8 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
 
     Parameters
     ----------
-    consortium
-        The consortium.
-    directory
-        Absolute path of a new or empty folder. Only the user will have access.
+    consortium : the consortium.
+    directory : absolute path of a new or empty folder. Only the user will have access.
 
     Returns
     -------

@@ -224,11 +224,9 @@ class RunOutcome:
 
     Attributes
     ----------
-    status
-        Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
+    status : Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
         process died before Flower set one.
-    details
-        The reason of a failure, empty on success.
+    details : the reason of a failure, empty on success.
     """
 
     status: str

@@ -38,20 +38,13 @@ def run_app(
 
     Parameters
     ----------
-    superlink
-        A started SuperLink; it can run several apps, one after the other.
-    app_dir
-        Directory with the app's ``pyproject.toml``.
-    overrides
-        Run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    num_supernodes
-        Number of simulated clients.
-    client_cpus, client_gpus
-        Resources of each concurrent client. Flower accepts whole CPUs only.
-    on_poll
-        Called from this thread about five times a second during the run.
-    log_file
-        The run's log is appended here.
+    superlink : a started SuperLink; it can run several apps, one after the other.
+    app_dir : directory with the app's ``pyproject.toml``.
+    overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
+    num_supernodes : number of simulated clients.
+    client_cpus, client_gpus : resources of each concurrent client. Flower accepts whole CPUs only.
+    on_poll : called from this thread about five times a second during the run.
+    log_file : the run's log is appended here.
 
     Returns
     -------

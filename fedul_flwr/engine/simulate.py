@@ -51,18 +51,14 @@ class RunProgress:
 
     Parameters
     ----------
-    config
-        The run; rounds are read from ``metrics.jsonl`` in its output directory. Earlier lines
+    config : the run; rounds are read from ``metrics.jsonl`` in its output directory. Earlier lines
         advance the bar if the run is resumed, and are ignored otherwise.
-    log_to_show
-        A growing log file to print as well.
-    title
-        Label of the bar; by default the method and the data set.
+    log_to_show : a growing log file to print as well.
+    title : label of the bar; by default the method and the data set.
 
     Attributes
     ----------
-    rounds_seen
-        Rounds that this run has finished so far.
+    rounds_seen : rounds that this run has finished so far.
     """
 
     def __init__(self, config: RunConfig, log_to_show: Path | None = None, title: str = "") -> None:

@@ -49,12 +49,9 @@ def end_superlink(
 
     Parameters
     ----------
-    home
-        Its ``FLWR_HOME``.
-    known
-        Returns processes known to belong to it; others are found by their mark.
-    patience
-        Seconds that they have to end by themselves.
+    home : its ``FLWR_HOME``.
+    started : returns processes known to belong to it; others are found by their mark.
+    patience : seconds that they have to end by themselves.
     """
     if not (home / "config.toml").is_file() or not home.name.startswith(PREFIX):
         return  # never delete a directory that was not created by us
@@ -139,19 +136,16 @@ class LocalSuperLink:
 
     Parameters
     ----------
-    persistent
-        Leave it running on exit and print how to stop it.
-    ray_address
-        Ray cluster that runs the clients, as ``host:port`` or ``auto``; empty for one of its own.
-    home
-        Folder for its home. The machines of a cluster must reach it: clients' code lies there.
+    persistent : leave it running on exit and print how to stop it.
+    ray_address : Ray cluster that runs the clients, as ``host:port`` or ``auto``; empty for one of
+        its own.
+    home : folder for its home. The machines of a cluster must reach it: clients' code lies there.
 
     Attributes
     ----------
-    address
-        ``host:port`` of its HTTP interface, empty before entry.
-    home
-        Its temporary ``FLWR_HOME``. It also holds Ray's session directory and is removed on exit.
+    address : ``host:port`` of its HTTP interface, empty before entry.
+    home : its temporary ``FLWR_HOME``. It also holds Ray's session directory and is removed on
+        exit.
     """
 
     def __init__(

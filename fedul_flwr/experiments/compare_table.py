@@ -106,12 +106,6 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
     ----------
     errors : the known test errors (percent) of every run by seed. Runs need not have the same
         seeds; each is tested over the seeds that it shares with the best.
-
-    Examples
-    --------
-    >>> ranked = rank({"fedul": {0: 1.0, 1: 2.0}, "fedllp": {0: 3.0, 1: 5.0}})
-    >>> ranked["fedul"].best, ranked["fedllp"].error.mean, ranked["fedllp"].pairs
-    (True, 4.0, (0, 1))
     """
     estimates = {name: Estimate.of(list(by_seed.values())) for name, by_seed in errors.items()}
     means = {name: error.mean for name, error in estimates.items() if error.mean is not None}

@@ -312,10 +312,7 @@ def _run_trials(task: RowSearch, log: Log) -> list[Record]:
         pruner = optuna.pruners.SuccessiveHalvingPruner(
             min_resource=max(1, first), reduction_factor=search.reduction_factor
         )
-    study = optuna.create_study(
-        sampler=optuna.samplers.RandomSampler(seed=task.seed),  # all trials are enqueued
-        pruner=pruner,
-    )
+    study = optuna.create_study(pruner=pruner)  # no trial asks it for settings
     records: list[Record] = []
     for position, candidate in enumerate(task.candidates()):
         if sum(record["state"] != "diverged" for record in records) == search.trials:
@@ -324,7 +321,6 @@ def _run_trials(task: RowSearch, log: Log) -> list[Record]:
             break
         run = _Run(task, candidate, position)
         is_new = run.record is None
-        study.enqueue_trial(dict(candidate.options))
         study.optimize(run, n_trials=1, catch=(Exception,))
         assert run.record is not None, "a trial that ends has a record"
         records.append(run.record)
@@ -351,8 +347,6 @@ class _Run:
     def __call__(self, trial: OptunaTrial) -> float:
         import optuna
 
-        for name in self.candidate.options:
-            trial.suggest_categorical(name, self.task.search.labels(name))
         if self.record is None:
             self.record = self._run(trial)
         else:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, array_record
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
@@ -143,21 +144,9 @@ class PrivateMean(Strategy):
     def _mu_squared_of_one(self) -> float:
         return self.settings.noise_multiplier**-2
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As the base does."""
-        return self.base.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """As the base does."""
-        return self.base.aggregate_evaluate(server_round, replies)
-
-    def summary(self) -> None:
-        """As the base does."""
-        self.base.summary()
+    configure_evaluate = forwarded("base", "configure_evaluate")
+    aggregate_evaluate = forwarded("base", "aggregate_evaluate")
+    summary = forwarded("base", "summary")
 
 
 def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:

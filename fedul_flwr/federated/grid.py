@@ -37,11 +37,11 @@ _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
 """Polling interval in seconds: minimum, maximum, and share of the time waited so far."""
 
 
-def _forwarded(name: str) -> Any:
-    """A method that calls the method ``name`` of the grid behind."""
+def forwarded(behind: str, name: str) -> Any:
+    """A method that calls the method ``name`` of the object's attribute ``behind``."""
 
-    def call(self: GridProxy, *arguments: Any, **named: Any) -> Any:
-        return getattr(self._grid, name)(*arguments, **named)
+    def call(self: object, *arguments: Any, **named: Any) -> Any:
+        return getattr(getattr(self, behind), name)(*arguments, **named)
 
     return call
 
@@ -53,13 +53,13 @@ class GridProxy(Grid):
         self._grid = grid
 
     run = property(lambda self: self._grid.run)
-    set_run = _forwarded("set_run")
-    get_nodes = _forwarded("get_nodes")
-    get_node_ids = _forwarded("get_node_ids")
-    create_message = _forwarded("create_message")
-    push_messages = _forwarded("push_messages")
-    pull_messages = _forwarded("pull_messages")
-    send_and_receive = _forwarded("send_and_receive")
+    set_run = forwarded("_grid", "set_run")
+    get_nodes = forwarded("_grid", "get_nodes")
+    get_node_ids = forwarded("_grid", "get_node_ids")
+    create_message = forwarded("_grid", "create_message")
+    push_messages = forwarded("_grid", "push_messages")
+    pull_messages = forwarded("_grid", "pull_messages")
+    send_and_receive = forwarded("_grid", "send_and_receive")
 
 
 class PromptGrid(GridProxy):

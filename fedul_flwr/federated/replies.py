@@ -301,12 +301,10 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     for record in records.values():
         for name, value in record.items():
             _check_metric(name, value)
-    needed = {METRICS: [WEIGHT]} | ({DIAGNOSTICS: [STARTED, ENDED]} if trained else {})
-    needed[METRICS] += [] if trained else [LOSS]
-    for record_name, names in needed.items():
-        for name in names:
-            if not isinstance(records[record_name].get(name), (int, float)):
-                raise BadMessageError(f"its reply has no {name}", "message-incomplete")
+    times = [(DIAGNOSTICS, STARTED), (DIAGNOSTICS, ENDED)]
+    for part, name in [(METRICS, WEIGHT), *(times if trained else [(METRICS, LOSS)])]:
+        if not isinstance(records[part].get(name), (int, float)):
+            raise BadMessageError(f"its reply has no {name}", "message-incomplete")
     if not isinstance(metrics[WEIGHT], int):
         raise BadMessageError(f"its {WEIGHT} is no whole number", "message-form")
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:

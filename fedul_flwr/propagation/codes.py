@@ -283,12 +283,6 @@ def nearest_points(compared: Codes | HammingDistances, k: int) -> sparse.csr_arr
     """The k most similar points of each point, ``(n, n)``, from what the server has of them.
 
     See :func:`neighbors_by_code` and :func:`neighbors_by_distance`.
-
-    Examples
-    --------
-    >>> distances = np.array([[0, 2], [2, 0]])
-    >>> nearest_points(HammingDistances(distances, num_bits=8), k=1).toarray().round(4).tolist()
-    [[0.0, 0.7071], [0.7071, 0.0]]
     """
     if isinstance(compared, Codes):
         return neighbors_by_code(compared.codes, k)
@@ -344,12 +338,6 @@ def neighbors_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_ar
     ------
     UserError
         If features are not a finite matrix, or k < 1.
-
-    Examples
-    --------
-    >>> points = np.array([[3.0, 4.0], [4.0, 3.0], [-1.0, 0.0]])
-    >>> neighbors_by_cosine(points, k=1).toarray().round(4).tolist()
-    [[0.0, 0.96, 0.0], [0.96, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     features = checked_features(features)
     present = features.any(axis=1)

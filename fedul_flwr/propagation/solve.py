@@ -440,16 +440,6 @@ def propagation_weights(
     participants : clients that sum their labels, in the order of their points; points of others
         only pass labels on.
     withheld : a client whose labels are excluded; all its points count as unlabeled.
-
-    Examples
-    --------
-    Client 0 has a labeled point, and client 1 its unlabeled neighbor:
-
-    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
-    >>> joint = JointGraph(graph, owners=np.array([0, 1]), labeled=np.array([True, False]))
-    >>> found = propagation_weights(joint, [0, 1], alpha=0.5)
-    >>> found.unlabeled, found.columns[0].astype(float).round(4).tolist()
-    ({0: 0, 1: 1}, [[0.6667]])
     """
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
     is_missing = ~labeled & np.isin(joint.owners, participants)
@@ -487,14 +477,6 @@ def label_part(
     ------
     UserError
         If columns have another shape, or are not numbers.
-
-    Examples
-    --------
-    One label of class 0, and its influence on one point of each of two clients:
-
-    >>> columns, given, counts = np.array([[0.5], [0.25]]), np.array([[1.0, 0.0]]), np.array([1, 0])
-    >>> label_part(columns, given, counts, unlabeled=[1, 1]).tolist()
-    [[0.5, 0.0], [1.0, 0.0], [0.25, 0.0], [1.0, 0.0]]
     """
     shape = (sum(unlabeled), len(values))
     if columns.shape != shape or columns.dtype.kind not in "fiu":

@@ -130,11 +130,6 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
     Returns
     -------
     Σ_k pi_k (100 - recall_k) / Σ_k pi_k; None if no class occurs.
-
-    Examples
-    --------
-    >>> round(prior_error(np.array([[2, 0], [1, 1]]), np.array([0.8, 0.2])), 4)
-    10.0
     """
     occurs = matrix.sum(axis=1) > 0
     if not occurs.any():
@@ -195,12 +190,6 @@ def reliability(confidence: Floats, right: Any) -> dict[str, Floats]:
     Returns
     -------
     Per bin ``points``, and in percent ``confidence`` and ``accuracy``, NaN for an empty bin.
-
-    Examples
-    --------
-    >>> bins = reliability(np.array([0.95, 0.95]), np.array([True, False]))
-    >>> bins["points"][-1].item(), bins["accuracy"][-1].item(), len(bins["points"])
-    (2.0, 50.0, 15)
     """
     bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
     points = np.bincount(bins, minlength=BINS)

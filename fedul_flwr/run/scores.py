@@ -44,14 +44,7 @@ class Score(NamedTuple):
 
 
 def score(labels: Ints, truth: Ints) -> Score | None:
-    """Compare ``(n,)`` labels with true ones, -1 for unknown; None without any true label.
-
-    Examples
-    --------
-    >>> found = score(np.array([0, 1, -1, 1]), np.array([0, 1, 1, -1]))
-    >>> found.points, round(found.error, 2), round(found.unreached, 2)
-    (3, 33.33, 33.33)
-    """
+    """Compare ``(n,)`` labels with true ones, -1 for unknown; None without any true label."""
     is_labeled = truth != UNLABELED
     if not is_labeled.any():
         return None
@@ -78,13 +71,6 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     -------
     Fractions of points in (0, 1], and percent of wrong labels among each; points of equal
     confidence count by their mean, as their order is arbitrary.
-
-    Examples
-    --------
-    >>> confidence, right = np.array([0.9, 0.8, 0.7, 0.6]), np.array([1.0, 1.0, 1.0, 0.0])
-    >>> fractions, errors = risk_coverage(confidence, right, at=2)
-    >>> fractions.tolist(), errors.tolist()
-    ([0.5, 1.0], [0.0, 25.0])
     """
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)

@@ -67,16 +67,7 @@ class Purpose:
 
 @dataclass(frozen=True)
 class Identities:
-    """An owner's own private key, and the public keys of all owners by their numbers.
-
-    Examples
-    --------
-    >>> keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(2)]
-    >>> owners = {number: key.public_key() for number, key in enumerate(keys)}
-    >>> purpose = Purpose("propagation", run=1, server_round=0, nonce=bytes(32))
-    >>> signature = Identities(0, keys[0], owners).sign(purpose, b"public key")
-    >>> Identities(1, keys[1], owners).check(0, purpose, b"public key", signature)
-    """
+    """An owner's own private key, and the public keys of all owners by their numbers."""
 
     client: int
     private: ec.EllipticCurvePrivateKey = field(repr=False)

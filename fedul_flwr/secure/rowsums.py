@@ -63,12 +63,6 @@ def split_share(part: Floats, rows: slice, participants: int, mask: Words | None
     ------
     UserError
         If numbers are not finite or too large for the sum.
-
-    Examples
-    --------
-    >>> share = split_share(np.array([[1.0], [2.0]]), rows=slice(0, 1), participants=2)
-    >>> from_words(share.sent).tolist(), from_words(share.stored).tolist()
-    ([[2.0]], [[1.0]])
     """
     words = to_words(part, participants)
     if mask is not None:
@@ -240,10 +234,5 @@ def from_words(words: Words) -> Floats:
     """Convert fixed-point words to numbers of the same shape.
 
     The upper half of the ring represents negative numbers: the range is [-2^23, 2^23).
-
-    Examples
-    --------
-    >>> from_words(to_words(np.array([0.5, -2.0]))).tolist()
-    [0.5, -2.0]
     """
     return np.asarray(words.view(np.int64) * 2.0**-FRACTION_BITS, dtype=np.float64)

@@ -231,13 +231,6 @@ def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> B
     ------
     UserError
         For more than :data:`MOST_BYTES`, with client and step.
-
-    Examples
-    --------
-    >>> address = Address(bytes(32), attempt=0, step="masks", source=0, destination=1)
-    >>> sealed = seal({"sum": np.array([1, 2])}, bytes(32), address, os.urandom)
-    >>> unseal(sealed, bytes(32), address)["sum"].tolist()
-    [1, 2]
     """
     plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if len(plain) > MOST_BYTES:
