@@ -107,8 +107,8 @@ def reproduce(
     failed, ranks = 0, {}
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
         if content.settings.benchmark:
-            given = {"--quick": quick, **is_set} if len(names) == 1 else {}
-            _print_benchmark(content, of_rows, of_columns, given)
+            ineffective = {"--quick": quick, **is_set} if len(names) == 1 else {}
+            _print_benchmark(content, of_rows, of_columns, ineffective)
             continue
         task = Reproduction(
             content,
@@ -133,12 +133,12 @@ def reproduce(
 
 
 def _print_benchmark(
-    table: Table, rows: list[str], columns: list[str], given: Mapping[str, object]
+    table: Table, rows: list[str], columns: list[str], ineffective: Mapping[str, object]
 ) -> None:
     """Print the paper's figures of a table that a benchmark measures; it takes no options."""
     from fedul_flwr.experiments.paper_table import lines, print_lines
 
-    options.refuse_options(given, f"on {table.name}: a benchmark measures it")
+    options.refuse_options(ineffective, f"on {table.name}: a benchmark measures it")
     typer.echo(f"A benchmark measures {table.name}: {table.settings.benchmark}")
     print_lines(table, None, list(lines(table, {}, rows, columns)))
 

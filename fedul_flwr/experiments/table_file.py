@@ -589,7 +589,7 @@ def _check(table: Table) -> None:
             _require(f"Key paper.{metric}.{label!r}", figures, rows, "row")
 
 
-def _require(where: str, names: Iterable[str], known: Container[str], noun: str) -> None:
+def _require(where: str, names: Iterable[str], available: Container[str], noun: str) -> None:
     for name in names:
-        if name not in known:
+        if name not in available:
             raise UserError(f"{where}: there is no {noun} {name!r}.", "unknown-name")

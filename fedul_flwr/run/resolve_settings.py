@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -85,15 +85,6 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     return {**overrides, **implied}
 
 
-class ResolvedSettings(NamedTuple):
-    """Settings with ``selection`` resolved; the labeled points that the server trains on, and those
-    whose error is measured, or ``None``."""
-
-    settings: RunConfig
-    of_server: LabeledPoints | None
-    learned_from: LabeledPoints | None
-
-
 def resolve_auto(
     settings: RunConfig,
     strategy: type[MethodStrategy],
@@ -124,10 +115,15 @@ def resolve_auto(
 
 def resolve_settings(
     settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
-) -> ResolvedSettings:
+) -> tuple[RunConfig, LabeledPoints | None, LabeledPoints | None]:
     """Choose what settings leave to the data, and refuse settings that the data or model forbid.
 
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
+
+    Returns
+    -------
+    Settings with ``selection`` resolved; the labeled points that the server trains on, and those
+    whose error is measured, or ``None``.
     """
     _refuse_bad_references(settings)
     if len(data.validation) == 0:
@@ -143,7 +139,7 @@ def resolve_settings(
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
     of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
-    return ResolvedSettings(settings, of_server, _labeled_points(settings, data, of_server))
+    return settings, of_server, _labeled_points(settings, data, of_server)
 
 
 def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:

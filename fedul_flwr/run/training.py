@@ -222,8 +222,8 @@ def train(
     strategy.load_state_dict(start.state)
     strategy.columns.on_scaling = setup.scaling_writer(directory, data, scaling, settings.missing)
     if settings.standardize == "owner":  # the server's own points, if it has some
-        own = of_server.inputs if of_server is not None else None
-        by = own.by if isinstance(own, ScaledInputs) else data.scaling
+        points = of_server.inputs if of_server is not None else None
+        by = points.by if isinstance(points, ScaledInputs) else data.scaling
         if by is not None:
             setup.write_scaling(directory, data, by())
     setup.describe(directory, settings, data, strategy.test_prior, model)
