@@ -133,46 +133,33 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
             "ends": certificates.server.certificate.not_valid_after_utc.date(),
             "ca_ends": certificates.authority.certificate.not_valid_after_utc.date(),
         }
-        yield from _certificates(certificates, values)
+        authority, server = certificates.authority, certificates.server
+        yield File("ca/ca.key", key_pem(authority.key), 0o600)
+        yield File("ca/README.md", _text("ca-README.md", values))
+        yield File("server/ca.pem", certificate_pem(authority.certificate))
+        yield File("server/server.pem", certificate_pem(server.certificate))
+        yield File("server/server.key", key_pem(server.key), 0o600)
     yield File("README.md", _text("README.md", values))
-    yield from _server(values)
+    yield from _machine("server", "superlink", values)
+    yield File("server/server.env", _text("server.env", values))
+    names = "".join(f"{number} {name}\n" for number, name in enumerate(consortium.owners))
+    yield File("server/owners.txt", names.encode())
+    yield _script("server/connection.sh", values)
     owners = [
         Owner(name, number, own_key=name in consortium.public_keys)
         for number, name in enumerate(consortium.owners)
     ]
     for owner in owners:
-        yield from _owner(owner, values)
+        of_owner = {**values, "owner": owner, "port": _FIRST_NODE_PORT + owner.number}
+        folder = f"owners/{owner.name}"
+        yield from _machine(folder, "supernode", of_owner)
+        yield _script(f"{folder}/check-data.sh", of_owner)
+        yield File(f"{folder}/node.env", _text("node.env", of_owner))
+        yield File(f"{folder}/README.md", _text("owner-README.md", of_owner))
     if certificates:
+        yield _script("server/register-owners.sh", values)
         ca = certificate_pem(certificates.authority.certificate)
         yield from _owners_keys(owners, ca, consortium.public_keys)
-
-
-def _certificates(certificates: Certificates, values: Mapping[str, Any]) -> Iterator[File]:
-    authority, server = certificates.authority, certificates.server
-    yield File("ca/ca.key", key_pem(authority.key), 0o600)
-    yield File("ca/README.md", _text("ca-README.md", values))
-    yield File("server/ca.pem", certificate_pem(authority.certificate))
-    yield File("server/server.pem", certificate_pem(server.certificate))
-    yield File("server/server.key", key_pem(server.key), 0o600)
-
-
-def _server(values: Mapping[str, Any]) -> Iterator[File]:
-    yield from _machine("server", "superlink", values)
-    yield File("server/server.env", _text("server.env", values))
-    names = "".join(f"{number} {name}\n" for number, name in enumerate(values["owners"]))
-    yield File("server/owners.txt", names.encode())
-    yield _script("server/connection.sh", values)
-    if not values["insecure"]:
-        yield _script("server/register-owners.sh", values)
-
-
-def _owner(owner: Owner, values: Mapping[str, Any]) -> Iterator[File]:
-    values = {**values, "owner": owner, "port": _FIRST_NODE_PORT + owner.number}
-    folder = f"owners/{owner.name}"
-    yield from _machine(folder, "supernode", values)
-    yield _script(f"{folder}/check-data.sh", values)
-    yield File(f"{folder}/node.env", _text("node.env", values))
-    yield File(f"{folder}/README.md", _text("owner-README.md", values))
 
 
 def _owners_keys(

@@ -117,7 +117,7 @@ def pack(thing: object) -> Packed:
     head, size = stream.getvalue(), pickler.size
     if size <= _SMALL:
         return Packed(head, b"".join(pickler.parts), size, None)
-    return Packed(head, b"", size, _write(pickler.parts))
+    return Packed(head, b"", size, _write(pickler.parts, _IN_MEMORY))
 
 
 def _over(whole: memoryview) -> Callable[[_Form], Array]:
@@ -130,23 +130,20 @@ def _over(whole: memoryview) -> Callable[[_Form], Array]:
     return make
 
 
-def _write(parts: Sequence[bytes]) -> BinaryIO:
-    """A file without a name that holds ``parts``."""
-    for folder in (str(_IN_MEMORY), None) if _IN_MEMORY.is_dir() else (None,):
-        file = None
-        try:
-            file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
-            for part in parts:
-                file.write(part)
-            file.flush()
-        except OSError:  # a container's memory for shared files is often small, or read-only
-            if file is not None:
-                file.close()
-            if folder is None:
-                raise
-        else:
-            return file
-    raise AssertionError("unreachable")
+def _write(parts: Sequence[bytes], folder: Path | None) -> BinaryIO:
+    """A file without a name that holds ``parts``, in ``folder`` or the system's temporary one."""
+    file = None
+    try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
+        file.writelines(parts)
+        file.flush()
+    except OSError:  # a container's memory for shared files is often small, or read-only
+        if file is not None:
+            file.close()
+        if folder is None:
+            raise
+        return _write(parts, None)
+    return file
 
 
 class _Pickler(pickle.Pickler):

@@ -109,6 +109,7 @@ class MethodStrategy(Strategy):
     columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
+    global_arrays : the model that this round started from.
     """
 
     policy_class: type[ClientPolicy] = ClientPolicy
@@ -161,7 +162,7 @@ class MethodStrategy(Strategy):
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
-        self._global: ArrayRecord | None = None
+        self.global_arrays = ArrayRecord()
 
     # Hooks of methods
 
@@ -332,7 +333,7 @@ class MethodStrategy(Strategy):
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
-        self._global = self.to_combine(arrays)
+        self.global_arrays = self.to_combine(arrays)
         self.local_models = []
         self.rounds.begin(
             RoundRecord(
@@ -342,13 +343,6 @@ class MethodStrategy(Strategy):
             )
         )
         return self.record.round
-
-    @property
-    def global_arrays(self) -> ArrayRecord:
-        """The model that this round started from."""
-        if self._global is None:
-            raise RuntimeError("configure_train has to come before aggregate_train")
-        return self._global
 
     # Flower's hooks
 
