@@ -245,19 +245,6 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
             )
 
 
-def starting_config(trial: Trial) -> RunConfig:
-    """Configuration that starts the trial, or resumes it after its last complete round.
-
-    A resumed run stays on the device on which it began.
-    """
-    if not _has_model(trial):
-        return trial.config
-    config = resolve({"resume": str(trial.directory)}, Path.cwd())
-    if config.num_rounds != trial.config.num_rounds:
-        config = plan_rounds(config, trial.config.num_rounds)
-    return config
-
-
 def one_line(error: Exception) -> str:
     """The message of an error in one line, with the type of an unexpected one."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
@@ -402,7 +389,12 @@ def run_trials(
             require_unlocked(trial.directory)
             (trial.directory / ERROR).unlink(missing_ok=True)  # of an earlier failure
             write_content(trial)
-            simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
+            config = trial.config
+            if _has_model(trial):  # it resumes on the device on which it began
+                config = resolve({"resume": str(trial.directory)}, Path.cwd())
+                if config.num_rounds != trial.config.num_rounds:
+                    config = plan_rounds(config, trial.config.num_rounds)
+            simulate(config, title + _time_left(todo[position:], seconds))
             result = results[trial.key] = read_trial(trial)
             # The clock includes what is done once for all trials, such as features.
             clock = time.monotonic() - began

@@ -87,11 +87,6 @@ class Summed(StrEnum):
     HELDOUT = "heldout"
     """Losses on held-out points (``selection = "heldout"``)."""
 
-    @property
-    def is_once(self) -> bool:
-        """Whether a client sends its part only once: with others, a second sum shows a part."""
-        return self in (Summed.COLUMNS, Summed.SETS)
-
     def number(self, round_number: int) -> int:
         """Number of the sum in a round: later ones have larger numbers."""
         return len(Summed) * round_number + [*Summed].index(self) + 1
@@ -468,7 +463,7 @@ class MaskedUpdates:
         tail = of.tail(len(numbers))
         words = whole_words(numbers, tail.digits)
         state, masked = self._masked(shares, words, digest({ARRAYS: sent}, content.values), tail)
-        if of.is_once:
+        if of in (Summed.COLUMNS, Summed.SETS):  # with others, a second sum shows a part
             self._state.set_values(_SUMMED, {**summed, of: True})
         return state, {MASKED: masked}
 

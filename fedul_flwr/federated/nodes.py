@@ -574,22 +574,19 @@ class Registration:
         everyone = dict.fromkeys(self.nodes, self._setup)
         phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_claim)
         self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
-        answers = self._agreeing(phase.answers)
+        # Without those that contradict most others about the run (``num-partitions``).
+        odd = refuse_odd(phase.answers, len(self.nodes)) if phase.answers else {}
+        if odd:
+            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
+            self._refused |= odd.keys()
+            self.nodes = [node for node in self.nodes if node not in odd]
+        answers = {node: answer for node, answer in phase.answers.items() if node not in odd}
         nodes = self._by_partition(answers)
         refused = self._registry.register_all(
             {self._client(partition, node): answers[node] for partition, node in nodes.items()}
         )
         self._refused |= {client.node_id for client in refused}
         self._rounds.record.joined = sorted(self._registry.answers)
-
-    def _agreeing(self, answers: Mapping[int, Content]) -> dict[int, Content]:
-        """Answers without those that contradict most others about the run (``num-partitions``)."""
-        odd = refuse_odd(answers, len(self.nodes)) if answers else {}
-        if odd:
-            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
-            self._refused |= odd.keys()
-            self.nodes = [node for node in self.nodes if node not in odd]
-        return {node: answer for node, answer in answers.items() if node not in odd}
 
     def _by_partition(self, answers: Mapping[int, Content]) -> dict[int, int]:
         """Nodes by partition; of two nodes with the same partition the second is refused."""
@@ -702,11 +699,19 @@ class Registration:
             before = {SETUP_BEFORE: client.partition_id in self._registry.answers}
             contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
         answers = self._query(grid, SETUP, contents)
-        joined = [
-            client.partition_id
-            for client in sorted(clients.values())
-            if client.node_id in answers and self._register(client, answers[client.node_id])
-        ]
+        joined = []
+        for client in sorted(clients.values()):
+            if client.node_id not in answers:
+                continue
+            partition = client.partition_id
+            replaced = {c.node_id for c in self._registry.clients if c.partition_id == partition}
+            if reason := self._registry.register(client, answers[client.node_id]):
+                log(WARNING, "%s takes no part: %s", client, reason)
+                self._refused.add(client.node_id)
+                continue
+            self.nodes = [node for node in self.nodes if node not in replaced | {client.node_id}]
+            self.nodes.append(client.node_id)
+            joined.append(partition)
         self._rounds.record.joined = joined
         if joined:
             names = ", ".join(map(str, joined))
@@ -725,18 +730,6 @@ class Registration:
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}
         self._refused |= phase.refusals.keys()
         return phase.answers
-
-    def _register(self, client: ClientRef, answer: Content) -> bool:
-        """Add a client to the registry, or update it; returns whether it was accepted."""
-        partition = client.partition_id
-        before = {c.node_id for c in self._registry.clients if c.partition_id == partition}
-        if reason := self._registry.register(client, answer):
-            log(WARNING, "%s takes no part: %s", client, reason)
-            self._refused.add(client.node_id)
-            return False
-        self.nodes = [node for node in self.nodes if node not in before | {client.node_id}]
-        self.nodes.append(client.node_id)
-        return True
 
     def _client(self, partition: int, node: int) -> ClientRef:
         return ClientRef(partition, node, self._named.get(node, ""))

@@ -312,7 +312,8 @@ def shares_warning(
     far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
     if not far:
         return None
-    names = _listed([f"the {name} by {distance(n, prior):.0%}" for name, n in far.items()])
+    parts_far = [f"the {name} by {distance(n, prior):.0%}" for name, n in far.items()]
+    names = " and ".join(filter(None, [", ".join(parts_far[:-1]), parts_far[-1]]))
     worst = max(far, key=lambda name: np.abs(far[name] / far[name].sum() - prior).max())
     shares = far[worst] / far[worst].sum()
     k = int(np.abs(shares - prior).argmax())
@@ -345,8 +346,3 @@ def one_class_warning(
         f"({matrix[k].sum() / matrix.sum():.0%} are of it), and {right / others:.0%} of the points "
         "of other classes rightly: look at balanced accuracy and recalls, not at the error alone."
     )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
