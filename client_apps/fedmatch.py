@@ -148,9 +148,12 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             release_freed_memory()
             return Update(flatten(parts | trained), count, metrics)
-        start = self._stored_parts(int(config[BASE_ROUND]), int(config["server-round"]))
-        if start is None:
-            return Update({}, 0, _metrics(stale=1))
+        start: Parts = {}
+        if since := int(config[BASE_ROUND]):
+            stored = self.state.load(EXCHANGED, int(config["server-round"]))
+            if not stored or int(stored.pop(BASE_ROUND)) != since:  # it is lost
+                return Update({}, 0, _metrics(stale=1))
+            start = unflatten(stored)
         round = self.round(config, received)
         parts = {
             part: decode(record, start.get(part, {}))
@@ -162,20 +165,11 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             part: encode(trained[part], parts[part], self.options.difference_threshold)
             for part in _parts_of(self.settings)
         }
-        stored = parts | {part: update.stored for part, update in updates.items()}
+        now = parts | {part: update.stored for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
-        self.state.save(EXCHANGED, round.number, flatten(stored) | exchanged)
+        self.state.save(EXCHANGED, round.number, flatten(now) | exchanged)
         release_freed_memory()
         return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
-
-    def _stored_parts(self, since: int, number: int) -> Parts | None:
-        """Parts of the exchange in round ``since``: empty for round 0, ``None`` if lost."""
-        if since == 0:
-            return {}
-        stored = self.state.load(EXCHANGED, number)
-        if not stored or int(stored.pop(BASE_ROUND)) != since:
-            return None
-        return unflatten(stored)
 
     def _train_parts(
         self, parts: Parts, round: Round

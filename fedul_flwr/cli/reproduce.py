@@ -154,7 +154,14 @@ def _run_and_print(
     table, size = task.table, task.file.size
     plans = _plans(task, dict.fromkeys(columns, rows), seeds)
     if size == "full" and any(task.missing(plan, rows) for plan in plans):
-        _warn(task.device.name)
+        import torch
+
+        if task.device.name == "cpu" or not torch.cuda.is_available():
+            typer.echo(
+                "Warning: without a GPU each run at full size takes hours to days. "
+                "--quick runs a small size made for two cores.",
+                err=True,
+            )
     with options.resumable():
         failed = task.run_missing(plans, rows)
     typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
@@ -209,17 +216,6 @@ def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int)
     plans = [plan for seed in sorted(stored) for plan in _plans(task, stored[seed], (seed,))]
     largest = task.verify(plans, count)
     typer.echo(f"Largest difference: {largest:.2f} percentage points.")
-
-
-def _warn(device: str) -> None:
-    import torch
-
-    if device == "cpu" or not torch.cuda.is_available():
-        typer.echo(
-            "Warning: without a GPU each run at full size takes hours to days. "
-            "--quick runs a small size made for two cores.",
-            err=True,
-        )
 
 
 def _list(experiments: Path, results: Path) -> None:

@@ -33,7 +33,7 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
-from fedul_flwr.secure.identities import OWNERS_FILE, Identities, read_identities
+from fedul_flwr.secure.identities import OWNERS_FILE, read_identities
 
 _OF_SHAPE = (
     *("columns", "missing", "label-column", "text-column"),
@@ -81,7 +81,16 @@ def check_owner(
     yield "Limits of this node:"
     yield from (f"  {key} = {value!r}" for key, value in node.limits.items())
     identities = read_identities(node.identity, node.partition_id)
-    yield _of_identities(identities)
+    if identities is None:
+        yield (
+            "Keys of owners for each other are not signed: node config identity names no folder. "
+            "The server could replace them, or add clients of its own."
+        )
+    else:
+        yield (
+            f"Keys of owners for each other are signed: this is owner {identities.client} of "
+            f"{len(identities.owners)} in {OWNERS_FILE}, and keys of nobody else are taken."
+        )
     if node.log:
         refuse_unwritable(Path(node.log))
         yield f"Log of what leaves this machine: {node.log}"
@@ -94,19 +103,6 @@ def check_owner(
     yield from _outgoing(declared, answer, client)
     client.check()
     yield "Ready."
-
-
-def _of_identities(identities: Identities | None) -> str:
-    """Who vouches for the keys that clients exchange through the server."""
-    if identities is None:
-        return (
-            "Keys of owners for each other are not signed: node config identity names no folder. "
-            "The server could replace them, or add clients of its own."
-        )
-    return (
-        f"Keys of owners for each other are signed: this is owner {identities.client} of "
-        f"{len(identities.owners)} in {OWNERS_FILE}, and keys of nobody else are taken."
-    )
 
 
 def _read_node_config(text: str) -> dict[str, Any]:

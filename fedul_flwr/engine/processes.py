@@ -122,7 +122,8 @@ class ProcessGrid(LocalGrid):
             number, message, threads = waiting.popleft()
             worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
             busy[worker] = number
-            state = self._context(message)
+            node = message.metadata.dst_node_id
+            state = self._contexts.get(node) or pickle.dumps(self.contexts[node], protocol=5)
             worker.order(contents.take(message), message.metadata, state, threads)
 
     def _collect(self, worker: _Worker, message: Message) -> Packed | Message:
@@ -139,11 +140,6 @@ class ProcessGrid(LocalGrid):
         self._idle.append(worker)
         self._contexts[message.metadata.dst_node_id] = state
         return answer
-
-    def _context(self, message: Message) -> bytes:
-        """The pickled context of a message's client."""
-        node = message.metadata.dst_node_id
-        return self._contexts.get(node) or pickle.dumps(self.contexts[node], protocol=5)
 
 
 class _Contents:

@@ -469,7 +469,14 @@ def unpack(records: RecordDict) -> RecordDict:
     if not records[PACKED]:
         return RecordDict(others)
     data = _data(records[PACKED])
-    table, size = _read_table(data)
+    length = int.from_bytes(data[-_TAIL:], "little")
+    size = len(data) - _TAIL - length  # of all arrays
+    if length > _LONGEST_TABLE or size < 0:
+        raise _unreadable()
+    try:
+        table = _TABLE.validate_json(data[size : size + length])
+    except ValueError as error:
+        raise _unreadable() from error
     _check(table, others, size)
     content, stream = RecordDict(), BytesIO(data)
     for name, forms in table:
@@ -507,18 +514,6 @@ def _data(packed: object) -> bytes:
         if (array.dtype, array.shape, array.stype) == ("uint8", (len(array.data),), _FORMAT):
             return array.data
     raise _unreadable()
-
-
-def _read_table(data: bytes) -> tuple[_Table, int]:
-    """The table, and how many bytes there are before it."""
-    length = int.from_bytes(data[-_TAIL:], "little")
-    size = len(data) - _TAIL - length
-    if length > _LONGEST_TABLE or size < 0:
-        raise _unreadable()
-    try:
-        return _TABLE.validate_json(data[size : size + length]), size
-    except ValueError as error:
-        raise _unreadable() from error
 
 
 def _check(table: _Table, others: dict[str, Any], size: int) -> None:

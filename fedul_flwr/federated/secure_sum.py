@@ -244,12 +244,11 @@ class SecureSums:
         """One attempt: whether all have sent what others need; ``None`` if some have to leave."""
         nonce = bytes_array(os.urandom(KEY_BYTES))
         content = Content(arrays={NONCE: nonce}, values={BEGUN: self._round})
-
-        def check_public(client: ClientRef, answer: Content) -> None:
-            check_key(_ORIGIN.format(client.partition_id), answer.arrays)
-
         replies = self._registry.query(
-            self._grid, KEYS, dict.fromkeys(members, content), check_public
+            self._grid,
+            KEYS,
+            dict.fromkeys(members, content),
+            lambda client, answer: check_key(_ORIGIN.format(client.partition_id), answer.arrays),
         )
         if len(replies) < len(members):
             return None
