@@ -41,9 +41,7 @@ def label(
     method = str(overrides["method"])
     if find_method(method).trains:
         raise UserError(
-            f"Setting method = {method!r} trains a model: use fedul-flwr run.",
-            "method-mismatch",
-            setting="method",
+            f"Setting method = {method!r} trains a model: use fedul-flwr run.", "method-mismatch"
         )
     if output is not None:
         overrides["output"] = str(output)

@@ -163,9 +163,7 @@ def _search_settings(
     chosen = read_searches(file)[row, ""]["chosen"]
     if chosen is None:
         raise UserError(
-            f"--tune {trials}: no trial was complete; {file} says why.",
-            "search-failed",
-            option="--tune",
+            f"--tune {trials}: no trial was complete; {file} says why.", "search-failed"
         )
     settings: dict[str, Scalar] = dict(chosen["settings"])
     values = ", ".join(f"{key} {value}" for key, value in settings.items())

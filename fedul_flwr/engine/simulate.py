@@ -230,7 +230,6 @@ def number_of_clients(config: RunConfig, number: int | None) -> int:
             f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
             "goes on with as many: leave the option out.",
             "number-of-clients",
-            option="--num-supernodes",
         )
     return recorded or number or DEFAULT_CLIENTS
 
@@ -287,9 +286,7 @@ def simulate(
         ("--ray-address", ray_address, "ray"),
     ):
         if value and engine != needed:
-            raise UserError(
-                f"{option} needs --engine {needed}.", "option-without-effect", option=option
-            )
+            raise UserError(f"{option} needs --engine {needed}.", "option-without-effect")
     if message_log is not None:
         from fedul_flwr.engine.message_log import refuse_used
 

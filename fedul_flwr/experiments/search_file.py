@@ -214,9 +214,7 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
     """
     if not file.is_file():
         raise UserError(
-            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.",
-            "file-missing",
-            option="--tuned",
+            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.", "file-missing"
         )
     searches = read_searches(file)
     now = {trial.row: trial for trial in plan.trials}
