@@ -42,6 +42,7 @@ from fedul_flwr.federated.messages import (
     NUM_POINTS,
     WEIGHT,
     array_record,
+    metric,
     to_arrays,
     to_record,
 )
@@ -167,8 +168,7 @@ class SemiFL(LabelSourceStrategy):
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""
         if not self.settings[SemiFLSettings].learning_status:
             return super().weigh(replies)
-        metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
-        weights = np.array([1 - float(cast(float, metric[MEAN_TOP])) for metric in metrics])
+        weights = np.array([1 - metric(reply, MEAN_TOP) for reply in replies])
         return weights if weights.any() else np.ones(len(replies))
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 from pickle import PickleBuffer
-from typing import Any, BinaryIO, NamedTuple, Self, SupportsIndex
+from typing import Any, BinaryIO, NamedTuple, Self, SupportsIndex, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
@@ -161,6 +161,11 @@ def to_arrays(record: ArrayRecord) -> Arrays:
     return {name: array.numpy() for name, array in record.items()}
 
 
+def metric(reply: Message, name: str) -> float:
+    """A number among the metrics of a reply."""
+    return float(cast(float, reply.content.metric_records[METRICS][name]))
+
+
 def payload_parts(records: RecordDict) -> Counter[str]:
     """Bytes of a message's content by part, before packing; keys are not counted.
 
@@ -183,12 +188,9 @@ def item_sizes(records: RecordDict) -> Iterator[tuple[str, str, int]]:
     """Record, name and bytes of every array and value of a message's content."""
     for record, arrays in records.array_records.items():
         yield from ((record, name, num_bytes(array)) for name, array in arrays.items())
-    tables: list[tuple[str, Mapping[str, object]]] = [
-        *records.metric_records.items(),
-        *records.config_records.items(),
-    ]
-    for record, table in tables:
-        yield from ((record, name, _value_bytes(value)) for name, value in table.items())
+    for tables in (records.metric_records, records.config_records):
+        for record, table in tables.items():
+            yield from ((record, name, _value_bytes(value)) for name, value in table.items())
 
 
 def payload_bytes(records: RecordDict) -> int:

@@ -31,6 +31,7 @@ from fedul_flwr.federated.messages import (
     PlainArray,
     check_bytes,
     failure_reason,
+    metric,
     payload_parts,
     printable,
 )
@@ -211,7 +212,7 @@ def _form_of(reply: Message) -> frozenset[tuple[str, int]]:
 
 
 def _weight(reply: Message) -> float:
-    return float(cast(float, _metrics(reply)[WEIGHT]))
+    return metric(reply, WEIGHT)
 
 
 LARGEST = 1e280

@@ -53,10 +53,10 @@ from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    METRICS,
     NORMALIZER,
     NUM_POINTS,
     array_record,
+    metric,
     payload_bytes,
     to_arrays,
 )
@@ -275,8 +275,7 @@ class MethodStrategy(Strategy):
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on the server's labels, and the mean loss."""
-        if self.trainer is None:
-            raise RuntimeError(f"{type(self).__name__} needs a trainer")
+        assert self.trainer is not None  # as `learns_at_server` says
         return self.trainer.train(arrays, round_number, self.rate_factor)
 
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
@@ -454,12 +453,7 @@ class MethodStrategy(Strategy):
         usable = self.validator.evaluations(replies)
         if not usable:
             return None
-        losses = {
-            client.partition_id: float(
-                cast(float, cast(MetricRecord, reply.content[METRICS])[LOSS])
-            )
-            for client, reply in usable
-        }
+        losses = {client.partition_id: metric(reply, LOSS) for client, reply in usable}
         self.record.heldout_losses = sorted(losses.items())
         self.record.heldout_loss = float(median(losses.values()))
         return MetricRecord({LOSS: self.record.heldout_loss})

@@ -34,6 +34,7 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     PlainArray,
     array_record,
+    metric,
     payload_parts,
     to_arrays,
     to_record,
@@ -536,8 +537,7 @@ def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]
     """Weights of the clients' mean: ``"uniform"``, or ``"examples"`` (points trained on)."""
     if kind == "uniform":
         return np.ones(len(replies))
-    metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
-    return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
+    return np.array([metric(reply, WEIGHT) for reply in replies])
 
 
 def strip(reply: Message, weight: float, names: Iterable[str]) -> None:

@@ -424,7 +424,6 @@ class DistanceServer:
         self._step = 0
         self._participants: list[int] = []
         self._keys: dict[int, Arrays] = {}
-        self._commitments: dict[int, NDArray[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._sent: dict[int, Sent] = {}
         self._own_distances: dict[int, NDArray[Any]] = {}
@@ -443,7 +442,8 @@ class DistanceServer:
         if self._step == 1:
             self._participants = sorted(self._left)
             everybody = participants_message({c: self._keys[c] for c in self._left}, self._sizes)
-            everybody[COMMITMENTS] = np.stack([self._commitments[c] for c in self._participants])
+            commitments = [self._keys[client][COMMITMENT] for client in self._participants]
+            everybody[COMMITMENTS] = np.stack(commitments)
             return {client: {**step, **everybody} for client in self._left}
         messages = {client: {**step, **self._post(client)} for client in self._left}
         self._sent = {}
@@ -560,7 +560,6 @@ class DistanceServer:
         if step == KEYS:
             self._keys[client] = answer
             self._sizes[client] = int(answer[POINTS])
-            self._commitments[client] = answer[COMMITMENT]
             return
         if step == OFFER:
             self._own_distances[client] = answer.pop(OWN_DISTANCES)
