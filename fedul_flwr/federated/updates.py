@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -169,6 +170,7 @@ class ClientModelCache:
         return ClientState(RecordDict(), self._directory / str(client))
 
 
+@dataclass(eq=False, repr=False)
 class PartsCodec(UpdateCodec):
     """Sends each client the values of the parts that changed since its last exchange.
 
@@ -187,20 +189,15 @@ class PartsCodec(UpdateCodec):
     parts : the server's parts.
     """
 
-    def __init__(
-        self,
-        cache: ClientModelCache,
-        threshold: float,
-        *,
-        cutoff: float,
-        returned: Callable[[Parts], list[str]],
-        helpers_of: HelpersOf,
-        on_update: OnUpdate,
-        compose: Callable[[Parts], Arrays],
-    ) -> None:
-        self.cache, self._threshold, self._cutoff = cache, threshold, cutoff
-        self._returned, self._compose = returned, compose
-        self._helpers_of, self._on_update = helpers_of, on_update
+    cache: ClientModelCache
+    threshold: float
+    cutoff: float
+    returned: Callable[[Parts], list[str]]
+    helpers_of: HelpersOf
+    on_update: OnUpdate
+    compose: Callable[[Parts], Arrays]
+
+    def __post_init__(self) -> None:
         self.parts: Parts = {}
         self._sent: dict[int, dict[str, Arrays]] = {}
         self._decoded: dict[int, tuple[int, Parts]] = {}
@@ -218,12 +215,12 @@ class PartsCodec(UpdateCodec):
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
             config = cast(ConfigRecord, message.content[CONFIG])
-            previous, helpers = self.cache.of(client), self._helpers_of(client)
+            previous, helpers = self.cache.of(client), self.helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
             released = self.cache.of(before[client % len(before)]) if is_new else previous
             record.released_down += changed_values(
-                self.parts, released, helpers, self._threshold, self._cutoff
+                self.parts, released, helpers, self.threshold, self.cutoff
             )
             message.content = self._message(client, config, previous, helpers, record)
             record.down.update(payload_parts(message.content))
@@ -243,13 +240,13 @@ class PartsCodec(UpdateCodec):
         sent: dict[str, Arrays] = {}
         since = self.cache.rounds.get(client, 0)
         for part, arrays in self.parts.items():
-            update = encode(arrays, previous.get(part, {}), self._threshold)
+            update = encode(arrays, previous.get(part, {}), self.threshold)
             previous[part], sent[part] = update.stored, update.record
             record.nonzero_down[part] += update.changed
         self._sent[client] = sent
         reference, sparse = previous[unlabeled_part(previous)], {}
         for number, helper in enumerate(helpers):
-            update = encode(helper, reference, self._threshold)
+            update = encode(helper, reference, self.threshold)
             sparse[str(number)] = update.record
             record.nonzero_down[HELPERS] += update.changed
         values = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
@@ -267,7 +264,7 @@ class PartsCodec(UpdateCodec):
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(one, before.get(part, {})) for part, one in sent}
-        returned, expected = {}, self._returned(self.parts)
+        returned, expected = {}, self.returned(self.parts)
         if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
             raise ValueError(f"its update has {odd[0]!r}, for which nobody asked")
         for part in expected:
@@ -302,7 +299,7 @@ class PartsCodec(UpdateCodec):
         number = client.partition_id
         if number in self._decoded:  # else it holds none
             server_round, parts = self._decoded[number]
-            self._on_update(number, parts)
+            self.on_update(number, parts)
             self.cache.save(number, server_round, parts)
             del self._sent[number]
 
@@ -320,7 +317,7 @@ class PartsCodec(UpdateCodec):
     def model(self, reply: Message) -> Arrays:
         """The model from a client's parts; those that clients do not return are the server's."""
         returned = unflatten(to_arrays(cast(ArrayRecord, reply.content[ARRAYS])))
-        return self._compose(self.parts | returned)
+        return self.compose(self.parts | returned)
 
 
 class WholeParts(PartsCodec):

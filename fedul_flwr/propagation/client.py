@@ -139,6 +139,7 @@ def end_propagations(store: Store) -> None:
     store.set_ephemeral(RUN_SEED, {})
 
 
+@dataclass(eq=False, repr=False)
 class PropagationClient:
     """One client's part in propagations: codes its points, sums its labels, reads its own rows.
 
@@ -155,27 +156,18 @@ class PropagationClient:
     identities : who the owners are; ``None`` if nobody has said so.
     """
 
-    def __init__(
-        self,
-        options: XCLPSettings,
-        noise: ClientNoise,
-        store: Store,
-        client: int,
-        labels: Ints,
-        num_classes: int,
-        features: Features,
-        run: int,
-        identities: Identities | None,
-    ) -> None:
-        self._options = options
-        self._noise = noise
-        self._store = store
-        self._client = client
-        self._name = f"Client {client}"
-        self._labels = labels
-        self._num_classes = num_classes
-        self._features = features
-        self._run, self._identities = run, identities
+    options: XCLPSettings
+    noise: ClientNoise
+    store: Store
+    client: int
+    labels: Ints
+    num_classes: int
+    features: Features
+    run: int
+    identities: Identities | None
+
+    def __post_init__(self) -> None:
+        self._name = f"Client {self.client}"
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer one of :data:`PHASES`."""
@@ -185,7 +177,7 @@ class PropagationClient:
             return self._sum(content)
         if name == phases.AUDIT:
             return self._audit()
-        end_propagation(self._store)
+        end_propagation(self.store)
         return Content()
 
     def open(self, received: Mapping[str, NDArray[Any]]) -> Propagated:
@@ -206,10 +198,10 @@ class PropagationClient:
             )
         rows = open_rows(stored[OWN_SHARE], received[phases.ROWS])
         check_counts(rows[-1])
-        scores = scores_of(rows, class_scaling=self._options.is_scaled)
-        if self._options.reweigh:
+        scores = scores_of(rows, class_scaling=self.options.is_scaled)
+        if self.options.reweigh:
             scores = reweigh_by_prior(scores)
-        count, missing = len(self._labels), stored[MISSING_LABELS]
+        count, missing = len(self.labels), stored[MISSING_LABELS]
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
         labels[missing], confidence[missing] = labels_from_scores(scores)
         return Propagated(labels, confidence)
@@ -226,20 +218,20 @@ class PropagationClient:
             weights = {name.removeprefix(phases.MODEL): message.pop(name) for name in names}
             round_number = number(content, phases.ROUND)
             try:
-                features = checked_features(self._features(weights, round_number))
+                features = checked_features(self.features(weights, round_number))
             except UserError as error:
                 raise UserError(f"{self._name}: {error}", error.code, **error.values) from error
-            features = self._noise.features(features, round_number)
+            features = self.noise.features(features, round_number)
             present = features.any(axis=1)
             stored: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
-            reply[phases.LABELED] = (self._labels != UNLABELED)[present]
+            reply[phases.LABELED] = (self.labels != UNLABELED)[present]
         else:
             stored = self._stored()
 
         def codes(seed: bytes) -> Bytes:
-            if not self._options.seed_is_public:
-                self._store.set_ephemeral(RUN_SEED, {RUN_SEED: np.frombuffer(seed, np.uint8)})
-            return encode(stored.pop(FEATURES), seed, self._options.num_bits)
+            if not self.options.seed_is_public:
+                self.store.set_ephemeral(RUN_SEED, {RUN_SEED: np.frombuffer(seed, np.uint8)})
+            return encode(stored.pop(FEATURES), seed, self.options.num_bits)
 
         task = self._task(content, stored[PRESENT], codes)
         to_store, answer = self._backend.respond(below(BACKEND, stored), message, task)
@@ -251,7 +243,7 @@ class PropagationClient:
         """Partial sums: its labels' contribution to the scores of other clients' points."""
         unlabeled = _counts(content, phases.UNLABELED_POINTS)
         participants = _counts(content, phases.PARTICIPANTS)
-        if self._client not in participants or len(unlabeled) != len(participants):
+        if self.client not in participants or len(unlabeled) != len(participants):
             raise UserError(
                 f"{self._name} is asked for a part of a sum that it is not in.",
                 "server-out-of-turn",
@@ -267,11 +259,11 @@ class PropagationClient:
             )
         backends, keys = self._backend.mask_keys(below(BACKEND, stored), task, of_each, attempt)
         withheld = bool(content.values[phases.WITHHELD])
-        labels = self._noise.labels(self._labels, self._num_classes, number(content, phases.ROUND))
+        labels = self.noise.labels(self.labels, self.num_classes, number(content, phases.ROUND))
         if withheld:
             labels = np.full_like(labels, UNLABELED)
         in_graph = labels[stored[PRESENT]]
-        position = participants.index(self._client)
+        position = participants.index(self.client)
         if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
             raise UserError(
                 f"{self._name} adds up labels of its unlabeled points alone: "
@@ -280,14 +272,14 @@ class PropagationClient:
             )
         part = label_part(
             content.arrays.get(phases.COLUMNS, np.empty(0)),
-            one_hot(in_graph[in_graph != UNLABELED], self._num_classes),
-            one_hot(labels, self._num_classes).sum(axis=0),
+            one_hot(in_graph[in_graph != UNLABELED], self.num_classes),
+            one_hot(labels, self.num_classes).sum(axis=0),
             unlabeled,
         )
-        mask = pair_masks(keys, self._client, part.shape)
+        mask = pair_masks(keys, self.client, part.shape)
         share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
         is_missing = stored[PRESENT] & (labels == UNLABELED)
-        words = check_words(keys, self._num_classes)
+        words = check_words(keys, self.num_classes)
         to_store = {
             PRESENT: stored[PRESENT],
             MISSING_LABELS: is_missing,
@@ -295,7 +287,7 @@ class PropagationClient:
             phases.CHECKS: words,
         }
         self._store_arrays(to_store, backends)
-        row = check_row(words, self._client, keys)
+        row = check_row(words, self.client, keys)
         return Content(arrays={phases.SENT: np.concatenate([row, share.sent])})
 
     def _audit(self) -> Content:
@@ -309,26 +301,26 @@ class PropagationClient:
 
     @property
     def _backend(self) -> SimilarityBackend:
-        return BACKENDS[self._options.secure]
+        return BACKENDS[self.options.secure]
 
     def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
-        coded = self._store.ephemeral(RUN_SEED)  # in earlier propagations
+        coded = self.store.ephemeral(RUN_SEED)  # in earlier propagations
         return Task(
-            client=self._client,
+            client=self.client,
             server_round=number(content, phases.ROUND),
             num_points=int(present.sum()),
-            num_bits=self._options.num_bits,
-            min_labeled_clients=self._options.min_labeled_clients,
-            run=self._run,
-            identities=self._identities,
-            seed_is_public=self._options.seed_is_public,
+            num_bits=self.options.num_bits,
+            min_labeled_clients=self.options.min_labeled_clients,
+            run=self.run,
+            identities=self.identities,
+            seed_is_public=self.options.seed_is_public,
             run_seed=coded[RUN_SEED].tobytes() if coded else b"",
             encode=codes,
         )
 
     def _stored(self) -> Arrays:
         """Stored arrays of the current propagation."""
-        stored = self._store.ephemeral(STORED)
+        stored = self.store.ephemeral(STORED)
         if not stored:
             raise UserError(
                 f"{self._name} has no part in the propagation that it is asked about.",
@@ -338,7 +330,7 @@ class PropagationClient:
 
     def _store_arrays(self, arrays: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
         of_backend = {BACKEND + name: array for name, array in backend.items()}
-        self._store.set_ephemeral(STORED, arrays | of_backend)
+        self.store.set_ephemeral(STORED, arrays | of_backend)
 
 
 def _counts(content: Content, key: str) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from logging import INFO, WARNING
 from typing import Any, Generic, Protocol, TypeVar
@@ -124,6 +125,7 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
         )
 
 
+@dataclass(eq=False, repr=False)
 class LabelPropagation(Generic[ClientT]):
     """One propagation among ``members``: :meth:`join` their points, then :meth:`sum_labels`.
 
@@ -142,25 +144,17 @@ class LabelPropagation(Generic[ClientT]):
     tied : members that had to leave, and of which half may be honest.
     """
 
-    def __init__(
-        self,
-        ask: Ask[ClientT],
-        fail: Fail[ClientT],
-        options: XCLPSettings,
-        announced: Mapping[int, int],
-        server_round: int,
-        seed: bytes,
-        num_classes: int,
-    ) -> None:
-        self._announced = announced
-        self._num_classes = num_classes
-        self._ask = ask
-        self._fail = fail
+    ask: Ask[ClientT]
+    fail: Fail[ClientT]
+    options: XCLPSettings
+    announced: Mapping[int, int]
+    server_round: int
+    seed: bytes
+    num_classes: int
+
+    def __post_init__(self) -> None:
         self.tied: set[ClientT] = set()
-        self._options = options
-        self._round = server_round
-        self._seed = seed if options.seed_is_public else None
-        self._backend = BACKENDS[options.secure]
+        self._backend = BACKENDS[self.options.secure]
         self._attempt = 0
 
     def join(self, members: Sequence[ClientT], weights: Arrays) -> tuple[list[ClientT], JointGraph]:
@@ -198,7 +192,7 @@ class LabelPropagation(Generic[ClientT]):
         by_id = {member.partition_id: member for member in members}
         self.tied |= {by_id[client] for client in error.tied}
         if error.excluded:
-            self._fail({by_id[client]: why for client, why in error.excluded.items()})
+            self.fail({by_id[client]: why for client, why in error.excluded.items()})
         return [by_id[client] for client in error.left]
 
     def _join(
@@ -206,7 +200,8 @@ class LabelPropagation(Generic[ClientT]):
     ) -> tuple[list[ClientT], JointGraph]:
         """One attempt at :meth:`join`."""
         by_id = {member.partition_id: member for member in members}
-        server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
+        seed = self.seed if self.options.seed_is_public else None
+        server = self._backend.server(list(by_id), self.options.num_bits, seed)
         model = {phases.MODEL + name: array for name, array in weights.items()}
         labeled: dict[int, NDArray[Any]] = {}
         while messages := server.ask():
@@ -214,11 +209,11 @@ class LabelPropagation(Generic[ClientT]):
             contents = {
                 by_id[client]: Content(
                     arrays={**message, **(model if first else {})},
-                    values={phases.ROUND: self._round, phases.FIRST: first},
+                    values={phases.ROUND: self.server_round, phases.FIRST: first},
                 )
                 for client, message in messages.items()
             }
-            compared = self._ask(
+            compared = self.ask(
                 phases.COMPARE, contents, partial(self._check_compared, server, first)
             )
             answers = {member.partition_id: answer.arrays for member, answer in compared.items()}
@@ -229,7 +224,7 @@ class LabelPropagation(Generic[ClientT]):
             server.take(answers)
         sizes = server.sizes()
         graph = normalized_graph(
-            nearest_points(server.compared(), self._options.k), self._options.power
+            nearest_points(server.compared(), self.options.k), self.options.power
         )
         joint = JointGraph(
             graph=graph,
@@ -253,12 +248,12 @@ class LabelPropagation(Generic[ClientT]):
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
             clients = [member.partition_id for member in left]
-            influences = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
+            influences = propagation_weights(joint, clients, self.options.alpha, withheld=withheld)
             contents = {
                 member: Content(
                     arrays={phases.COLUMNS: influences.columns[member.partition_id]},
                     values={
-                        phases.ROUND: self._round,
+                        phases.ROUND: self.server_round,
                         phases.ATTEMPT: self._attempt,
                         phases.PARTICIPANTS: clients,
                         phases.UNLABELED_POINTS: list(influences.unlabeled.values()),
@@ -269,7 +264,7 @@ class LabelPropagation(Generic[ClientT]):
             }
             self._attempt += 1
             rows = influences.rows()
-            answers = self._ask(phases.SUM, contents, partial(self._check_share, rows))
+            answers = self.ask(phases.SUM, contents, partial(self._check_share, rows))
             if len(answers) < len(left):
                 left = [member for member in left if member in answers]
                 continue
@@ -279,8 +274,8 @@ class LabelPropagation(Generic[ClientT]):
                 sums = sum_shares({client: share[1:] for client, share in sent.items()}, rows)
                 return {m: Content(arrays={phases.ROWS: sums[m.partition_id]}) for m in left}
             left = self._audit(left, checks)
-        least = self._options.min_labeled_clients
-        is_open = self._options.secure == "plaintext"
+        least = self.options.min_labeled_clients
+        is_open = self.options.secure == "plaintext"
         labeled = "" if is_open else f", {least} or more of them with labels"
         raise TooFewClientsError(
             f"{len(left)} client(s) were left for the sum of labels; it needs "
@@ -293,14 +288,14 @@ class LabelPropagation(Generic[ClientT]):
 
         A sum of wrong rows without a contradiction is impossible: the words of two clients cancel.
         """
-        form = (len(members) - 1, self._num_classes)
+        form = (len(members) - 1, self.num_classes)
 
         def check(member: ClientT, answer: Content) -> None:
             origin = f"Client {member.partition_id} sent about the sum of labels"
-            masked = form if self._options.secure != "plaintext" else (0, self._num_classes)
+            masked = form if self.options.secure != "plaintext" else (0, self.num_classes)
             checked_array(origin, answer.arrays, phases.CHECKS, np.uint64, masked)
 
-        answers = self._ask(phases.AUDIT, {member: Content() for member in members}, check)
+        answers = self.ask(phases.AUDIT, {member: Content() for member in members}, check)
         if len(answers) < len(members):
             return [member for member in members if member in answers]
         words = {member.partition_id: answers[member].arrays[phases.CHECKS] for member in members}
@@ -320,7 +315,7 @@ class LabelPropagation(Generic[ClientT]):
         """
         client = member.partition_id
         size = server.check(client, answer.arrays)
-        if size > self._announced[client]:
+        if size > self.announced[client]:
             raise BadMessageError(
                 f"Client {client} sent more points than it announced.", "message-contradicts"
             )
@@ -336,14 +331,14 @@ class LabelPropagation(Generic[ClientT]):
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""
         client = member.partition_id
-        shape = (1 + sum(rows.values()) - rows[client], self._num_classes)
+        shape = (1 + sum(rows.values()) - rows[client], self.num_classes)
         origin = f"Client {client} sent for the sum of labels"
         checked_array(origin, answer.arrays, phases.SENT, np.uint64, shape)
 
     def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:
         """Whether enough members have labels to hide the contribution of each."""
-        if self._options.secure == "plaintext":
+        if self.options.secure == "plaintext":
             return True
         owners = np.unique(joint.owners[joint.labeled])
         labeled = sum(member.partition_id in owners for member in left)
-        return labeled >= self._options.min_labeled_clients
+        return labeled >= self.options.min_labeled_clients
