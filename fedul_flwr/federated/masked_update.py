@@ -29,7 +29,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, l2_norm, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, WEIGHT
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, metric_forms
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.column_sums import DIGITS
@@ -570,12 +570,3 @@ class MaskedUpdates:
                 "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
             )
         return stored
-
-
-def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Names of an update's metrics as they follow in a vector, with their lists' lengths or -1."""
-    return [
-        (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
-        for key in sorted(metrics)
-        if key != WEIGHT
-    ]

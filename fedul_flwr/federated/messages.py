@@ -166,6 +166,15 @@ def metric(reply: Message, name: str) -> float:
     return float(cast(float, reply.content.metric_records[METRICS][name]))
 
 
+def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Names of a reply's metrics in a secure sum's order, with their lists' lengths or -1."""
+    return [
+        (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
+        for key in sorted(metrics)
+        if key != WEIGHT
+    ]
+
+
 def payload_parts(records: RecordDict) -> Counter[str]:
     """Bytes of a message's content by part, before packing; keys are not counted.
 

@@ -20,7 +20,6 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import LARGEST_COUNT, l2_norm, number
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, NoUpdateError
 from fedul_flwr.federated.grid import RoundLog, replies_to
-from fedul_flwr.federated.masked_update import metric_forms
 from fedul_flwr.federated.messages import (
     ARRAYS,
     DIAGNOSTICS,
@@ -32,6 +31,7 @@ from fedul_flwr.federated.messages import (
     check_bytes,
     failure_reason,
     metric,
+    metric_forms,
     payload_parts,
     printable,
 )

@@ -41,7 +41,6 @@ from fedul_flwr.federated.masked_update import (
     common_records,
     digest,
     largest_change,
-    metric_forms,
 )
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -52,6 +51,7 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     PlainArray,
     array_record,
+    metric_forms,
     payload_parts,
     to_arrays,
     to_record,

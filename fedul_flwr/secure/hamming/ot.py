@@ -50,8 +50,8 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.types import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult, check_length
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
+from fedul_flwr.secure.messages import check_length, checked_array, messages_from
 from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
 

@@ -37,15 +37,8 @@ from gmpy2 import mpz
 
 from fedul_flwr.data.types import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.pairwise import (
-    Forms,
-    Inbox,
-    PairwiseHamming,
-    Party,
-    StepResult,
-    check_length,
-)
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
+from fedul_flwr.secure.messages import check_length, checked_array, messages_from
 from fedul_flwr.secure.session import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 

@@ -19,7 +19,6 @@ from typing import ClassVar, Protocol
 from numpy.typing import DTypeLike
 
 from fedul_flwr.data.types import Bytes, Ints
-from fedul_flwr.errors import UserError
 from fedul_flwr.secure.session import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -72,15 +71,6 @@ class StepResult:
     to_evaluators: Arrays = field(default_factory=dict, repr=False)
     to_owners: Arrays = field(default_factory=dict, repr=False)
     to_server: Mapping[int, Arrays] = field(default_factory=dict, repr=False)
-
-
-def check_length(num_bits: int, most: int, protocol: str) -> None:
-    """Refuse codes of more bits than a protocol can compare."""
-    if num_bits > most:
-        raise UserError(
-            f"codes have {num_bits} bits; the protocol {protocol!r} takes at most {most}",
-            "setting-out-of-range",
-        )
 
 
 class PairwiseHamming(Protocol):

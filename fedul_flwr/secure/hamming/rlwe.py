@@ -59,8 +59,8 @@ from scipy.fft import fft, ifft, irfft, rfft
 
 from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
-from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult, check_length
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
+from fedul_flwr.secure.messages import check_length, checked_array, messages_from
 from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
 
