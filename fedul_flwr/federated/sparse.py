@@ -60,16 +60,6 @@ def encode(
     ------
     ValueError
         If names, types or shapes differ, or a name ends like the parts of ``record``.
-
-    Examples
-    --------
-    One of a thousand values changes, so it is sent with its position:
-
-    >>> held = {"weight": np.zeros(1000)}
-    >>> new = {"weight": np.r_[np.zeros(999), 1.0]}
-    >>> update = encode(new, held, threshold=0.0)
-    >>> update.changed, sorted(update.record)
-    (1, ['weight/indices', 'weight/values'])
     """
     for name in new:
         if name.endswith(PARTS):

@@ -112,11 +112,6 @@ class UpdateCodec:
 ROUNDS = "held-rounds"
 """Name, in a resumed run's state, of the array with the rounds of clients' last exchanges."""
 
-HelpersOf = Callable[[int], Sequence[Arrays]]
-"""Psi of the clients that help the given client in the current round."""
-OnUpdate = Callable[[int, Parts], None]
-"""Called with a client and the parts that it returned."""
-
 
 class ClientModelCache:
     """The server's copy of the parts that each client has since its last exchange, on disk.
@@ -180,8 +175,8 @@ class PartsCodec(UpdateCodec):
     threshold : smaller differences are not sent.
     cutoff : smaller values of psi count as 0 in the authors' count of traffic.
     returned : names of the parts that clients return.
-    helpers_of : the helpers' psi that a client also gets.
-    on_update : called with the parts that a client has returned.
+    helpers_of : the psi of a client's helpers in the current round, which it also gets.
+    on_update : called with a client and the parts that it has returned.
     compose : builds a model from its parts.
 
     Attributes
@@ -193,8 +188,8 @@ class PartsCodec(UpdateCodec):
     threshold: float
     cutoff: float
     returned: Callable[[Parts], list[str]]
-    helpers_of: HelpersOf
-    on_update: OnUpdate
+    helpers_of: Callable[[int], Sequence[Arrays]]
+    on_update: Callable[[int, Parts], None]
     compose: Callable[[Parts], Arrays]
 
     def __post_init__(self) -> None:

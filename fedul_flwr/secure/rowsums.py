@@ -78,13 +78,6 @@ def pair_masks(keys: Mapping[int, bytes], client: int, shape: tuple[int, int]) -
     keys : for each other participant, 32 bytes shared only with it, for this sum only.
     client : this client's number, which determines who of the two adds and who subtracts.
     shape : shape of the summand.
-
-    Examples
-    --------
-    >>> key = bytes(32)
-    >>> one, other = pair_masks({1: key}, 0, (1, 2)), pair_masks({0: key}, 1, (1, 2))
-    >>> (one + other).tolist()
-    [[0, 0]]
     """
     mask = np.zeros(shape, dtype=np.uint64)
     for peer, key in keys.items():

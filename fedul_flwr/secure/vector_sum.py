@@ -182,11 +182,6 @@ def whole_words(numbers: Sequence[int], digits: int) -> Words:
     ------
     UserError
         For a number so large that a sum of 2^20 of them could overflow.
-
-    Examples
-    --------
-    >>> whole_words([-1, 2**32], 2).tolist()
-    [4294967295, 4294967295, 0, 1]
     """
     if any(abs(number) >= 2 ** (32 * digits - 21) for number in numbers):
         raise UserError("A number is too large for a secure sum.", "message-out-of-range")
