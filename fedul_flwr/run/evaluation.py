@@ -95,9 +95,7 @@ class Evaluator:
             settings.model, source.input_shape, source.num_classes, options=settings.model_options
         )
         self._plan = local_plan(settings)
-        labeled_test = np.asarray(source.test.labels) != UNLABELED
-        rows = np.flatnonzero(labeled_test & settings.measure_test_error)
-        self.test = _points(source.test, rows.astype(np.int64))
+        self.test = _test_points(settings, source)
         self.validation = _points(source.train, validation)
         self._labeled = labeled
 
@@ -151,6 +149,15 @@ class Evaluator:
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
     return LabeledPoints(data.inputs, rows, np.asarray(data.labels)[rows])
+
+
+def _test_points(settings: RunConfig, source: Source) -> LabeledPoints:
+    """Test points with a known label; none if the run must not measure test errors."""
+    if not settings.measure_test_error:
+        none = np.empty(0, dtype=np.int64)
+        return LabeledPoints(source.test.inputs, none, none)
+    labeled = np.flatnonzero(np.asarray(source.test.labels) != UNLABELED)
+    return _points(source.test, labeled.astype(np.int64))
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -49,12 +49,11 @@ class PlaintextServer:
         self._bytes = num_bits // 8
         self._seed = np.frombuffer(seed, dtype=np.uint8)
         self._codes: dict[int, Bytes] = {}
-        self._was_asked = False
+        self._is_done = False
 
     def ask(self) -> Mapping[int, Arrays]:
         """The seed, once."""
-        asked = [] if self._was_asked else self._clients
-        self._was_asked = True
+        asked = [] if self._is_done else self._clients
         return {client: {SEED: self._seed} for client in asked}
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
@@ -65,6 +64,7 @@ class PlaintextServer:
         BadMessageError
             See :meth:`check`.
         """
+        self._is_done = True
         for client in self._clients:
             if client in answers:
                 self.check(client, answers[client])
