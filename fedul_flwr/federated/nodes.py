@@ -429,20 +429,14 @@ def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
     return min(votes, key=lambda value: (-votes[value], value))
 
 
-def read_owners() -> dict[str, int]:
+def read_owners(file: str | Path) -> dict[str, int]:
     """Number of the client of each owner, by the name under which its node is registered.
-
-    They are in the file that :data:`OWNERS_FILE` names; without it there are none, and nodes have
-    the numbers that they claim.
 
     Raises
     ------
     UserError
         If the file cannot be read, or a line of it is not ``NUMBER NAME``.
     """
-    file = os.environ.get(OWNERS_FILE)
-    if not file:
-        return {}
     owners: dict[str, int] = {}
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
@@ -559,7 +553,8 @@ class Registration:
         """Refused nodes, each with the node that has its partition; retried once that leaves."""
         self._named: dict[int, str] = {}
         """Names at the SuperLink, of all nodes so far that have one."""
-        self._owners = read_owners()
+        file = os.environ.get(OWNERS_FILE)
+        self._owners = read_owners(file) if file else {}  # else nodes have the numbers they claim
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
