@@ -106,7 +106,6 @@ def _listed(server: Path) -> list[Mapping[str, Any]]:
         if entry.returncode:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        flower = FlowerProgram({**without_proxy(environment), **quiet})
+        flower = FlowerProgram(without_proxy(environment))
         nodes: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
     return nodes

@@ -20,7 +20,6 @@ _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 60.0
 """A SuperLink that has not answered for as long is taken for lost."""
 _STOP_SECONDS = 20.0
-_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 def run_deployed(
@@ -65,7 +64,7 @@ def run_deployed(
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
-    flwr = FlowerProgram({**without_proxy(os.environ), **_QUIET})
+    flwr = FlowerProgram(without_proxy(os.environ))
     with RunProgress(config, log_to_show=log if verbose else None) as progress:
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)

@@ -134,6 +134,7 @@ class FlowerProgram:
         self._environment = {
             **{key: value for key, value in environment.items() if key not in _FORCED_COLORS},
             **{"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"},
+            **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
         }
         self._running: set[subprocess.Popen[str]] = set()
 
