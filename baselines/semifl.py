@@ -30,9 +30,8 @@ from fedul_flwr.federated.disclosure import (
     AVERAGED,
     EVERY_ROUND,
     PSEUDO_LABELED,
-    TRAIN,
     Sent,
-    only_when,
+    measured,
 )
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.label_source import LabelSourceStrategy
@@ -276,9 +275,10 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
 
 DISCLOSURES = (
     *PSEUDO_LABELED,
-    *only_when(
+    measured(
+        (MEAN_TOP,),
+        "how sure the model is of its points",
         lambda settings: settings[SemiFLSettings].learning_status,
-        (Sent(TRAIN, (MEAN_TOP,), "how sure the model is of its points", METRICS, EVERY_ROUND),),
     ),
     Sent(
         STATISTICS,

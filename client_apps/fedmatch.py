@@ -26,9 +26,10 @@ from fedul_flwr.federated.disclosure import (
     REGISTRATION,
     TRAIN,
     Sent,
+    measured,
     only_when,
 )
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, METRICS, STALE
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.device import move_model, release_freed_memory, retain_freed_memory
 from fedul_flwr.learning.disjoint import (
@@ -100,13 +101,7 @@ DISCLOSURES = (
     *_of_part(SIGMA, "weights"),
     *_of_part(PSI, "model"),
     *_of_part(THETA, "model"),
-    Sent(
-        TRAIN,
-        ("num-examples", *_metrics()),
-        "how many points it trained on and how it went",
-        METRICS,
-        EVERY_ROUND,
-    ),
+    measured(("num-examples", *_metrics()), "how many points it trained on and how it went"),
 )
 """Sent by a client of FedMatch: parts of the weights in place of a model."""
 

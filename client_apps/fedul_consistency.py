@@ -11,8 +11,7 @@ from fedul_flwr.client_apps.fedul import DISCLOSURES as FEDUL
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedULConsistencySettings
-from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.disclosure import measured
 from fedul_flwr.learning.consistency import ConsistencyObjective
 from fedul_flwr.learning.local import LocalTask, Round, predict_logits
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for
@@ -21,13 +20,10 @@ from fedul_flwr.learning.views import fixed_strong_view
 
 DISCLOSURES = (
     *FEDUL,
-    Sent(
-        TRAIN,
+    measured(
         ("consistency-loss", CONFIDENT_SHARE),
         "how the strong views went",
-        METRICS,
-        EVERY_ROUND,
-        when=lambda settings: settings[FedULConsistencySettings].weight > 0,
+        lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
 )
 """FedUL's entries, and metrics of the strong view."""

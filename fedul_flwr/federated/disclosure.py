@@ -134,6 +134,11 @@ def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]
     return tuple(restricted(entry) for entry in entries)
 
 
+def measured(names: tuple[str, ...], what: str, when: Condition = lambda _: True) -> Sent:
+    """Metrics of an update."""
+    return Sent(TRAIN, names, what, METRICS, EVERY_ROUND, when=when)
+
+
 def _with_scaffold(settings: RunConfig) -> bool:
     return settings.base == "scaffold"
 
@@ -198,13 +203,7 @@ _UPDATE_SUM = (
         EVERY_ROUND,
         "the server, as a sum over all clients of the round",
     ),
-    Sent(
-        TRAIN,
-        ("num-examples",),
-        "whether it had anything to train on (0 or 1)",
-        METRICS,
-        EVERY_ROUND,
-    ),
+    measured(("num-examples",), "whether it had anything to train on (0 or 1)"),
 )
 """Sent in place of an update with ``secure-sum = "on"``."""
 
@@ -264,12 +263,8 @@ TRAINING = (
     *REGISTRATION,
     replace(_MODEL, reader=AVERAGED, when=lambda settings: settings.base != "local"),
     replace(_MODEL, when=lambda settings: settings.base == "local"),
-    Sent(
-        TRAIN,
-        ("num-examples", "loss", "steps", "normalizer"),
-        "how many points, and how training went",
-        METRICS,
-        EVERY_ROUND,
+    measured(
+        ("num-examples", "loss", "steps", "normalizer"), "how many points, and how training went"
     ),
     ACCOUNT,
     Sent(
@@ -286,12 +281,8 @@ TRAINING = (
 """Sent by every client that trains the model."""
 
 
-CONFIDENCE = Sent(
-    TRAIN,
-    ("confident-share",),
-    "the share of its unlabeled points that it is confident about",
-    METRICS,
-    EVERY_ROUND,
+CONFIDENCE = measured(
+    ("confident-share",), "the share of its unlabeled points that it is confident about"
 )
 """Sent by a client that trains on its own predictions."""
 
