@@ -50,14 +50,6 @@ class Estimate:
 
         The interval is that of Student's t: its half is t·s/√n with the 0.975 quantile t of n − 1
         degrees of freedom and the sample standard deviation s of the n values.
-
-        Examples
-        --------
-        >>> found = Estimate.of([1.0, 2.0, 3.0])
-        >>> found.mean, found.std, found.count
-        (2.0, 1.0, 3)
-        >>> round(found.half_width, 2)
-        2.48
         """
         count = len(values)
         if count < 2:
@@ -156,13 +148,6 @@ def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
     If all differences are equal, the statistic is 0/0 or infinite. The p-value is then its limit:
     1 if the differences are 0, and 0 otherwise.
-
-    Examples
-    --------
-    The differences 1, 2 and 3 have the statistic t = 2 / (1 / √3) with two degrees of freedom:
-
-    >>> round(paired_p_value([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]), 4)
-    0.0742
     """
     differences = np.subtract(first, second)
     if np.ptp(differences) == 0:
