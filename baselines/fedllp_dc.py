@@ -8,9 +8,7 @@ from torch.nn import functional
 
 from fedul_flwr.baselines.fedllp import FedLLPClient
 from fedul_flwr.config.method_settings import FedLLPDCSettings, FedLLPSettings
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, UNLABELED_SETS, Sent
-from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.disclosure import UNLABELED_SETS, measured
 from fedul_flwr.learning.assignment import assign_set
 from fedul_flwr.learning.consistency import fixmatch_loss
 from fedul_flwr.learning.dropout import with_dropout
@@ -19,20 +17,12 @@ from fedul_flwr.learning.matching import CONFIDENT_SHARE
 from fedul_flwr.learning.proportions import bags_of
 from fedul_flwr.learning.views import fixed_strong_view
 
-
-def _has_weight(settings: RunConfig) -> bool:
-    return settings[FedLLPDCSettings].weight > 0
-
-
 DISCLOSURES = (
     *UNLABELED_SETS,
-    Sent(
-        TRAIN,
+    measured(
         (CONFIDENT_SHARE,),
         "share of points whose strong views were trained on",
-        METRICS,
-        EVERY_ROUND,
-        when=_has_weight,
+        lambda settings: settings[FedLLPDCSettings].weight > 0,
     ),
 )
 """FedLLP's entries, and the share of points that the mask left."""

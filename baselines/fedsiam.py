@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 from torch import nn
@@ -25,7 +25,7 @@ from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.disclosure import AVERAGED, EVERY_ROUND, PARTLY_LABELED, TRAIN, Sent
 from fedul_flwr.federated.grid import RoundRecord
-from fedul_flwr.federated.messages import ARRAYS, METRICS, array_record, to_arrays, to_record
+from fedul_flwr.federated.messages import ARRAYS, array_record, metric, to_arrays, to_record
 from fedul_flwr.federated.nodes import ClientRef
 from fedul_flwr.federated.replies import STEPS
 from fedul_flwr.federated.strategy import ROBUST, MethodStrategy
@@ -84,8 +84,6 @@ class FedSiam(MethodStrategy):
     """
 
     policy_class = LabelStages
-    policy: LabelStages
-
     can_train_alone = can_sum = False
     codec: TeacherCodec
     _steps = 0
@@ -103,7 +101,6 @@ class FedSiam(MethodStrategy):
             raise UserError(
                 "Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.",
                 "method-mismatch",
-                setting="scaffold.option",
             )
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:
@@ -121,7 +118,7 @@ class FedSiam(MethodStrategy):
         for reply in replies:
             content = reply.content
             records.append(cast(ArrayRecord, content[TEACHER]))
-            self._steps += int(cast(float, cast(MetricRecord, content[METRICS])[STEPS]))
+            self._steps += int(metric(reply, STEPS))
             reply.content = RecordDict({name: content[name] for name in content if name != TEACHER})
         robust, before = self.settings.base in ROBUST, self.codec.teacher
         self.codec.teacher = array_record(

@@ -50,7 +50,6 @@ class GivenLabels(LabelSourceStrategy):
                     f"Setting {key} = {value!r}: no client trains in method {settings.method!r} "
                     "with scenario.labels-at = 'server'.",
                     "setting-needs-clients",
-                    setting=key,
                 )
 
     def configure_train(
@@ -89,16 +88,8 @@ class GivenLabelsClient(MethodClient[PartlyLabeledData]):
         return labeled_task(self.data, self.data.labeled, round)
 
 
-def _at_clients(settings: RunConfig) -> bool:
-    return label_scenario(settings) == "clients"
-
-
-def _at_server(settings: RunConfig) -> bool:
-    return not _at_clients(settings)
-
-
 DISCLOSURES = (
-    *only_when(_at_clients, PARTLY_LABELED),
-    *only_when(_at_server, DESCRIBE_ONLY),
+    *only_when(lambda settings: label_scenario(settings) == "clients", PARTLY_LABELED),
+    *only_when(lambda settings: label_scenario(settings) != "clients", DESCRIBE_ONLY),
 )
 """Sent by a client; with labels at the server, which it is."""

@@ -16,7 +16,6 @@ class LabelsOnly(MethodStrategy):
     """The base strategy on clients that have labels."""
 
     policy_class = LabeledClientStages
-    policy: LabeledClientStages
 
 
 class LabelsOnlyClient(MethodClient[PartlyLabeledData]):

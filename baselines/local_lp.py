@@ -21,7 +21,6 @@ class LocalLP(MethodStrategy):
     """The base strategy on clients that have labels to propagate."""
 
     policy_class = LabeledClientStages
-    policy: LabeledClientStages
 
 
 class LocalLPClient(MethodClient[PartlyLabeledData]):

@@ -20,7 +20,6 @@ class PseudoLabel(MethodStrategy):
     """The base strategy, unchanged; clients label their points."""
 
     policy_class = LabelStages
-    policy: LabelStages
 
 
 class PseudoLabelClient(MethodClient[PartlyLabeledData]):

@@ -30,9 +30,8 @@ from fedul_flwr.federated.disclosure import (
     AVERAGED,
     EVERY_ROUND,
     PSEUDO_LABELED,
-    TRAIN,
     Sent,
-    only_when,
+    measured,
 )
 from fedul_flwr.federated.grid import RoundRecord
 from fedul_flwr.federated.label_source import LabelSourceStrategy
@@ -42,6 +41,7 @@ from fedul_flwr.federated.messages import (
     NUM_POINTS,
     WEIGHT,
     array_record,
+    metric,
     to_arrays,
     to_record,
 )
@@ -134,7 +134,6 @@ class SemiFL(LabelSourceStrategy):
                 f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
                 f"between rounds, which goes with all bases but {', '.join(MORE_THAN_MODELS)}.",
                 "method-mismatch",
-                setting="base",
             )
 
     def make_codec(self) -> UpdateCodec:
@@ -168,8 +167,7 @@ class SemiFL(LabelSourceStrategy):
         """Weights of the mean: with ``semifl.learning-status`` 1 − the mean top probability."""
         if not self.settings[SemiFLSettings].learning_status:
             return super().weigh(replies)
-        metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
-        weights = np.array([1 - float(cast(float, metric[MEAN_TOP])) for metric in metrics])
+        weights = np.array([1 - metric(reply, MEAN_TOP) for reply in replies])
         return weights if weights.any() else np.ones(len(replies))
 
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
@@ -275,15 +273,12 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         return Content(statistics)
 
 
-def _sends_status(settings: RunConfig) -> bool:
-    return settings[SemiFLSettings].learning_status
-
-
 DISCLOSURES = (
     *PSEUDO_LABELED,
-    *only_when(
-        _sends_status,
-        (Sent(TRAIN, (MEAN_TOP,), "how sure the model is of its points", METRICS, EVERY_ROUND),),
+    measured(
+        (MEAN_TOP,),
+        "how sure the model is of its points",
+        lambda settings: settings[SemiFLSettings].learning_status,
     ),
     Sent(
         STATISTICS,

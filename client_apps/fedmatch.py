@@ -5,21 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 from flwr.common import Scalar as FlowerScalar
 from torch import nn
 
-from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedMatchSettings, ScenarioSettings, ViewSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays
 from fedul_flwr.federated.client import MethodClient, Update
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import arrived, labeling_views, streamed_batches
+from fedul_flwr.federated.client_training import smallest_top, streamed_batches
 from fedul_flwr.federated.disclosure import (
     ACCOUNT,
     AVERAGED,
@@ -28,9 +26,10 @@ from fedul_flwr.federated.disclosure import (
     REGISTRATION,
     TRAIN,
     Sent,
+    measured,
     only_when,
 )
-from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, METRICS, STALE
+from fedul_flwr.federated.messages import BASE_ROUND, EXCHANGED, HELPERS, STALE
 from fedul_flwr.federated.sparse import decode, encode
 from fedul_flwr.learning.device import move_model, release_freed_memory, retain_freed_memory
 from fedul_flwr.learning.disjoint import (
@@ -49,7 +48,7 @@ from fedul_flwr.learning.disjoint import (
 )
 from fedul_flwr.learning.helpers import InterClientConsistency
 from fedul_flwr.learning.local import Records, Round, dump_arrays, load_arrays
-from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for, top_probabilities
+from fedul_flwr.learning.matching import CONFIDENT_SHARE
 from fedul_flwr.learning.pseudo_label_task import scaled_cross_entropy
 from fedul_flwr.learning.views import strong_view, weak_view
 
@@ -82,25 +81,17 @@ def _metrics(
     }
 
 
-def _sends(part: str, settings: RunConfig) -> bool:
-    return part in _parts_of(settings)
-
-
-def _has_helpers(settings: RunConfig) -> bool:
-    return settings[FedMatchSettings].helpers > 0
-
-
-def _has_none(settings: RunConfig) -> bool:
-    return not _has_helpers(settings)
-
-
 def _of_part(part: str, size: Literal["model", "weights"]) -> tuple[Sent, ...]:
     what = f"what has changed of the weights' part {part}"
-    sent = Sent(TRAIN, ("*",), what, part, EVERY_ROUND, AVERAGED, size, partial(_sends, part))
+    sent = Sent(TRAIN, ("*",), what, part, EVERY_ROUND, AVERAGED, size)
+    sent = replace(sent, when=lambda settings: part in _parts_of(settings))
     if part == SIGMA:
         return (sent,)
     by_helpers = replace(sent, reader=f"{AVERAGED}, and some this one as a helper's")
-    return (*only_when(_has_helpers, (by_helpers,)), *only_when(_has_none, (sent,)))
+    return (
+        *only_when(lambda settings: settings[FedMatchSettings].helpers > 0, (by_helpers,)),
+        *only_when(lambda settings: settings[FedMatchSettings].helpers == 0, (sent,)),
+    )
 
 
 DISCLOSURES = (
@@ -110,13 +101,7 @@ DISCLOSURES = (
     *_of_part(SIGMA, "weights"),
     *_of_part(PSI, "model"),
     *_of_part(THETA, "model"),
-    Sent(
-        TRAIN,
-        ("num-examples", *_metrics()),
-        "how many points it trained on and how it went",
-        METRICS,
-        EVERY_ROUND,
-    ),
+    measured(("num-examples", *_metrics()), "how many points it trained on and how it went"),
 )
 """Sent by a client of FedMatch: parts of the weights in place of a model."""
 
@@ -158,9 +143,12 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             trained, count, metrics = self._train_parts(parts, self.round(config, {}))
             release_freed_memory()
             return Update(flatten(parts | trained), count, metrics)
-        start = self._stored_parts(int(config[BASE_ROUND]), int(config["server-round"]))
-        if start is None:
-            return Update({}, 0, _metrics(stale=1))
+        start: Parts = {}
+        if since := int(config[BASE_ROUND]):
+            stored = self.state.load(EXCHANGED, int(config["server-round"]))
+            if not stored or int(stored.pop(BASE_ROUND)) != since:  # it is lost
+                return Update({}, 0, _metrics(stale=1))
+            start = unflatten(stored)
         round = self.round(config, received)
         parts = {
             part: decode(record, start.get(part, {}))
@@ -172,20 +160,11 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
             part: encode(trained[part], parts[part], self.options.difference_threshold)
             for part in _parts_of(self.settings)
         }
-        stored = parts | {part: update.stored for part, update in updates.items()}
+        now = parts | {part: update.stored for part, update in updates.items()}
         exchanged = {BASE_ROUND: np.array(round.number)}
-        self.state.save(EXCHANGED, round.number, flatten(stored) | exchanged)
+        self.state.save(EXCHANGED, round.number, flatten(now) | exchanged)
         release_freed_memory()
         return Update({}, count, metrics, {part: sent.record for part, sent in updates.items()})
-
-    def _stored_parts(self, since: int, number: int) -> Parts | None:
-        """Parts of the exchange in round ``since``: empty for round 0, ``None`` if lost."""
-        if since == 0:
-            return {}
-        stored = self.state.load(EXCHANGED, number)
-        if not stored or int(stored.pop(BASE_ROUND)) != since:
-            return None
-        return unflatten(stored)
 
     def _train_parts(
         self, parts: Parts, round: Round
@@ -200,7 +179,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         consistency = InterClientConsistency(
             self._helpers(parts, round),
             options.consistency_weight,
-            self._threshold(model, round),
+            smallest_top(self.data, model, options.threshold, round),
             strong_view(self.settings),
             "lowest" if views.recipe == "release" else "own",
             weak_view(self.settings),
@@ -223,22 +202,10 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
         )
         return decomposed.dump(), count, metrics
 
-    def _threshold(self, model: nn.Module, round: Round) -> float:
-        """τ, with the ``model`` at the start of the round."""
-        if self.options.threshold != ADAPTIVE:
-            return self.options.threshold
-        data = self.data
-        points = data.examples.points[arrived(data, data.unlabeled, round)]
-        views = labeling_views(self.settings, self.node.partition_id, round.number)
-        top = top_probabilities(model, data.examples.inputs, points, round.plan, views)
-        return threshold_for(ADAPTIVE, top)
-
     def _helpers(self, parts: Parts, round: Round) -> list[nn.Module]:
         """Models of the helpers: this client's sigma with each helper's psi (algorithm 1, line 14).
 
-        Parameters
-        ----------
-        parts : parts at the start of the round; helpers are sent as differences from its psi.
+        Helpers are sent as differences from the psi of ``parts``, those of the round's start.
         """
         name, count = unlabeled_part(parts), int(round.config.get(HELPERS, 0))
         sent = unflatten(round.received.get(HELPERS, {}))
@@ -250,9 +217,7 @@ class FedMatchClient(MethodClient[PartlyLabeledData]):
                 self.state.save(HELPERS, round.number, flatten(models))
             else:
                 models = unflatten(self.state.load(HELPERS, round.number))
-        return [self._model_of(parts | {name: weights}) for weights in models.values()]
-
-    def _model_of(self, parts: Parts) -> nn.Module:
-        model = copy.deepcopy(self.model)
-        load_arrays(model, dump_arrays(model) | compose(parts))
-        return model
+        copies = [copy.deepcopy(self.model) for _ in models]
+        for model, weights in zip(copies, models.values(), strict=True):
+            load_arrays(model, dump_arrays(model) | compose(parts | {name: weights}))
+        return copies

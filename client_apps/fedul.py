@@ -12,7 +12,6 @@ from flwr.common import NDArrays
 from flwr.common import Scalar as FlowerScalar
 
 from fedul_flwr.config.method_settings import FedULSettings
-from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.class_priors import class_masses
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import posterior_equations
@@ -42,18 +41,6 @@ if TYPE_CHECKING:
     from fedul_flwr.surrogate import SurrogateLoss
 
 
-def _tells_heldout(settings: RunConfig) -> bool:
-    return settings.selection == "heldout" and not settings.sums_updates
-
-
-def _sums_heldout(settings: RunConfig) -> bool:
-    return settings.sums_heldout_losses
-
-
-def _sums_sets(settings: RunConfig) -> bool:
-    return any(settings.sums_of_sets)
-
-
 LEARN_AFTER = 5
 """First rounds, in which class priors stay as told: a model that has learned little teaches them
 its errors."""
@@ -71,14 +58,18 @@ DISCLOSURES = (
         "loss on points it held out, and their number",
         METRICS,
         "every round that is evaluated",
-        when=_tells_heldout,
+        when=lambda settings: settings.selection == "heldout" and not settings.sums_updates,
     ),
-    replace(SUMMED_PART, what="loss on points it held out, masked", when=_sums_heldout),
+    replace(
+        SUMMED_PART,
+        what="loss on points it held out, masked",
+        when=lambda settings: settings.sums_heldout_losses,
+    ),
     replace(
         SUMMED_PART,
         what="points of each class and what its sets tell apart, by their priors, masked",
         often="once, in round 1",
-        when=_sums_sets,
+        when=lambda settings: any(settings.sums_of_sets),
     ),
 )
 """Sent by a client of FedUL."""

@@ -11,29 +11,19 @@ from fedul_flwr.client_apps.fedul import DISCLOSURES as FEDUL
 from fedul_flwr.client_apps.fedul import FedULClient
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import FedULConsistencySettings
-from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.federated.disclosure import EVERY_ROUND, TRAIN, Sent
-from fedul_flwr.federated.messages import METRICS
+from fedul_flwr.federated.disclosure import measured
 from fedul_flwr.learning.consistency import ConsistencyObjective
 from fedul_flwr.learning.local import LocalTask, Round, predict_logits
 from fedul_flwr.learning.matching import CONFIDENT_SHARE, threshold_for
 from fedul_flwr.learning.plan import ramp_up
 from fedul_flwr.learning.views import fixed_strong_view
 
-
-def _has_weight(settings: RunConfig) -> bool:
-    return settings[FedULConsistencySettings].weight > 0
-
-
 DISCLOSURES = (
     *FEDUL,
-    Sent(
-        TRAIN,
+    measured(
         ("consistency-loss", CONFIDENT_SHARE),
         "how the strong views went",
-        METRICS,
-        EVERY_ROUND,
-        when=_has_weight,
+        lambda settings: settings[FedULConsistencySettings].weight > 0,
     ),
 )
 """FedUL's entries, and metrics of the strong view."""
@@ -60,7 +50,6 @@ class FedULConsistencyClient(FedULClient):
             log_weights=surrogate.transition.log_weights,
             strong_view=fixed_strong_view(self.settings),
         )
-
         return replace(task, objective=objective, metrics=objective.metrics)
 
     def _threshold(self, log_weights: Tensor, round: Round) -> float:

@@ -15,22 +15,13 @@ from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
 from fedul_flwr.federated.disclosure import PSEUDO_LABELED, TRAIN, Sent, only_when
 from fedul_flwr.federated.messages import ARRAYS, DIAGNOSTICS, FORGETFUL, SETUP
+from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.client import (
     PHASES,
     Features,
     GraphPoints,
     PropagationClient,
     end_propagation,
-)
-from fedul_flwr.propagation.phases import (
-    AUDIT,
-    CHECKS,
-    COMPARE,
-    LABELED,
-    ROWS,
-    SENT,
-    SUM,
-    UNOPENED,
 )
 from fedul_flwr.propagation.privacy import ClientNoise, privacy_plan
 from fedul_flwr.secure.backends import BACKENDS
@@ -51,19 +42,19 @@ def propagation_disclosures(often: str) -> tuple[Sent, ...]:
     often : how often a client takes part in one, in words.
     """
     which = "which of its points have a label, not which label"
-    entries = [Sent(COMPARE, (LABELED,), which, ARRAYS, often)]
+    entries = [Sent(phases.COMPARE, (phases.LABELED,), which, ARRAYS, often)]
     part = "its labels' part of the scores of others' points"
     for name, backend in BACKENDS.items():
         uses = partial(_uses, name)
         messages = (
-            Sent(COMPARE, (key,), what, ARRAYS, often, reader)
+            Sent(phases.COMPARE, (key,), what, ARRAYS, often, reader)
             for key, (what, reader) in backend.sends.items()
         )
         masked = name != "plaintext"
         others = "the other clients, as a sum of all parts at their own points"
         wrong = "if somebody's message is wrong"
         complaint = Sent(
-            COMPARE,
+            phases.COMPARE,
             (COMPLAINT,),
             "whose message it cannot use",
             ARRAYS,
@@ -71,17 +62,17 @@ def propagation_disclosures(often: str) -> tuple[Sent, ...]:
             undisturbed=False,
         )
         checks = Sent(
-            AUDIT,
-            (CHECKS,),
+            phases.AUDIT,
+            (phases.CHECKS,),
             "random words that its part of the sum began with",
             ARRAYS,
             wrong,
             undisturbed=False,
         )
         total = (
-            Sent(SUM, (SENT,), f"{part}, masked", ARRAYS, often, others)
+            Sent(phases.SUM, (phases.SENT,), f"{part}, masked", ARRAYS, often, others)
             if masked
-            else Sent(SUM, (SENT,), part, ARRAYS, often)
+            else Sent(phases.SUM, (phases.SENT,), part, ARRAYS, often)
         )
         disturbed = (complaint, checks) if masked else (checks,)
         entries += only_when(uses, (*messages, total, *disturbed))
@@ -97,7 +88,7 @@ DISCLOSURES = (
     *propagation_disclosures("every round of the second stage that it trains in"),
     Sent(
         TRAIN,
-        (UNOPENED,),
+        (phases.UNOPENED,),
         "whether its rows of the sum of labels hold no sum",
         DIAGNOSTICS,
         "every round of the second stage that it trains in",
@@ -143,14 +134,14 @@ class XCLPClient(MethodClient[PartlyLabeledData]):
         """
         from fedul_flwr.learning.pseudo_label_task import PseudoLabels
 
-        if ROWS not in round.received:
+        if phases.ROWS not in round.received:
             end_propagation(self.state)
             return PseudoLabels.none(len(self.data.unlabeled))
-        self.diagnostics[UNOPENED] = 0
+        self.diagnostics[phases.UNOPENED] = 0
         try:
-            propagated = self.graph.of_unlabeled(self.propagation.open(round.received[ROWS]))
+            propagated = self.graph.of_unlabeled(self.propagation.open(round.received[phases.ROWS]))
         except WrongSumError:
-            self.diagnostics[UNOPENED] = 1
+            self.diagnostics[phases.UNOPENED] = 1
             return PseudoLabels.none(len(self.data.unlabeled))
         finally:
             end_propagation(self.state)

@@ -88,14 +88,12 @@ class FedMatchStrategy(LabelSourceStrategy):
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
                 f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}.",
                 "method-mismatch",
-                setting="base",
             )
         if settings.frozen_rounds:
             raise UserError(
                 f"Setting frozen-rounds = {settings.frozen_rounds}: method 'fedmatch' trains sigma "
                 "and psi of all layers; leave it out, or choose features.",
                 "method-mismatch",
-                setting="frozen-rounds",
             )
         options = settings[FedMatchSettings]
         if settings.sums_updates and options.helpers:
@@ -103,7 +101,6 @@ class FedMatchStrategy(LabelSourceStrategy):
                 f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
                 "model, which nobody reads with secure-sum = 'on'; choose 0.",
                 "method-mismatch",
-                setting="fedmatch.helpers",
             )
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
@@ -114,7 +111,6 @@ class FedMatchStrategy(LabelSourceStrategy):
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
                 f"psi would overshoot sigma in every step; it must be below {limit:g}.",
                 "setting-out-of-range",
-                setting="learning-rate",
             )
 
     @property
@@ -228,24 +224,20 @@ class FedMatchStrategy(LabelSourceStrategy):
         A client is left out if the distance of its parts from the combined ones is more than
         :data:`FARTHEST` times the median distance. The combined parts and the median are within the
         range of the honest clients as long as these are more than half.
-
-        Parameters
-        ----------
-        combined : the parts that clients return, flat, as the base has combined them.
         """
-        distances = {
-            client: _distance(flatten(parts), combined)
-            for client, parts in self.codec.received.items()
-        }
+        distances = {}
+        for client, received in self.codec.received.items():
+            parts = flatten(received)
+            distances[client] = l2_norm(
+                parts[name].astype(np.float64) - array for name, array in combined.items()
+            )
         middle = median(distances.values())
         names = {client.partition_id: client for client in self.registry.clients}
         for client, distance in sorted(distances.items()):
             if distance > FARTHEST * middle:
                 self.helpers.forget(client)
-                text = (
-                    "Round %s: %s helps nobody: its weights are %.3g from the combined ones, the "
-                )
-                text += "median is %.3g."
+                text = "Round %s: %s helps nobody: its weights are %.3g from the combined ones, "
+                text += "the median is %.3g."
                 log(WARNING, text, self.record.round, names[client], distance, middle)
 
     def _on_update(self, client: int, parts: Parts) -> None:
@@ -266,8 +258,3 @@ class FedMatchStrategy(LabelSourceStrategy):
         self.codec.parts = unflatten(below(PARTS, state))
         self.codec.cache.load_state_dict(state)
         self.helpers.load_state_dict(state)
-
-
-def _distance(parts: Arrays, combined: Arrays) -> float:
-    """L2 distance of those of a client's parts that were combined."""
-    return l2_norm(parts[name].astype(np.float64) - array for name, array in combined.items())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import FedAvg
 
-from fedul_flwr.federated.messages import NORMALIZER
+from fedul_flwr.federated.messages import NORMALIZER, metric
 from fedul_flwr.federated.updates import weighted_mean
 
 
@@ -39,9 +38,8 @@ class FedNova(FedAvg):
         contents = [reply.content for reply in valid]
         if not contents:
             return None, None
-        records = [next(iter(content.metric_records.values())) for content in contents]
-        weights = [float(cast(float, record[self.weighted_by_key])) for record in records]
-        steps = [float(cast(float, record[NORMALIZER])) for record in records]
+        weights = [metric(reply, self.weighted_by_key) for reply in valid]
+        steps = [metric(reply, NORMALIZER) for reply in valid]
         # Sum before dividing: with equal steps q_i is exactly p_i, which gives FedAvg.
         tau = sum(w * a for w, a in zip(weights, steps, strict=True)) / sum(weights)
         shares = [w * (tau / a) for w, a in zip(weights, steps, strict=True)]

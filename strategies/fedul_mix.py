@@ -34,15 +34,13 @@ class FedULMix(FedULStrategy):
         """Train f′ and mix it into ``arrays`` (procedure C, method 2)."""
         start = arrays
         if self.mixing.independent == "persistent":
-            start = self._independent or self._first(arrays)
+            # In the first round f′ starts from the initial global model.
+            is_after = self.trains_in_turn(self.settings, "after")
+            start = self._independent or (self.global_arrays if is_after else arrays)
         independent, loss = super().learn_labels(start, round_number)
         if self.mixing.independent == "persistent":
             self._independent = independent
         return mix(arrays, independent, self.mixing.mixing_weight), loss
-
-    def _first(self, arrays: ArrayRecord) -> ArrayRecord:
-        """The initial global model, from which f′ starts in the first round."""
-        return self.global_arrays if self.trains_in_turn(self.settings, "after") else arrays
 
     def state_dict(self) -> Arrays:
         """The base's state, and f′ if it is persistent."""

@@ -82,7 +82,12 @@ class Scaffold(FedAvg):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Update the model and c."""
         received = list(replies)
-        changes = [_take_control(reply) for reply in received if not reply.has_error()]
+        changes = []
+        for reply in received:
+            if not reply.has_error():  # FedAvg expects only the model
+                content = dict(reply.content)
+                changes.append(cast(ArrayRecord, content.pop(CONTROL)))
+                reply.content = RecordDict(content)
         mean, metrics = super().aggregate_train(server_round, received)
         if mean is None:
             return None, metrics
@@ -94,7 +99,12 @@ class Scaffold(FedAvg):
                 self.used[self._name(reply.metadata.src_node_id)] = np.array(server_round)
         if self.server_learning_rate == 1.0:  # exactly FedAvg's mean, not x + (mean − x)
             return mean, metrics
-        return self._step_to(mean), metrics
+        stepped: Arrays = {}
+        for name, start in self._start.items():
+            x = start.numpy()
+            value = x + self.server_learning_rate * (mean[name].numpy() - x)
+            stepped[name] = np.asarray(value, dtype=x.dtype)
+        return to_record(stepped), metrics
 
     def set_clients(self, clients: Sequence[ClientRef]) -> None:
         """Store which client each node runs."""
@@ -132,19 +142,3 @@ class Scaffold(FedAvg):
 
     def _name(self, node: int) -> str:
         return str(node if self.clients is None else self.clients[node])
-
-    def _step_to(self, mean: ArrayRecord) -> ArrayRecord:
-        stepped: Arrays = {}
-        for name, start in self._start.items():
-            x = start.numpy()
-            value = x + self.server_learning_rate * (mean[name].numpy() - x)
-            stepped[name] = np.asarray(value, dtype=x.dtype)
-        return to_record(stepped)
-
-
-def _take_control(reply: Message) -> ArrayRecord:
-    """Remove the change of c_i from a reply and return it: FedAvg expects only the model."""
-    content = reply.content
-    change = cast(ArrayRecord, content[CONTROL])
-    reply.content = RecordDict({name: content[name] for name in content if name != CONTROL})
-    return change

@@ -57,20 +57,18 @@ class XCLPPredict(MethodStrategy):
                 f"{secure!r}: rows of labeled points, which it returns, would show labels of "
                 "others; simulate it with 'plaintext'.",
                 "settings-contradict",
-                setting="xclp-predict.leave-one-out",
             )
         if options.features == "model" and not settings.start_from:
             raise UserError(
                 "Setting xclp-predict.features = 'model' needs a model: set start-from.",
                 "setting-needs-setting",
-                setting="xclp-predict.features",
             )
-        if not options.use_unlabeled and not _has_new_points(settings):
+        labels = settings[LabelSettings]
+        if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
             raise UserError(
                 "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
                 "set labels.new-fraction above 0.",
                 "setting-needs-setting",
-                setting="xclp-predict.use-unlabeled",
             )
 
     @classmethod
@@ -146,7 +144,6 @@ class XCLPPredict(MethodStrategy):
             raise UserError(
                 f"Setting xclp-predict.groups = {groups}: there are {len(clients)} clients.",
                 "too-few-clients",
-                setting="xclp-predict.groups",
             )
         order = stream(self.settings.seed, "groups").permutation(len(clients))
         if groups == 1:
@@ -174,8 +171,3 @@ def _check_reply(client: ClientRef, answer: Content) -> None:
     del client
     if not isinstance(answer.values.get(UNOPENED), bool):
         raise BadMessageError(f"A message came with no valid {UNOPENED}.")
-
-
-def _has_new_points(settings: RunConfig) -> bool:
-    options = settings[LabelSettings]
-    return options.new_fraction > 0 or bool(options.split)

@@ -10,17 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fedul_flwr.cli.options import (
-    ClientCpus,
-    ClientGpus,
-    EngineName,
-    NumSupernodes,
-    Output,
-    RunConfigs,
-    Seeds,
-    Verbose,
-    resumable,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.data.cores import refuse_cpus
 from fedul_flwr.engine.simulate import check_start, run_here, run_on
@@ -40,8 +30,8 @@ def compare(
     methods: Annotated[
         str | None, typer.Option(help="Instead of --runs: methods, as fedul,supervised.")
     ] = None,
-    seeds: Seeds = "0,1,2",
-    run_config: RunConfigs = None,
+    seeds: options.Seeds = "0,1,2",
+    run_config: options.RunConfigs = None,
     tuned: Annotated[
         Path | None,
         typer.Option(
@@ -54,12 +44,12 @@ def compare(
             help="Columns beside the test error: some of balanced-accuracy, auc, ece, nll, brier."
         ),
     ] = "",
-    num_supernodes: NumSupernodes = 10,
-    output: Output = None,
-    client_cpus: ClientCpus = 1,
-    client_gpus: ClientGpus = 0.0,
-    verbose: Verbose = False,
-    engine: EngineName = "processes",
+    num_supernodes: options.NumSupernodes = 10,
+    output: options.Output = None,
+    client_cpus: options.ClientCpus = 1,
+    client_gpus: options.ClientGpus = 0.0,
+    verbose: options.Verbose = False,
+    engine: options.EngineName = "processes",
 ) -> None:
     """Compare methods on the same splits and seeds; the same command resumes a stopped one."""
     if (runs is None) == (methods is None):
@@ -115,7 +105,7 @@ def compare(
 
             yield run
 
-    with resumable(), simulation() as simulate:
+    with options.resumable(), simulation() as simulate:
         table = compare_files.compare(plan, simulate, typer.echo)
     print_rows(plan, table)
     typer.echo(f"Saved: {plan.output}")

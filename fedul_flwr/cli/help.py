@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from typing import Any, TypedDict, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -79,14 +79,7 @@ def columns() -> int:
     return min(shutil.get_terminal_size().columns, _WIDEST)
 
 
-class Shown(TypedDict):
-    """Arguments of ``app.command``."""
-
-    cls: type[TyperCommand]
-    epilog: str
-
-
-def with_examples(*examples: str) -> Shown:
+def with_examples(*examples: str) -> dict[str, Any]:
     """Arguments of ``app.command`` for a command whose help ends with ``examples``."""
     return {"cls": Command, "epilog": "\n".join(examples)}
 

@@ -7,17 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fedul_flwr.cli.options import (
-    ClientCpus,
-    ClientGpus,
-    EngineName,
-    MessageLog,
-    NumSupernodes,
-    Output,
-    RayAddress,
-    RunConfigs,
-    Verbose,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.engine.simulate import simulate
@@ -27,21 +17,21 @@ _METHOD = "xclp-predict"
 
 
 def label(
-    run_config: RunConfigs = None,
+    run_config: options.RunConfigs = None,
     model: Annotated[
         Path | None,
         typer.Option(
             exists=True, file_okay=False, help="Directory of a run: compare features of its model."
         ),
     ] = None,
-    num_supernodes: NumSupernodes = 10,
-    output: Output = None,
-    client_cpus: ClientCpus = 1,
-    client_gpus: ClientGpus = 0.0,
-    verbose: Verbose = False,
-    engine: EngineName = "processes",
-    ray_address: RayAddress = "",
-    message_log: MessageLog = None,
+    num_supernodes: options.NumSupernodes = 10,
+    output: options.Output = None,
+    client_cpus: options.ClientCpus = 1,
+    client_gpus: options.ClientGpus = 0.0,
+    verbose: options.Verbose = False,
+    engine: options.EngineName = "processes",
+    ray_address: options.RayAddress = "",
+    message_log: options.MessageLog = None,
 ) -> None:
     """Let clients label their unlabeled points from each other's labels, without training."""
     from fedul_flwr.config.methods import find_method
@@ -51,9 +41,7 @@ def label(
     method = str(overrides["method"])
     if find_method(method).trains:
         raise UserError(
-            f"Setting method = {method!r} trains a model: use fedul-flwr run.",
-            "method-mismatch",
-            setting="method",
+            f"Setting method = {method!r} trains a model: use fedul-flwr run.", "method-mismatch"
         )
     if output is not None:
         overrides["output"] = str(output)

@@ -8,22 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.options import (
-    EXPERIMENTS,
-    RESULTS,
-    Columns,
-    Datasets,
-    DeviceName,
-    Experiments,
-    Quick,
-    Results,
-    Rows,
-    Seeds,
-    Verbose,
-    local_copies,
-    refuse_options,
-    resumable,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -33,7 +18,6 @@ if TYPE_CHECKING:
     from fedul_flwr.experiments.mean_ranks import Errors
     from fedul_flwr.experiments.table_file import Size, Table
     from fedul_flwr.experiments.table_runs import Reproduction
-    from fedul_flwr.experiments.trial import Key
     from fedul_flwr.experiments.trial_plan import Plan
 
 
@@ -45,12 +29,12 @@ def reproduce(
             help="Table, as fedul/table-1; see --list. Or a folder of tables, as reference.",
         ),
     ] = None,
-    quick: Quick = False,
-    device: DeviceName = "auto",
-    seeds: Seeds = "0",
-    rows: Rows = None,
-    columns: Columns = None,
-    dataset: Datasets = None,
+    quick: options.Quick = False,
+    device: options.DeviceName = "auto",
+    seeds: options.Seeds = "0",
+    rows: options.Rows = None,
+    columns: options.Columns = None,
+    dataset: options.Datasets = None,
     tuned: Annotated[
         bool, typer.Option("--tuned", help="Use the settings that fedul-flwr tune chose.")
     ] = False,
@@ -74,19 +58,19 @@ def reproduce(
             help="Run N trials that have a result once more, and print how far both are apart.",
         ),
     ] = None,
-    results: Results = RESULTS,
-    experiments: Experiments = EXPERIMENTS,
+    results: options.Results = options.RESULTS,
+    experiments: options.Experiments = options.EXPERIMENTS,
     engine: Annotated[
         Literal["processes", "in-process"],
         typer.Option("--engine", help="What runs the clients; the numbers are the same."),
     ] = "processes",
-    verbose: Verbose = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """Run the missing trials of TABLE, as fedul/table-1, and compare them with the paper."""
     if [table is not None, render, show].count(True) != 1:
         raise UserError("reproduce takes one of TABLE, --render and --list.", "options-contradict")
     if column is not None and table is None:
-        raise UserError("--print takes a TABLE.", "option-without-effect", option="--print")
+        raise UserError("--print takes a TABLE.", "option-without-effect")
     if show:
         _list(experiments, results)
         return
@@ -98,7 +82,7 @@ def reproduce(
         return
     from fedul_flwr.experiments.mean_ranks import print_ranks
     from fedul_flwr.experiments.result_file import ResultFile
-    from fedul_flwr.experiments.table_file import read_table, tables_of
+    from fedul_flwr.experiments.table_file import pick, read_table, tables_of
     from fedul_flwr.experiments.trial_plan import parse_seeds
 
     size: Size = "quick" if quick else "full"
@@ -107,12 +91,15 @@ def reproduce(
     if column is not None:
         from fedul_flwr.experiments.flat_file import flat_file
 
-        refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
+        options.refuse_options({"--columns": columns, **is_set}, "with --print: leave it out")
         typer.echo(flat_file(read_table(experiments, table), column, size, rows), nl=False)
         return
     names = tables_of(experiments, table)
     contents = [read_table(experiments, name) for name in names]
-    chosen = [_choose(content, rows, columns) for content in contents]
+    chosen = [
+        (pick(rows, content.rows(), "row"), pick(columns, list(content.columns), "column"))
+        for content in contents
+    ]
     from fedul_flwr.engine.simulate import run_here
     from fedul_flwr.experiments.table_plan import Device
     from fedul_flwr.experiments.table_runs import Reproduction
@@ -120,20 +107,20 @@ def reproduce(
     failed, ranks = 0, {}
     for content, (of_rows, of_columns) in zip(contents, chosen, strict=True):
         if content.settings.benchmark:
-            options = {"--quick": quick, **is_set} if len(names) == 1 else {}
-            _print_benchmark(content, of_rows, of_columns, options)
+            ineffective = {"--quick": quick, **is_set} if len(names) == 1 else {}
+            _print_benchmark(content, of_rows, of_columns, ineffective)
             continue
         task = Reproduction(
             content,
             ResultFile(results, content.name, size, tuned),
-            Device(device, local_copies(dataset)),
+            Device(device, options.local_copies(dataset)),
             run=lambda config, clients, title: run_here(
                 config, clients, verbose, title, engine=engine, client_gpus=_client_gpus(config)
             ),
             say=typer.echo,
         )
         if verify is not None:
-            refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
+            options.refuse_options({"--seeds": seeds != "0"}, "with --verify: leave it out")
             _verify(task, of_rows, of_columns, verify)
             continue
         table_failed, errors = _run_and_print(task, of_rows, of_columns, parse_seeds(seeds))
@@ -145,20 +132,13 @@ def reproduce(
         raise typer.Exit(1)
 
 
-def _choose(table: Table, rows: str | None, columns: str | None) -> tuple[list[str], list[str]]:
-    """The rows and columns of a table that the options name."""
-    from fedul_flwr.experiments.table_file import pick
-
-    return pick(rows, table.rows(), "row"), pick(columns, list(table.columns), "column")
-
-
 def _print_benchmark(
-    table: Table, rows: list[str], columns: list[str], options: Mapping[str, object]
+    table: Table, rows: list[str], columns: list[str], ineffective: Mapping[str, object]
 ) -> None:
-    """Print the paper's figures of a table that a benchmark measures; it has no ``options``."""
+    """Print the paper's figures of a table that a benchmark measures; it takes no options."""
     from fedul_flwr.experiments.paper_table import lines, print_lines
 
-    refuse_options(options, f"on {table.name}: a benchmark measures it")
+    options.refuse_options(ineffective, f"on {table.name}: a benchmark measures it")
     typer.echo(f"A benchmark measures {table.name}: {table.settings.benchmark}")
     print_lines(table, None, list(lines(table, {}, rows, columns)))
 
@@ -166,18 +146,25 @@ def _print_benchmark(
 def _run_and_print(
     task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]
 ) -> tuple[int, Errors]:
-    """Run the missing trials and print the table.
-
-    Returns
-    -------
-    How many trials failed, and the errors of the rows that have ranks.
-    """
+    """Print the table after the missing trials; how many failed, and errors of ranked rows."""
     from fedul_flwr.experiments import tables_page
     from fedul_flwr.experiments.mean_ranks import row_errors
     from fedul_flwr.experiments.paper_table import lines, print_lines
 
     table, size = task.table, task.file.size
-    failed = _run(task, rows, columns, seeds)
+    plans = _plans(task, dict.fromkeys(columns, rows), seeds)
+    if size == "full" and any(task.missing(plan, rows) for plan in plans):
+        import torch
+
+        if task.device.name == "cpu" or not torch.cuda.is_available():
+            typer.echo(
+                "Warning: without a GPU each run at full size takes hours to days. "
+                "--quick runs a small size made for two cores.",
+                err=True,
+            )
+    with options.resumable():
+        failed = task.run_missing(plans, rows)
+    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
     chosen = {
         (row, column, seed): result
         for (row, column, seed), result in task.file.read().items()
@@ -195,18 +182,6 @@ def _client_gpus(config: RunConfig) -> float:
     from fedul_flwr.learning.device import choose_device
 
     return 1.0 if choose_device(config.device).type == "cuda" else 0.0
-
-
-def _run(task: Reproduction, rows: list[str], columns: list[str], seeds: tuple[int, ...]) -> int:
-    """Run the missing trials, and return how many failed."""
-    plans = _plans(task, dict.fromkeys(columns, rows), seeds)
-    size = task.file.size
-    if size == "full" and any(task.missing(plan, rows) for plan in plans):
-        _warn(task.device.name)
-    with resumable():
-        failed = task.run_missing(plans, rows)
-    typer.echo(f"Results: {task.file.path}; reproduce --render writes them to docs/tables.md.")
-    return failed
 
 
 def _plans(
@@ -235,32 +210,12 @@ def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int)
             f"{task.file.path} has no result of these rows and columns to verify.",
             "result-file-wrong",
         )
-    plans = [
-        plan
-        for seed in sorted({seed for _, _, seed in keys})
-        for plan in _plans(task, _rows_by_column(keys, seed), (seed,))
-    ]
+    stored: dict[int, dict[str, list[str]]] = {}
+    for row, column, seed in keys:
+        stored.setdefault(seed, {}).setdefault(column, []).append(row)
+    plans = [plan for seed in sorted(stored) for plan in _plans(task, stored[seed], (seed,))]
     largest = task.verify(plans, count)
     typer.echo(f"Largest difference: {largest:.2f} percentage points.")
-
-
-def _rows_by_column(keys: Sequence[Key], seed: int) -> dict[str, list[str]]:
-    by_column: dict[str, list[str]] = {}
-    for row, column, of_seed in keys:
-        if of_seed == seed:
-            by_column.setdefault(column, []).append(row)
-    return by_column
-
-
-def _warn(device: str) -> None:
-    import torch
-
-    if device == "cpu" or not torch.cuda.is_available():
-        typer.echo(
-            "Warning: without a GPU each run at full size takes hours to days. "
-            "--quick runs a small size made for two cores.",
-            err=True,
-        )
 
 
 def _list(experiments: Path, results: Path) -> None:

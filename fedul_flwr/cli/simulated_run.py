@@ -11,21 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedul_flwr.cli.options import (
-    EXPERIMENTS,
-    MOST_CLIENTS,
-    ClientCpus,
-    ClientGpus,
-    EngineName,
-    MessageLog,
-    NumSupernodes,
-    Output,
-    RayAddress,
-    RunConfigs,
-    Verbose,
-    refuse_options,
-    resumable,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.config.overrides import parse_overrides
 from fedul_flwr.engine.fork_server import load_early
 from fedul_flwr.engine.simulate import number_of_clients, plan_rounds, run_here, simulate
@@ -50,28 +36,28 @@ clients' held-out points, so that its result does not depend on any label."""
 
 
 def run(
-    run_config: RunConfigs = None,
+    run_config: options.RunConfigs = None,
     num_supernodes: Annotated[
         int | None,
         typer.Option(
             min=1,
-            max=MOST_CLIENTS,
+            max=options.MOST_CLIENTS,
             help="Number of simulated clients, 10 by default; --resume knows it.",
         ),
     ] = None,
-    output: Output = None,
+    output: options.Output = None,
     resume: Annotated[
         Path | None, typer.Option(file_okay=False, help="Interrupted run to go on with.")
     ] = None,
-    client_cpus: ClientCpus = 1,
-    client_gpus: ClientGpus = 0.0,
+    client_cpus: options.ClientCpus = 1,
+    client_gpus: options.ClientGpus = 0.0,
     keep_superlink: Annotated[
         bool, typer.Option("--keep-superlink", help="Leave the SuperLink running at the end.")
     ] = False,
-    verbose: Verbose = False,
-    engine: EngineName = "processes",
-    ray_address: RayAddress = "",
-    message_log: MessageLog = None,
+    verbose: options.Verbose = False,
+    engine: options.EngineName = "processes",
+    ray_address: options.RayAddress = "",
+    message_log: options.MessageLog = None,
     federation: Federation = None,
     tune: Annotated[
         int | None,
@@ -102,11 +88,11 @@ def run(
             "--message-log": message_log,
             "--tune": tune,
         }
-        refuse_options(of_simulations, "with --federation: leave it out")
+        options.refuse_options(of_simulations, "with --federation: leave it out")
         _run_on_federation(federation, overrides, verbose)
         return
     if tune is not None:
-        refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
+        options.refuse_options({"--resume": overrides.get("resume")}, "with --tune: leave it out")
     config = resolve(overrides, base_dir=Path.cwd())
     clients = number_of_clients(config, num_supernodes)
     if tune is not None:
@@ -132,18 +118,7 @@ def run(
 
 
 def _run_on_federation(name: str, overrides: Mapping[str, Any], verbose: bool) -> None:
-    """Run among the SuperNodes of SuperLink ``name``, and print the summary.
-
-    Parameters
-    ----------
-    overrides : flat settings.
-    verbose : whether to show the run's log.
-
-    Raises
-    ------
-    UserError
-        If the run fails, or Flower refuses it.
-    """
+    """Run among the SuperNodes of SuperLink ``name``, and print the summary."""
     from fedul_flwr.config.run_config import resolve
     from fedul_flwr.engine.deployed import run_deployed
     from fedul_flwr.results.printed_summary import print_summary
@@ -166,18 +141,7 @@ def _search_settings(
     """Settings that a search by validation labels chooses, as ``fedul-flwr tune`` makes it.
 
     The search splits the data with the next seed, so that the run is none that it saw. The same
-    call goes on with a search that was stopped.
-
-    Parameters
-    ----------
-    config : settings of the run.
-    overrides : those of them that the user has set.
-    trials : number of trials; the first has the run's own settings.
-
-    Raises
-    ------
-    UserError
-        If Optuna is missing, a setting is refused, or no trial was complete.
+    call goes on with a search that was stopped. ``overrides`` are what the user has set.
     """
     from fedul_flwr.engine.flower_logs import flower_logs
     from fedul_flwr.experiments.search import plan_searches, require_optuna
@@ -191,17 +155,15 @@ def _search_settings(
     folder = Path(f"{config.output}-search") if output else Path("runs") / f"search-{row}"
     shared = {key: overrides[key] for key in overrides if key not in ("output", "seed")}
     plan = make_plan({row: {}}, shared, (config.seed + 1,), num_clients, folder)
-    search = read_search([EXPERIMENTS / FILE], trials)
+    search = read_search([options.EXPERIMENTS / FILE], trials)
     tasks = plan_searches([plan], [row], search, "validation", folder)
     file, command = folder / "search.json", f"fedul-flwr run --tune {trials}"
-    with resumable(), flower_logs(logging.ERROR):
+    with options.resumable(), flower_logs(logging.ERROR):
         run_searches(tasks, file, row, 1, typer.echo, lambda _: command)
     chosen = read_searches(file)[row, ""]["chosen"]
     if chosen is None:
         raise UserError(
-            f"--tune {trials}: no trial was complete; {file} says why.",
-            "search-failed",
-            option="--tune",
+            f"--tune {trials}: no trial was complete; {file} says why.", "search-failed"
         )
     settings: dict[str, Scalar] = dict(chosen["settings"])
     values = ", ".join(f"{key} {value}" for key, value in settings.items())
@@ -210,7 +172,7 @@ def _search_settings(
 
 
 def demo(
-    num_supernodes: NumSupernodes = 10,
+    num_supernodes: options.NumSupernodes = 10,
 ) -> None:
     """Learn handwritten digits without labels, and compare with all labels on the same split."""
     load_early()

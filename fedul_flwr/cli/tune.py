@@ -11,22 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from fedul_flwr.cli.options import (
-    EXPERIMENTS,
-    MOST_CLIENTS,
-    RESULTS,
-    Columns,
-    Datasets,
-    DeviceName,
-    Experiments,
-    Quick,
-    Results,
-    Rows,
-    RunConfigs,
-    local_copies,
-    refuse_options,
-    resumable,
-)
+from fedul_flwr.cli import options
 from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,20 +25,20 @@ def tune(
         str | None,
         typer.Argument(metavar="TABLE", help="Table, as fedul/table-1; see reproduce --list."),
     ] = None,
-    quick: Quick = False,
-    rows: Rows = None,
-    columns: Columns = None,
-    dataset: Datasets = None,
+    quick: options.Quick = False,
+    rows: options.Rows = None,
+    columns: options.Columns = None,
+    dataset: options.Datasets = None,
     runs: Annotated[
         Path | None,
         typer.Option(dir_okay=False, help="Instead of TABLE: TOML file of runs, as in compare."),
     ] = None,
-    run_config: RunConfigs = None,
+    run_config: options.RunConfigs = None,
     num_supernodes: Annotated[
         int | None,
         typer.Option(
             min=1,
-            max=MOST_CLIENTS,
+            max=options.MOST_CLIENTS,
             help="With --runs: number of simulated clients, 10 by default.",
         ),
     ] = None,
@@ -80,9 +65,9 @@ def tune(
     jobs: Annotated[
         int, typer.Option(min=1, help="Number of rows that are searched at the same time.")
     ] = 1,
-    device: DeviceName = "auto",
-    results: Results = RESULTS,
-    experiments: Experiments = EXPERIMENTS,
+    device: options.DeviceName = "auto",
+    results: options.Results = options.RESULTS,
+    experiments: options.Experiments = options.EXPERIMENTS,
 ) -> None:
     """Search settings for every row of TABLE, as fedul/table-1, without using test errors."""
     if (table is None) == (runs is None):
@@ -95,27 +80,27 @@ def tune(
     require_optuna()
     if table is not None:
         of_runs = {"-c": run_config, "--num-supernodes": num_supernodes, "--output": output}
-        refuse_options(of_runs, f"with {table}: leave it out")
+        options.refuse_options(of_runs, f"with {table}: leave it out")
         files = [search] if search else search_files(experiments, table)
-        copies = local_copies(dataset)
+        copies = options.local_copies(dataset)
         target = _table(table, quick, rows, columns, copies, seed, device, experiments, results)
     else:
         assert runs is not None
         of_table = {"--quick": quick, "--rows": rows, "--columns": columns, "--dataset": dataset}
-        refuse_options(of_table, "with --runs: leave it out")
+        options.refuse_options(of_table, "with --runs: leave it out")
         files = [search or experiments / FILE]
         target = _runs(runs, run_config or [], num_supernodes or 10, output, seed, device)
     settings = read_search(files, trials)
     tasks = plan_searches(target.plans, target.rows, settings, criterion, target.directory)
     again: dict[str, object] = {"--trials": trials, "--seed": seed or None, "--search": search}
     again |= {"--criterion": None if criterion == "validation" else criterion}
-    options = [str(part) for pair in again.items() if pair[1] is not None for part in pair]
+    arguments = [str(part) for pair in again.items() if pair[1] is not None for part in pair]
 
     def command(task: RowSearch) -> str:
         row = ["--rows", task.row, "--columns", task.column] if task.column else []
-        return shlex.join([*target.command, *row, *options])
+        return shlex.join([*target.command, *row, *arguments])
 
-    with resumable(), flower_logs(logging.ERROR):
+    with options.resumable(), flower_logs(logging.ERROR):
         failed = run_searches(tasks, target.file, target.name, jobs, typer.echo, command)
     use = shlex.join(target.use)
     typer.echo(f"Search: {target.file}; {use} runs the chosen settings, with other --seeds.")

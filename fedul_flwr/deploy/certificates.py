@@ -28,21 +28,13 @@ class Identity:
     certificate: x509.Certificate
 
 
-def make_authority(days: int, now: datetime | None = None) -> Identity:
-    """Make a certificate authority for one consortium.
-
-    Parameters
-    ----------
-    days
-        Days of validity, at least 1.
-    now
-        The certificate is valid from :data:`CLOCKS_APART` before this; by default the present.
-    """
+def make_authority(days: int) -> Identity:
+    """Make a certificate authority for one consortium, valid for so many days, at least 1."""
     key = ec.generate_private_key(ec.SECP384R1())
     name = _name("fedul-flwr consortium")
     usage = _usage(key_cert_sign=True, crl_sign=True)
     certificate = (
-        _builder(name, name, key.public_key(), key.public_key(), days, now)
+        _builder(name, name, key.public_key(), key.public_key(), days)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
         .sign(key, hashes.SHA384())
@@ -57,13 +49,11 @@ def issue(
 
     Parameters
     ----------
-    authority
-        Authority that signs it.
-    hosts
-        DNS names and IP addresses of the server (subject alternative names); the first one is also
-        the certificate's name.
-    days, now
-        As in :func:`make_authority`; clients also refuse it once the authority's has expired.
+    authority : authority that signs it.
+    hosts : DNS names and IP addresses of the server (subject alternative names); the first one is
+        also the certificate's name.
+    days : as in :func:`make_authority`; clients also refuse it once the authority's has expired.
+    now : the certificate is valid from :data:`CLOCKS_APART` before this; by default the present.
     """
     key = ec.generate_private_key(ec.SECP384R1())
     issuer = authority.certificate
@@ -156,7 +146,7 @@ def _builder(
     key: ec.EllipticCurvePublicKey,
     issuer_key: ec.EllipticCurvePublicKey,
     days: int,
-    now: datetime | None,
+    now: datetime | None = None,
 ) -> x509.CertificateBuilder:
     now = now or datetime.now(UTC)
     return (

@@ -33,7 +33,7 @@ from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.learning.plan import local_plan
 from fedul_flwr.run.resolve_settings import choose_selection, choose_test_prior, resolve_auto
 from fedul_flwr.run.server_data import named_shape, open_server_data, refuse_other_form
-from fedul_flwr.secure.identities import OWNERS_FILE, Identities, read_identities
+from fedul_flwr.secure.identities import OWNERS_FILE, read_identities
 
 _OF_SHAPE = (
     *("columns", "missing", "label-column", "text-column"),
@@ -81,28 +81,28 @@ def check_owner(
     yield "Limits of this node:"
     yield from (f"  {key} = {value!r}" for key, value in node.limits.items())
     identities = read_identities(node.identity, node.partition_id)
-    yield _of_identities(identities)
+    if identities is None:
+        yield (
+            "Keys of owners for each other are not signed: node config identity names no folder. "
+            "The server could replace them, or add clients of its own."
+        )
+    else:
+        yield (
+            f"Keys of owners for each other are signed: this is owner {identities.client} of "
+            f"{len(identities.owners)} in {OWNERS_FILE}, and keys of nobody else are taken."
+        )
     if node.log:
         refuse_unwritable(Path(node.log))
         yield f"Log of what leaves this machine: {node.log}"
     local_plan(settings)  # checks that the chosen device exists
     yield "Would leave this machine:"
-    yield from _outgoing(_declared(settings, otherwise), answer, client)
+    sure = disclosures(settings)
+    # Sent only if the server has no labels.
+    more = [sent for sent in disclosures(otherwise) if sent not in sure]
+    declared = [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
+    yield from _outgoing(declared, answer, client)
     client.check()
     yield "Ready."
-
-
-def _of_identities(identities: Identities | None) -> str:
-    """Who vouches for the keys that clients exchange through the server."""
-    if identities is None:
-        return (
-            "Keys of owners for each other are not signed: node config identity names no folder. "
-            "The server could replace them, or add clients of its own."
-        )
-    return (
-        f"Keys of owners for each other are signed: this is owner {identities.client} of "
-        f"{len(identities.owners)} in {OWNERS_FILE}, and keys of nobody else are taken."
-    )
 
 
 def _read_node_config(text: str) -> dict[str, Any]:
@@ -117,7 +117,6 @@ def _read_node_config(text: str) -> dict[str, Any]:
             f"--node-config {text!r} cannot be read: it takes key=value pairs, without spaces "
             "around = and text in quotes, or the path of a .toml file.",
             "node-config-wrong",
-            option="--node-config",
         )
     if not NodeConfig.parse(values).data:
         raise OwnDataError(
@@ -134,7 +133,6 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
         raise UserError(
             "Setting client-data is for simulations; an owner's data are in its node config.",
             "setting-for-simulations",
-            setting="client-data",
         )
     strategy = load_reference(find_method(settings.method).strategy, "method")
     strategy.validate(settings)
@@ -170,7 +168,6 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
         "--input-shape, which the server's side can tell, have to say what it is like; for a table "
         "setting columns, the file that all owners have, in place of --input-shape.",
         "option-missing",
-        setting="dataset",
     )
 
 
@@ -189,13 +186,6 @@ def _prepared(
     with redirect_stdout(io.StringIO()):  # the report has what it would print
         answer = build_client(context).on_phase(SETUP, setup_content(settings, shape))
     return build_client(context), answer.values
-
-
-def _declared(settings: RunConfig, otherwise: RunConfig) -> list[Sent]:
-    """Entries a client sends, marked "perhaps" if sent only when the server has no labels."""
-    sure = disclosures(settings)
-    more = [sent for sent in disclosures(otherwise) if sent not in sure]
-    return [*sure, *(replace(sent, what=f"perhaps {sent.what}") for sent in more)]
 
 
 def _outgoing(

@@ -114,14 +114,6 @@ class Certificates:
     server: Identity
 
 
-def make_certificates(consortium: Consortium) -> Certificates | None:
-    """Make the certificates of a consortium; ``None`` if it is insecure."""
-    if consortium.insecure:
-        return None
-    authority = make_authority(AUTHORITY_DAYS)
-    return Certificates(authority, issue(authority, consortium.hosts, consortium.days))
-
-
 def make_files(consortium: Consortium, certificates: Certificates | None) -> Iterator[File]:
     """Make the content of all files, with the owners' keys, without writing them."""
     values: dict[str, Any] = {
@@ -141,46 +133,33 @@ def make_files(consortium: Consortium, certificates: Certificates | None) -> Ite
             "ends": certificates.server.certificate.not_valid_after_utc.date(),
             "ca_ends": certificates.authority.certificate.not_valid_after_utc.date(),
         }
-        yield from _certificates(certificates, values)
+        authority, server = certificates.authority, certificates.server
+        yield File("ca/ca.key", key_pem(authority.key), 0o600)
+        yield File("ca/README.md", _text("ca-README.md", values))
+        yield File("server/ca.pem", certificate_pem(authority.certificate))
+        yield File("server/server.pem", certificate_pem(server.certificate))
+        yield File("server/server.key", key_pem(server.key), 0o600)
     yield File("README.md", _text("README.md", values))
-    yield from _server(values)
+    yield from _machine("server", "superlink", values)
+    yield File("server/server.env", _text("server.env", values))
+    names = "".join(f"{number} {name}\n" for number, name in enumerate(consortium.owners))
+    yield File("server/owners.txt", names.encode())
+    yield _script("server/connection.sh", values)
     owners = [
         Owner(name, number, own_key=name in consortium.public_keys)
         for number, name in enumerate(consortium.owners)
     ]
     for owner in owners:
-        yield from _owner(owner, values)
+        of_owner = {**values, "owner": owner, "port": _FIRST_NODE_PORT + owner.number}
+        folder = f"owners/{owner.name}"
+        yield from _machine(folder, "supernode", of_owner)
+        yield _script(f"{folder}/check-data.sh", of_owner)
+        yield File(f"{folder}/node.env", _text("node.env", of_owner))
+        yield File(f"{folder}/README.md", _text("owner-README.md", of_owner))
     if certificates:
+        yield _script("server/register-owners.sh", values)
         ca = certificate_pem(certificates.authority.certificate)
         yield from _owners_keys(owners, ca, consortium.public_keys)
-
-
-def _certificates(certificates: Certificates, values: Mapping[str, Any]) -> Iterator[File]:
-    authority, server = certificates.authority, certificates.server
-    yield File("ca/ca.key", key_pem(authority.key), 0o600)
-    yield File("ca/README.md", _text("ca-README.md", values))
-    yield File("server/ca.pem", certificate_pem(authority.certificate))
-    yield File("server/server.pem", certificate_pem(server.certificate))
-    yield File("server/server.key", key_pem(server.key), 0o600)
-
-
-def _server(values: Mapping[str, Any]) -> Iterator[File]:
-    yield from _machine("server", "superlink", values)
-    yield File("server/server.env", _text("server.env", values))
-    names = "".join(f"{number} {name}\n" for number, name in enumerate(values["owners"]))
-    yield File("server/owners.txt", names.encode())
-    yield _script("server/connection.sh", values)
-    if not values["insecure"]:
-        yield _script("server/register-owners.sh", values)
-
-
-def _owner(owner: Owner, values: Mapping[str, Any]) -> Iterator[File]:
-    values = {**values, "owner": owner, "port": _FIRST_NODE_PORT + owner.number}
-    folder = f"owners/{owner.name}"
-    yield from _machine(folder, "supernode", values)
-    yield _script(f"{folder}/check-data.sh", values)
-    yield File(f"{folder}/node.env", _text("node.env", values))
-    yield File(f"{folder}/README.md", _text("owner-README.md", values))
 
 
 def _owners_keys(
@@ -253,24 +232,16 @@ def plan(
 
     Parameters
     ----------
-    address
-        ``HOST[:PORT]`` at which owners reach the SuperLink.
-    count, names
-        Either the number of owners, from 1 to 1,000, who are then named ``owner-0`` and so on, or
-        their names.
-    also
-        Further hosts for the server's certificate.
-    public_keys
-        ``NAME=FILE`` of owners who generate their own key.
-    days
-        Validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
-    insecure
-        Without TLS, keys and authentication.
-    listen
-        ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all interfaces
-        with the port of ``address``, or only loopback if ``address`` is loopback.
-    methods
-        Names of the methods that owners allow; empty allows every built-in one.
+    address : ``HOST[:PORT]`` at which owners reach the SuperLink.
+    count, names : either the number of owners, from 1 to 1,000, who are then named ``owner-0`` and
+        so on, or their names.
+    also : further hosts for the server's certificate.
+    public_keys : ``NAME=FILE`` of owners who generate their own key.
+    days : validity of the server's certificate, at most :data:`AUTHORITY_DAYS`.
+    insecure : without TLS, keys and authentication.
+    listen : ``HOST[:PORT]`` at which the SuperLink listens, an IP address; by default all
+        interfaces with the port of ``address``, or only loopback if ``address`` is loopback.
+    methods : names of the methods that owners allow; empty allows every built-in one.
 
     Raises
     ------
@@ -288,13 +259,11 @@ def plan(
         raise UserError(
             f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
             "option-not-allowed",
-            option="--days",
         )
     if insecure and (public_keys or also):
         raise UserError(
             "--insecure has no keys and certificates: leave --public-key and --also out.",
             "options-contradict",
-            option="--insecure",
         )
     owners = _owners(count, names)
     reached = parse_address(address)
@@ -315,10 +284,8 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
 
     Parameters
     ----------
-    consortium
-        The consortium.
-    directory
-        Absolute path of a new or empty folder. Only the user will have access.
+    consortium : the consortium.
+    directory : absolute path of a new or empty folder. Only the user will have access.
 
     Returns
     -------
@@ -336,7 +303,11 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
                 f"{directory} is not empty: name a new folder, nothing is overwritten.",
                 "file-exists",
             )
-        certificates = make_certificates(consortium)
+        certificates = None
+        if not consortium.insecure:
+            authority = make_authority(AUTHORITY_DAYS)
+            server = issue(authority, consortium.hosts, consortium.days)
+            certificates = Certificates(authority, server)
         directory.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
@@ -389,15 +360,12 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
         )
     if count is not None and not 1 <= count <= _MOST_OWNERS:
         raise UserError(
-            f"--owners {count}: there can be 1 to {_MOST_OWNERS} owners.",
-            "option-not-allowed",
-            option="--owners",
+            f"--owners {count}: there can be 1 to {_MOST_OWNERS} owners.", "option-not-allowed"
         )
     if len(names) > _MOST_OWNERS:
         raise UserError(
             f"--owner is there {len(names)} times: there can be {_MOST_OWNERS} owners.",
             "option-not-allowed",
-            option="--owner",
         )
     seen: set[str] = set()
     for name in names:
@@ -406,14 +374,11 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
                 f"--owner {name!r}: a name has up to 64 letters, digits, '-', '_' and '.', "
                 "with a letter or digit at both ends.",
                 "option-not-allowed",
-                option="--owner",
             )
         # Names become file names, and some systems ignore case.
         if name.lower() in seen:
             raise UserError(
-                f"--owner {name!r} is there twice: every owner has a name of its own.",
-                "name-twice",
-                option="--owner",
+                f"--owner {name!r} is there twice: every owner has a name of its own.", "name-twice"
             )
         seen.add(name.lower())
     return tuple(names or (f"owner-{number}" for number in range(count or 0)))
@@ -426,7 +391,6 @@ def _method_of(name: str) -> str:
             f"--method {name!r}: must be one of {', '.join(METHODS)} or 'package.module:NAME'"
             f"{nearest(name, METHODS) or '.'}",
             "unknown-name",
-            option="--method",
         )
     return name
 
@@ -436,30 +400,14 @@ def _public_keys(public_keys: Sequence[str], owners: Sequence[str]) -> dict[str,
     for text in public_keys:
         name, equals, file = text.partition("=")
         if not equals:
-            raise UserError(
-                f"--public-key {text!r} is not NAME=FILE.",
-                "option-not-allowed",
-                option="--public-key",
-            )
+            raise UserError(f"--public-key {text!r} is not NAME=FILE.", "option-not-allowed")
         if name not in owners:
-            raise UserError(
-                f"--public-key {text!r}: there is no owner {name!r}.",
-                "unknown-name",
-                option="--public-key",
-            )
+            raise UserError(f"--public-key {text!r}: there is no owner {name!r}.", "unknown-name")
         if name in keys:
-            raise UserError(
-                f"--public-key {text!r}: {name!r} has two keys.",
-                "name-twice",
-                option="--public-key",
-            )
+            raise UserError(f"--public-key {text!r}: {name!r} has two keys.", "name-twice")
         key = _public_key(user_path(file))
         if key in keys.values():
-            raise UserError(
-                f"--public-key {text!r}: another owner has the same key.",
-                "name-twice",
-                option="--public-key",
-            )
+            raise UserError(f"--public-key {text!r}: another owner has the same key.", "name-twice")
         keys[name] = key
     return keys
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.superlink import without_proxy
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.nodes import read_owners
 
 OWNERS = "owners.txt"
 """File in the server's folder, by ``deploy init``: a line with number and name for each owner."""
@@ -52,11 +53,15 @@ def status(directory: Path) -> list[OwnerState]:
             "writes into server/, is missing.",
             "folder-missing",
         )
-    return rows(_owners(server), _nodes_of(server), _listed(server))
+    nodes_of = {
+        path.name.removesuffix(NODE): path.read_text().strip()
+        for path in (server / "owners").glob(f"*{NODE}")
+    }
+    return rows(read_owners(server / OWNERS), nodes_of, _listed(server))
 
 
 def rows(
-    owners: Mapping[str, str], nodes_of: Mapping[str, str], listed: Iterable[Mapping[str, Any]]
+    owners: Mapping[str, int], nodes_of: Mapping[str, str], listed: Iterable[Mapping[str, Any]]
 ) -> list[OwnerState]:
     """Join owners and nodes.
 
@@ -68,7 +73,9 @@ def rows(
     """
     nodes: dict[str | None, Mapping[str, Any]] = {str(node["node-id"]): node for node in listed}
     states = [
-        OwnerState(number, name, nodes_of.get(name, NONE), *_state(nodes.get(nodes_of.get(name))))
+        OwnerState(
+            str(number), name, nodes_of.get(name, NONE), *_state(nodes.get(nodes_of.get(name)))
+        )
         for name, number in owners.items()
     ]
     shown = {row.node for row in states}
@@ -88,19 +95,6 @@ def _state(node: Mapping[str, Any] | None) -> tuple[str, str]:
     return str(node["status"]), str(node.get(f"{node['status']}-at", NONE))
 
 
-def _owners(server: Path) -> dict[str, str]:
-    lines = (server / OWNERS).read_text(encoding="utf-8").splitlines()
-    pairs = (line.split(maxsplit=1) for line in lines if line.strip())
-    return {name: number for number, name in pairs}
-
-
-def _nodes_of(server: Path) -> dict[str, str]:
-    return {
-        path.name.removesuffix(NODE): path.read_text().strip()
-        for path in (server / "owners").glob(f"*{NODE}")
-    }
-
-
 def _listed(server: Path) -> list[Mapping[str, Any]]:
     """All nodes that the SuperLink knows."""
     with tempfile.TemporaryDirectory(prefix="fedul-status-") as folder:
@@ -112,7 +106,6 @@ def _listed(server: Path) -> list[Mapping[str, Any]]:
         if entry.returncode:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
-        quiet = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
-        flower = FlowerProgram({**without_proxy(environment), **quiet})
+        flower = FlowerProgram(without_proxy(environment))
         nodes: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
     return nodes

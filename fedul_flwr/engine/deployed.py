@@ -15,13 +15,11 @@ from fedul_flwr.errors import UserError
 
 if TYPE_CHECKING:
     from fedul_flwr.config.run_config import RunConfig
-    from fedul_flwr.engine.flower_run import FlowerRun
 
 _POLL_SECONDS = 0.2
 _SILENT_SECONDS = 60.0
 """A SuperLink that has not answered for as long is taken for lost."""
 _STOP_SECONDS = 20.0
-_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 def run_deployed(
@@ -66,7 +64,7 @@ def run_deployed(
         config = config.model_copy(update={"output": str(output)})
     log, error = output / "flower.log", output / ERROR
     before, summary_before = stamp(error), stamp(output / SUMMARY)
-    flwr = FlowerProgram({**without_proxy(os.environ), **_QUIET})
+    flwr = FlowerProgram(without_proxy(os.environ))
     with RunProgress(config, log_to_show=log if verbose else None) as progress:
         try:
             run = start_run(flwr, app_directory(), config.to_flat(), superlink=superlink)
@@ -74,7 +72,9 @@ def run_deployed(
                 outcome = follow(run, log, progress.poll, _Silence(superlink).reason)
             except BaseException:
                 run.stop()
-                ended = _wait_for_end(run)
+                deadline = time.monotonic() + _STOP_SECONDS
+                while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
+                    time.sleep(_POLL_SECONDS)
                 how = "The run has ended" if ended else "The run was asked to stop, without answer"
                 again = f"fedul-flwr run --federation {superlink} --resume {output}"
                 print(f"{how}; {again} goes on with it.", file=sys.stderr)
@@ -84,14 +84,6 @@ def run_deployed(
     if outcome.succeeded:
         return output if stamp(output / SUMMARY) != summary_before else None
     raise failure(outcome, error, before, log)
-
-
-def _wait_for_end(run: FlowerRun) -> bool:
-    """Whether the SuperLink says, within some seconds, that the run has ended."""
-    deadline = time.monotonic() + _STOP_SECONDS
-    while not (ended := run.outcome() is not None) and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-    return ended
 
 
 def _refuse_unknown(superlink: str) -> None:
@@ -105,7 +97,6 @@ def _refuse_unknown(superlink: str) -> None:
             f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
             f"{nearest(superlink, allowed) or '.'}",
             "unknown-name",
-            option="--federation",
         )
 
 

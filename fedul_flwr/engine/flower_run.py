@@ -134,6 +134,7 @@ class FlowerProgram:
         self._environment = {
             **{key: value for key, value in environment.items() if key not in _FORCED_COLORS},
             **{"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"},
+            **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
         }
         self._running: set[subprocess.Popen[str]] = set()
 
@@ -224,11 +225,9 @@ class RunOutcome:
 
     Attributes
     ----------
-    status
-        Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
+    status : Flower's status, such as ``finished:completed`` or ``finished:failed``; ``lost`` if a
         process died before Flower set one.
-    details
-        The reason of a failure, empty on success.
+    details : the reason of a failure, empty on success.
     """
 
     status: str

@@ -38,20 +38,13 @@ def run_app(
 
     Parameters
     ----------
-    superlink
-        A started SuperLink; it can run several apps, one after the other.
-    app_dir
-        Directory with the app's ``pyproject.toml``.
-    overrides
-        Run config; each key must exist in the app's ``[tool.flwr.app.config]``.
-    num_supernodes
-        Number of simulated clients.
-    client_cpus, client_gpus
-        Resources of each concurrent client. Flower accepts whole CPUs only.
-    on_poll
-        Called from this thread about five times a second during the run.
-    log_file
-        The run's log is appended here.
+    superlink : a started SuperLink; it can run several apps, one after the other.
+    app_dir : directory with the app's ``pyproject.toml``.
+    overrides : run config; each key must exist in the app's ``[tool.flwr.app.config]``.
+    num_supernodes : number of simulated clients.
+    client_cpus, client_gpus : resources of each concurrent client. Flower accepts whole CPUs only.
+    on_poll : called from this thread about five times a second during the run.
+    log_file : the run's log is appended here.
 
     Returns
     -------
@@ -131,7 +124,6 @@ def refuse_silent_cluster(address: str) -> None:
         raise UserError(
             f"--ray-address {address!r} must be HOST:PORT of the head of a cluster, or auto.",
             "address-wrong",
-            option="--ray-address",
         )
     try:
         with socket.create_connection((match[1].strip("[]"), int(match[2])), _PATIENCE):
@@ -142,7 +134,6 @@ def refuse_silent_cluster(address: str) -> None:
             f"--ray-address {address}: no Ray cluster answers there ({why}); `ray status` on its "
             "head says whether it runs.",
             "ray-not-reachable",
-            option="--ray-address",
         ) from error
     if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
         _refuse_other_program(address)
@@ -160,5 +151,4 @@ def _refuse_other_program(address: str) -> None:
             raise UserError(
                 f"--ray-address {address}: what answers there is no Ray cluster.",
                 "ray-not-reachable",
-                option="--ray-address",
             ) from error

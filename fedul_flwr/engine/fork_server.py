@@ -48,7 +48,9 @@ def started_apart() -> Iterator[None]:
     main, path = sys.modules["__main__"], list(sys.path)
     safe, folder = os.environ.get("PYTHONSAFEPATH"), tempfile.tempdir
     sys.modules["__main__"] = ModuleType("__main__")
-    sys.path[:] = working_folder_last(path)
+    here = {"", os.getcwd()}  # noqa: PTH109  as `sys.path` has it
+    sys.path[:] = [folder for folder in path if folder not in here]
+    sys.path += sorted(here & set(path))[-1:]
     os.environ["PYTHONSAFEPATH"] = "1"
     if len(os.fsencode(tempfile.gettempdir())) > _LONGEST and os.access(_SHORT, os.W_OK):
         tempfile.tempdir = _SHORT
@@ -61,10 +63,3 @@ def started_apart() -> Iterator[None]:
         del os.environ["PYTHONSAFEPATH"]
         if safe is not None:
             os.environ["PYTHONSAFEPATH"] = safe
-
-
-def working_folder_last(path: list[str]) -> list[str]:
-    """Folders of ``sys.path`` with the working folder, which may be ``""``, behind all others."""
-    here = {"", os.getcwd()}  # noqa: PTH109  as `sys.path` has it
-    others = [folder for folder in path if folder not in here]
-    return [*others, *sorted(here & set(path))[-1:]]

@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import Error, Message
 
@@ -34,10 +34,6 @@ from fedul_flwr.engine.in_process import LocalGrid, task_identity
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.flower_internals import ErrorCode
-
-if TYPE_CHECKING:
-    from fedul_flwr.run.training import Watch
-
 
 _GPUS = "CUDA_VISIBLE_DEVICES"
 _MAX_IN_MEMORY = 256 * 2**20
@@ -126,7 +122,8 @@ class ProcessGrid(LocalGrid):
             number, message, threads = waiting.popleft()
             worker = self._idle.pop() if self._idle else _Worker(self._missing.pop())
             busy[worker] = number
-            state = self._context(message)
+            node = message.metadata.dst_node_id
+            state = self._contexts.get(node) or pickle.dumps(self.contexts[node], protocol=5)
             worker.order(contents.take(message), message.metadata, state, threads)
 
     def _collect(self, worker: _Worker, message: Message) -> Packed | Message:
@@ -136,16 +133,13 @@ class ProcessGrid(LocalGrid):
         except (EOFError, OSError):
             self._missing.append(worker.environment)
             code = worker.end()
-            lost = Error(ErrorCode.CLIENT_APP_CRASHED, _crashed(code))
-            return Message(lost, reply_to=message)
+            how = f"Its process ended with exit code {code}."
+            if code is not None and code < 0:
+                how = f"Its process was killed by signal {-code}, perhaps for want of memory."
+            return Message(Error(ErrorCode.CLIENT_APP_CRASHED, how), reply_to=message)
         self._idle.append(worker)
         self._contexts[message.metadata.dst_node_id] = state
         return answer
-
-    def _context(self, message: Message) -> bytes:
-        """The pickled context of a message's client."""
-        node = message.metadata.dst_node_id
-        return self._contexts.get(node) or pickle.dumps(self.contexts[node], protocol=5)
 
 
 class _Contents:
@@ -214,12 +208,6 @@ def _serve(connection: Connection, folder: str, environment: dict[str, str]) -> 
     serve(connection, folder, environment)
 
 
-def _crashed(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"Its process was killed by signal {-code}, perhaps for want of memory."
-    return f"Its process ended with exit code {code}."
-
-
 def shares_of_cores(messages: int, processes: int, cores: int) -> list[int]:
     """Threads for the client of each message: the cores, by the clients that compute with it.
 
@@ -273,7 +261,6 @@ def run_in_processes(
     num_supernodes: int,
     client_cpus: int = 1,
     client_gpus: float = 0.0,
-    watch: Watch | None = None,
 ) -> None:
     """Run the app in this process and a pool beside it.
 
@@ -282,7 +269,6 @@ def run_in_processes(
     settings : resolved settings; results are written to ``settings.output``.
     num_supernodes : number of clients.
     client_cpus, client_gpus : see :func:`worker_environments`.
-    watch : follows the rounds, see :data:`fedul_flwr.run.training.Watch`.
 
     Raises
     ------
@@ -299,4 +285,4 @@ def run_in_processes(
         task_identity(),
         ProcessGrid(num_supernodes, settings.to_flat(), environments, cores) as grid,
     ):
-        serve(grid, settings, watch)
+        serve(grid, settings)

@@ -7,6 +7,8 @@ import io
 import os
 import signal
 import sys
+import threading
+from multiprocessing import parent_process
 from types import FrameType
 from typing import Any
 
@@ -38,6 +40,21 @@ def end_like_ctrl_c() -> None:
         number = getattr(signal, name, None)  # Windows lacks one
         if number is not None and signal.getsignal(number) == signal.SIG_DFL:
             signal.signal(number, unwind)
+
+
+def follow_parent() -> None:
+    """Let this process, one of :mod:`multiprocessing`, end when its parent has, however it did.
+
+    Ctrl-C reaches all processes of a terminal; the parent alone handles it and ends the others.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def end_with_parent() -> None:
+        if (parent := parent_process()) is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def exit_code(stop: KeyboardInterrupt) -> int:

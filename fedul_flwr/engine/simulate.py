@@ -51,18 +51,14 @@ class RunProgress:
 
     Parameters
     ----------
-    config
-        The run; rounds are read from ``metrics.jsonl`` in its output directory. Earlier lines
+    config : the run; rounds are read from ``metrics.jsonl`` in its output directory. Earlier lines
         advance the bar if the run is resumed, and are ignored otherwise.
-    log_to_show
-        A growing log file to print as well.
-    title
-        Label of the bar; by default the method and the data set.
+    log_to_show : a growing log file to print as well.
+    title : label of the bar; by default the method and the data set.
 
     Attributes
     ----------
-    rounds_seen
-        Rounds that this run has finished so far.
+    rounds_seen : rounds that this run has finished so far.
     """
 
     def __init__(self, config: RunConfig, log_to_show: Path | None = None, title: str = "") -> None:
@@ -145,16 +141,13 @@ class RunProgress:
                 print(f"round {row['round']}/{self._total}{note}{took}", flush=True)
         if self._waiting and self._summary.exists():
             self._waiting = False
-            self._show_labeled()
+            if self._bar is not None and self._task is not None:
+                self._bar.update(self._task, total=1, completed=1, note="points are labeled")
+            else:
+                seconds = time.monotonic() - self._began
+                print(f"{self._title}: points are labeled, {seconds:.1f} s", flush=True)
         if self._in_notebook is not None:
             self._in_notebook.update(self._bar)
-
-    def _show_labeled(self) -> None:
-        if self._bar is not None and self._task is not None:
-            self._bar.update(self._task, total=1, completed=1, note="points are labeled")
-        else:
-            seconds = time.monotonic() - self._began
-            print(f"{self._title}: points are labeled, {seconds:.1f} s", flush=True)
 
 
 def in_notebook() -> bool:
@@ -235,10 +228,8 @@ def number_of_clients(config: RunConfig, number: int | None) -> int:
     if recorded is not None and number not in (None, recorded):
         raise UserError(
             f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
-            "goes "
-            "on with as many: leave the option out.",
+            "goes on with as many: leave the option out.",
             "number-of-clients",
-            option="--num-supernodes",
         )
     return recorded or number or DEFAULT_CLIENTS
 
@@ -289,28 +280,17 @@ def simulate(
     from fedul_flwr.results.tracking import refuse_missing
 
     refuse_missing(config.tracking)
-    if message_log is not None and engine != "in-process":
-        raise UserError(
-            f"--message-log {message_log} needs --engine in-process.",
-            "option-without-effect",
-            option="--message-log",
-        )
-    if keep_superlink and engine != "ray":
-        raise UserError(
-            "--keep-superlink needs --engine ray: other engines start no SuperLink.",
-            "option-without-effect",
-            option="--keep-superlink",
-        )
+    for option, value, needed in (
+        ("--message-log", message_log, "in-process"),
+        ("--keep-superlink", keep_superlink, "ray"),  # others start no SuperLink
+        ("--ray-address", ray_address, "ray"),
+    ):
+        if value and engine != needed:
+            raise UserError(f"{option} needs --engine {needed}.", "option-without-effect")
     if message_log is not None:
         from fedul_flwr.engine.message_log import refuse_used
 
         refuse_used(message_log)
-    if ray_address and engine != "ray":
-        raise UserError(
-            f"--ray-address {ray_address} needs --engine ray.",
-            "option-without-effect",
-            option="--ray-address",
-        )
     if engine != "in-process" and not ray_address:  # a cluster may have larger machines
         refuse_cpus(client_cpus)
     if engine == "processes":

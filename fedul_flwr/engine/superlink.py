@@ -49,12 +49,9 @@ def end_superlink(
 
     Parameters
     ----------
-    home
-        Its ``FLWR_HOME``.
-    known
-        Returns processes known to belong to it; others are found by their mark.
-    patience
-        Seconds that they have to end by themselves.
+    home : its ``FLWR_HOME``.
+    started : returns processes known to belong to it; others are found by their mark.
+    patience : seconds that they have to end by themselves.
     """
     if not (home / "config.toml").is_file() or not home.name.startswith(PREFIX):
         return  # never delete a directory that was not created by us
@@ -129,6 +126,8 @@ RAY_TOKEN = "ray-token"
 _PATHS = {"FEDUL_CACHE", USER_PATH, "HF_HOME", "MLFLOW_TRACKING_URI"}
 """Variables with paths, which may be relative to the user's working folder."""
 _ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
+_START_SECONDS = 90.0
+"""Seconds to wait until a SuperLink answers."""
 _PROGRAM = "fedul_flwr.engine.superlink_guard"
 
 
@@ -137,31 +136,22 @@ class LocalSuperLink:
 
     Parameters
     ----------
-    keep
-        Leave it running on exit and print how to stop it.
-    start_timeout
-        Seconds to wait until it answers.
-    stop_timeout
-        Seconds that its processes have to end by themselves before they are killed.
-    ray_address
-        Ray cluster that runs the clients, as ``host:port`` or ``auto``; empty for one of its own.
-    place
-        Folder for its home. The machines of a cluster must reach it: clients' code lies there.
+    persistent : leave it running on exit and print how to stop it.
+    ray_address : Ray cluster that runs the clients, as ``host:port`` or ``auto``; empty for one of
+        its own.
+    home : folder for its home. The machines of a cluster must reach it: clients' code lies there.
 
     Attributes
     ----------
-    address
-        ``host:port`` of its HTTP interface, empty before entry.
-    home
-        Its temporary ``FLWR_HOME``. It also holds Ray's session directory and is removed on exit.
+    address : ``host:port`` of its HTTP interface, empty before entry.
+    home : its temporary ``FLWR_HOME``. It also holds Ray's session directory and is removed on
+        exit.
     """
 
     def __init__(
         self,
         *,
         persistent: bool = False,
-        start_timeout: float = 90.0,
-        stop_timeout: float = 3.0,
         ray_address: str = "",
         home: Path | None = None,
     ) -> None:
@@ -170,8 +160,6 @@ class LocalSuperLink:
         self._home = home
         self.address = ""
         self.home = Path()
-        self._start_timeout = start_timeout
-        self._stop_timeout = stop_timeout
         self._process: subprocess.Popen[bytes] | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
         self._flwr: FlowerProgram | None = None
@@ -242,7 +230,7 @@ class LocalSuperLink:
             if self._flwr is not None:
                 self._flwr.close()
             if self.home != Path():
-                end_superlink(self.home, self._descendants, self._stop_timeout)
+                end_superlink(self.home, self._descendants)
             for process in filter(None, (self._process, self._guardian)):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=1)
@@ -250,7 +238,7 @@ class LocalSuperLink:
                     process.stdin.close()
 
     def _start(self, environment: Mapping[str, str]) -> None:
-        deadline = time.monotonic() + self._start_timeout
+        deadline = time.monotonic() + _START_SECONDS
         for attempt in range(3):
             port = _free_port()
             self.address = f"{HOST}:{port}"

@@ -95,7 +95,12 @@ class Packed:
             self.file.seek(0)
             shutil.copyfileobj(self.file, disk)
             disk.flush()
-        return _Unpickler(self.head, _within(disk, start)).load(), 0
+
+        def stored(form: _Form) -> Array:
+            dtype, shape, stype, begin, size = form
+            return StoredArray.at(dtype, shape, stype, disk, start + begin, size)
+
+        return _Unpickler(self.head, stored).load(), 0
 
 
 def pack(thing: object) -> Packed:
@@ -112,7 +117,7 @@ def pack(thing: object) -> Packed:
     head, size = stream.getvalue(), pickler.size
     if size <= _SMALL:
         return Packed(head, b"".join(pickler.parts), size, None)
-    return Packed(head, b"", size, _write(pickler.parts))
+    return Packed(head, b"", size, _write(pickler.parts, _IN_MEMORY))
 
 
 def _over(whole: memoryview) -> Callable[[_Form], Array]:
@@ -125,33 +130,20 @@ def _over(whole: memoryview) -> Callable[[_Form], Array]:
     return make
 
 
-def _within(file: BinaryIO, begin: int) -> Callable[[_Form], Array]:
-    """Makes arrays that stay in ``file``, from position ``begin`` on."""
-
-    def make(form: _Form) -> Array:
-        dtype, shape, stype, start, size = form
-        return StoredArray.at(dtype, shape, stype, file, begin + start, size)
-
-    return make
-
-
-def _write(parts: Sequence[bytes]) -> BinaryIO:
-    """A file without a name that holds ``parts``."""
-    for folder in (str(_IN_MEMORY), None) if _IN_MEMORY.is_dir() else (None,):
-        file = None
-        try:
-            file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
-            for part in parts:
-                file.write(part)
-            file.flush()
-        except OSError:  # a container's memory for shared files is often small, or read-only
-            if file is not None:
-                file.close()
-            if folder is None:
-                raise
-        else:
-            return file
-    raise AssertionError("unreachable")
+def _write(parts: Sequence[bytes], folder: Path | None) -> BinaryIO:
+    """A file without a name that holds ``parts``, in ``folder`` or the system's temporary one."""
+    file = None
+    try:
+        file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  its user closes it
+        file.writelines(parts)
+        file.flush()
+    except OSError:  # a container's memory for shared files is often small, or read-only
+        if file is not None:
+            file.close()
+        if folder is None:
+            raise
+        return _write(parts, None)
+    return file
 
 
 class _Pickler(pickle.Pickler):

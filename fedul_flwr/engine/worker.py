@@ -11,16 +11,13 @@ import gc
 import os
 import pickle
 import signal
-import threading
 from collections.abc import Mapping
-from multiprocessing import parent_process
 from multiprocessing.connection import Connection
-from multiprocessing.connection import wait as wait_for
 
 import fedul_flwr.learning.local  # noqa: F401  loads torch for all workers
 from fedul_flwr.client_app import app
 from fedul_flwr.engine.in_process import answered, task_identity
-from fedul_flwr.engine.shell import open_streams
+from fedul_flwr.engine.shell import follow_parent, open_streams
 from fedul_flwr.engine.transfer import Packed, pack
 from fedul_flwr.federated.flower_internals import make_message
 from fedul_flwr.learning.device import set_threads
@@ -37,9 +34,8 @@ def serve(connection: Connection, folder: str, environment: Mapping[str, str]) -
     environment : all environment variables; the fork server has those of its own start.
     """
     open_streams()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this
+    follow_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -63,11 +59,3 @@ def answer_next(connection: Connection) -> None:
     answer = answered(app, message, context)
     pack(answer).send(connection)
     connection.send_bytes(pickle.dumps(context, protocol=5))
-
-
-def _end_with_parent() -> None:
-    """End this process when the command that wants its answers has ended, however it did."""
-    parent = parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)

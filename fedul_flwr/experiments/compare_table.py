@@ -50,14 +50,6 @@ class Estimate:
 
         The interval is that of Student's t: its half is t·s/√n with the 0.975 quantile t of n − 1
         degrees of freedom and the sample standard deviation s of the n values.
-
-        Examples
-        --------
-        >>> found = Estimate.of([1.0, 2.0, 3.0])
-        >>> found.mean, found.std, found.count
-        (2.0, 1.0, 3)
-        >>> round(found.half_width, 2)
-        2.48
         """
         count = len(values)
         if count < 2:
@@ -67,13 +59,7 @@ class Estimate:
         return cls(fmean(values), std, count, half)
 
     def text(self, digits: int) -> str:
-        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known.
-
-        Examples
-        --------
-        >>> Estimate.of([1.0, 2.0, 3.0]).text(digits=2)
-        '2.00 ± 2.48 (1.00), 3 seeds'
-        """
+        """``2.98 ± 2.14 (1.72), 5 seeds``, without the parts that are not known."""
         if self.mean is None:
             return "–"
         half = "" if self.half_width is None else f" ± {self.half_width:.{digits}f}"
@@ -112,12 +98,6 @@ def rank(errors: Mapping[str, Mapping[int, float]]) -> dict[str, Ranking]:
     ----------
     errors : the known test errors (percent) of every run by seed. Runs need not have the same
         seeds; each is tested over the seeds that it shares with the best.
-
-    Examples
-    --------
-    >>> ranked = rank({"fedul": {0: 1.0, 1: 2.0}, "fedllp": {0: 3.0, 1: 5.0}})
-    >>> ranked["fedul"].best, ranked["fedllp"].error.mean, ranked["fedllp"].pairs
-    (True, 4.0, (0, 1))
     """
     estimates = {name: Estimate.of(list(by_seed.values())) for name, by_seed in errors.items()}
     means = {name: error.mean for name, error in estimates.items() if error.mean is not None}
@@ -168,13 +148,6 @@ def paired_p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
     If all differences are equal, the statistic is 0/0 or infinite. The p-value is then its limit:
     1 if the differences are 0, and 0 otherwise.
-
-    Examples
-    --------
-    The differences 1, 2 and 3 have the statistic t = 2 / (1 / √3) with two degrees of freedom:
-
-    >>> round(paired_p_value([2.0, 4.0, 6.0], [1.0, 2.0, 3.0]), 4)
-    0.0742
     """
     differences = np.subtract(first, second)
     if np.ptp(differences) == 0:
@@ -204,15 +177,7 @@ def print_table(
 
 
 def markdown_table(head: Sequence[str], lines: Lines, numbers: int = 0) -> list[str]:
-    """Lines of a Markdown table; the last ``numbers`` columns are aligned to the right.
-
-    Examples
-    --------
-    >>> print(*markdown_table(["run", "error"], [["fedul", "2.98"]], numbers=1), sep="\\n")
-    | run | error |
-    | --- | ---: |
-    | fedul | 2.98 |
-    """
+    """Lines of a Markdown table; the last ``numbers`` columns are aligned to the right."""
     rule = ["---"] * (len(head) - numbers) + ["---:"] * numbers
     return [f"| {' | '.join(line)} |" for line in (head, rule, *lines)]
 
@@ -231,15 +196,7 @@ def markdown_text(text: str) -> str:
 
 
 def csv_text(lines: Iterable[Mapping[str, object]]) -> str:
-    """One or more lines by column as CSV; None is an empty field.
-
-    Examples
-    --------
-    >>> print(csv_text([{"run": "fedul", "error": 2.98}, {"run": "xclp", "error": None}]), end="")
-    run,error
-    fedul,2.98
-    xclp,
-    """
+    """One or more lines by column as CSV; None is an empty field."""
     import pandas as pd
 
     rows = [{k: write_cell(v) if isinstance(v, str) else v for k, v in x.items()} for x in lines]
@@ -284,12 +241,6 @@ class Row:
         """Whether the errors are of models; if not, they are of labels for clients' points."""
         return all(result.trial.trains for result in self.results)
 
-    @property
-    def best_rounds(self) -> list[int]:
-        """The round of the saved model of each finished trial."""
-        rounds = (result.metric("best_round") for result in self.finished)
-        return [int(best) for best in rounds if best is not None]
-
     def values(self, key: str) -> list[float]:
         """A number such as ``seconds_total`` of each finished trial that has it."""
         return [value for result in self.finished if (value := result.metric(key)) is not None]
@@ -321,11 +272,6 @@ def parse_measures(text: str) -> tuple[str, ...]:
     ------
     UserError
         If one does not exist, or is named twice.
-
-    Examples
-    --------
-    >>> parse_measures("balanced-accuracy, auc")
-    ('balanced-accuracy', 'auc')
     """
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
@@ -335,7 +281,6 @@ def parse_measures(text: str) -> tuple[str, ...]:
                 f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas"
                 f"{hint or '.'}",
                 "unknown-name",
-                option="--measures",
             )
     return tuple(names)
 
@@ -359,7 +304,7 @@ def texts(row: Row, measures: Sequence[str] = ()) -> tuple[str, ...]:
         "–" if half is None else f"± {half:.2f}",
         _p_value(row.ranking),
         *(_spread(Estimate.of(row.values(key)), digits) for _, key, digits in chosen),
-        ", ".join(map(str, row.best_rounds)) or "–",
+        ", ".join(f"{best:.0f}" for best in row.values("best_round")) or "–",
         duration(row.mean("seconds_total")),
         duration(row.mean("seconds_per_round")),
         "–" if up is None else format_bytes(up),

@@ -20,13 +20,7 @@ Errors = Mapping[str, Mapping[str, float]]
 
 
 def complete_columns(errors: Errors) -> list[str]:
-    """The columns that all rows have, in the order of the first row.
-
-    Examples
-    --------
-    >>> complete_columns({"fedul": {"IID": 1.0, "Non-IID": 2.0}, "fedpl": {"IID": 3.0}})
-    ['IID']
-    """
+    """The columns that all rows have, in the order of the first row."""
     rows = list(errors.values())
     return [column for column in (rows[0] if rows else ()) if all(column in row for row in rows)]
 
@@ -35,15 +29,6 @@ def mean_ranks(errors: Errors) -> dict[str, float]:
     """Mean rank of each row over the columns that all rows have; the lowest error has rank 1.
 
     Rows of equal error share the mean of their ranks. Without such a column there are no ranks.
-
-    Examples
-    --------
-    >>> errors = {
-    ...     "fedul": {"IID": 1.0, "Non-IID": 2.0},
-    ...     "fedpl": {"IID": 3.0, "Non-IID": 2.0},
-    ... }
-    >>> mean_ranks(errors)
-    {'fedul': 1.25, 'fedpl': 1.75}
     """
     columns = complete_columns(errors)
     if not columns:

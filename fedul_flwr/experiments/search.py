@@ -7,14 +7,12 @@ import json
 import logging
 import math
 import multiprocessing
-import os
 import shutil
-import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -30,6 +28,7 @@ from fedul_flwr.data.run_files.records import Line
 from fedul_flwr.data.run_files.store import ENVIRONMENT, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.flower_logs import flower_logs
+from fedul_flwr.engine.shell import follow_parent
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.search_space import (
     Candidate,
@@ -247,7 +246,7 @@ def ended_searches(
         return
     with _processes(min(jobs, len(tasks))) as pool:
         waiting: dict[Future[list[Record]], RowSearch] = {
-            pool.submit(run_search, task, _print): task for task in tasks
+            pool.submit(run_search, task, partial(print, flush=True)): task for task in tasks
         }
         for future in as_completed(waiting):
             try:
@@ -313,10 +312,7 @@ def _run_trials(task: RowSearch, log: Log) -> list[Record]:
         pruner = optuna.pruners.SuccessiveHalvingPruner(
             min_resource=max(1, first), reduction_factor=search.reduction_factor
         )
-    study = optuna.create_study(
-        sampler=optuna.samplers.RandomSampler(seed=task.seed),  # all trials are enqueued
-        pruner=pruner,
-    )
+    study = optuna.create_study(pruner=pruner)  # no trial asks it for settings
     records: list[Record] = []
     for position, candidate in enumerate(task.candidates()):
         if sum(record["state"] != "diverged" for record in records) == search.trials:
@@ -325,7 +321,6 @@ def _run_trials(task: RowSearch, log: Log) -> list[Record]:
             break
         run = _Run(task, candidate, position)
         is_new = run.record is None
-        study.enqueue_trial(dict(candidate.options))
         study.optimize(run, n_trials=1, catch=(Exception,))
         assert run.record is not None, "a trial that ends has a record"
         records.append(run.record)
@@ -352,8 +347,6 @@ class _Run:
     def __call__(self, trial: OptunaTrial) -> float:
         import optuna
 
-        for name in self.candidate.options:
-            trial.suggest_categorical(name, self.task.search.labels(name))
         if self.record is None:
             self.record = self._run(trial)
         else:
@@ -408,6 +401,9 @@ class _Run:
             state = "diverged"
         except Exception as error:  # the other trials can still run
             state, reason = "failed", one_line(error)
+        run, environment = RunDirectory(self.directory / f"seed-{task.seed}"), {}
+        if (run.path / ENVIRONMENT).exists():  # else it did not begin
+            environment = dict(run.read_json(ENVIRONMENT))
         values = [criterion.chosen(lines) for lines in lines_of_runs]
         measured = [one for one in values if one is not None]
         if state == "complete" and len(measured) < len(task.seeds):
@@ -425,12 +421,15 @@ class _Run:
             "reports": {str(step): value for step, value in reports.items()},
             "seconds": sum(float(x.get("seconds") or 0) for run in lines_of_runs for x in run),
             "reason": reason,
-            "environment": dict(_environment(self.directory / f"seed-{task.seed}")),
+            "environment": environment,
         }
         if state == "failed":
             shutil.rmtree(self.directory, ignore_errors=True)
-        for folder in self.directory.glob("seed-*"):
-            _remove_models(folder)
+        for folder in self.directory.glob("seed-*"):  # what an ended run no longer needs
+            for path in [*folder.glob("*.safetensors"), *folder.glob("split.npz")]:
+                path.unlink()
+            RunDirectory(folder).remove_clients()
+            shutil.rmtree(folder / "plots", ignore_errors=True)
         self.directory.mkdir(parents=True, exist_ok=True)
         write_atomically(self.directory / RECORD, json.dumps(record) + "\n")
         return record
@@ -481,22 +480,6 @@ def run_trial(
         watch(lines)  # a run that was complete before this call
 
 
-def _environment(directory: Path) -> Mapping[str, Any]:
-    """Versions and hardware of a run; empty if it did not begin."""
-    if not (directory / ENVIRONMENT).exists():
-        return {}
-    return RunDirectory(directory).read_json(ENVIRONMENT)
-
-
-def _remove_models(directory: Path) -> None:
-    """Remove files that an ended run no longer needs: models, split, client states and plots."""
-    for path in directory.glob("*.safetensors"):
-        path.unlink()
-    (directory / "split.npz").unlink(missing_ok=True)
-    RunDirectory(directory).remove_clients()
-    shutil.rmtree(directory / "plots", ignore_errors=True)
-
-
 def _has_diverged(directory: RunDirectory) -> bool:
     """Whether the last model or its losses are not finite."""
     try:
@@ -527,7 +510,7 @@ def _text(record: Record, task: RowSearch) -> str:
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """New processes; after an error or Ctrl-C they end at once and run no waiting task."""
     context = multiprocessing.get_context("spawn")  # torch's threads do not survive a fork
-    pool = ProcessPoolExecutor(count, mp_context=context, initializer=_follow_parent)
+    pool = ProcessPoolExecutor(count, mp_context=context, initializer=follow_parent)
     try:
         yield pool
     except BaseException:
@@ -539,23 +522,3 @@ def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
         raise
     finally:
         pool.shutdown()
-
-
-def _follow_parent() -> None:
-    """End this process when its parent ends, however that happens.
-
-    Ctrl-C reaches all processes of a terminal; the parent alone handles it and ends the others.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None, "it runs in a process of the pool"
-    parent.join()
-    os._exit(1)
-
-
-def _print(text: str) -> None:
-    print(text, flush=True)

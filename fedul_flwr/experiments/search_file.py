@@ -74,7 +74,10 @@ def run_searches(
         stored = read_searches(file)
         key = task.row, task.column
         search = make_search(task, records, stored.get(key), command(task))
-        write_searches(file, name, {**stored, key: search}.values())
+        searches = sorted(
+            {**stored, key: search}.values(), key=lambda one: (one["column"], one["row"])
+        )
+        write_records(file, name, "searches", searches)
         failed += sum(record["state"] == "failed" for record in records)
         chosen = search["chosen"]
         if chosen is None:
@@ -163,12 +166,6 @@ def read_searches(file: Path) -> dict[RowKey, StoredSearch]:
     return {(one["row"], one["column"]): one for one in searches}
 
 
-def write_searches(file: Path, table: str, searches: Iterable[StoredSearch]) -> None:
-    """Replace a file of searches; they are sorted."""
-    ordered = sorted(searches, key=lambda one: (one["column"], one["row"]))
-    write_records(file, table, "searches", ordered)
-
-
 def trial_counts(search: StoredSearch) -> str:
     """How many trials ended in which state: ``12: 4 complete, 8 pruned``."""
     states = Counter(trial["state"] for trial in search["trials"])
@@ -217,9 +214,7 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
     """
     if not file.is_file():
         raise UserError(
-            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.",
-            "file-missing",
-            option="--tuned",
+            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.", "file-missing"
         )
     searches = read_searches(file)
     now = {trial.row: trial for trial in plan.trials}
@@ -240,13 +235,9 @@ def _chosen_settings(
     seeds: Iterable[int],
     again: str,
 ) -> Overrides:
-    """Settings that the search of a row chose.
+    """Settings that the search of a row chose, whose trial is ``now`` but for the seed.
 
-    Parameters
-    ----------
-    now : the row's trial; its seed does not count.
-    seeds : seeds to run with. The search must not have used them: its choice fits their splits.
-    again : the command for messages that searches the row.
+    The search must not have used the ``seeds`` to run with: its choice fits their splits.
     """
     row, column = key
     name = f"row {row!r}" + (f", column {column!r}" if column else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -16,7 +16,7 @@ from fedul_flwr.config.overrides import flatten, read_toml
 from fedul_flwr.config.run_config import default_flat
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import METRICS
-from fedul_flwr.experiments.trial_plan import Overrides, read_runs, slug
+from fedul_flwr.experiments.trial_plan import Overrides, read_runs, refuse_one_folder
 
 Size = Literal["full", "quick"]
 SIZES: tuple[Size, ...] = ("full", "quick")
@@ -168,9 +168,7 @@ def _settings(
             raise UserError(
                 f"Key {where}.only = {content[ONLY]!r} must be a list of rows.", "table-file-wrong"
             )
-        for row in content[ONLY]:
-            if row not in rows:
-                raise UserError(f"Key {where}.only: there is no row {row!r}.", "unknown-name")
+        _require(f"Key {where}.only", content[ONLY], rows, "row")
         settings[ONLY] = content[ONLY]
     return settings
 
@@ -573,35 +571,25 @@ def _check(table: Table) -> None:
             raise UserError(
                 f"Unknown measure {metric!r}; there are {', '.join(METRICS)}.", "unknown-name"
             )
-    if settings.picture and settings.picture not in table.columns:
-        raise UserError(f"Key picture: there is no column {settings.picture!r}.", "unknown-name")
-    for row in settings.unranked:
-        if row not in table.rows():
-            raise UserError(f"Key unranked: there is no row {row!r}.", "unknown-name")
+    _require("Key picture", [settings.picture] if settings.picture else [], table.columns, "column")
+    _require("Key unranked", settings.unranked, table.rows(), "row")
     _check_start(table)
-    folders: dict[str, str] = {}
-    for label in table.columns:
-        if "," in label:
+    for noun, names in (("column", list(table.columns)), ("row", table.rows())):
+        if comma := next((name for name in names if "," in name), None):
             raise UserError(
-                f"Column {label!r}: a comma separates columns on the command line.",
+                f"The {noun} {comma!r}: a comma separates {noun}s on the command line.",
                 "table-file-wrong",
             )
-        other = folders.setdefault(slug(label), label)
-        if other != label:
-            raise UserError(
-                f"Columns {other!r} and {label!r} would share a directory.", "name-twice"
-            )
-    if comma := next((row for row in table.rows() if "," in row), None):
-        raise UserError(
-            f"Row {comma!r}: a comma separates rows on the command line.", "table-file-wrong"
-        )
+    refuse_one_folder("Columns", table.columns)
+    _require("Key paper", settings.paper, settings.measures, "measure")
     for metric, columns in settings.paper.items():
-        if metric not in settings.measures:
-            raise UserError(f"Key paper.{metric}: measures does not have it.", "unknown-name")
+        _require(f"Key paper.{metric}", columns, table.columns, "column")
         for label, figures in columns.items():
-            where = f"Key paper.{metric}.{label!r}"
-            if label not in table.columns:
-                raise UserError(f"{where}: there is no such column.", "unknown-name")
             rows = table.rows_of(label, "full")
-            if unknown := next((row for row in figures if row not in rows), None):
-                raise UserError(f"{where}.{unknown}: there is no such row.", "unknown-name")
+            _require(f"Key paper.{metric}.{label!r}", figures, rows, "row")
+
+
+def _require(where: str, names: Iterable[str], available: Container[str], noun: str) -> None:
+    for name in names:
+        if name not in available:
+            raise UserError(f"{where}: there is no {noun} {name!r}.", "unknown-name")

@@ -116,9 +116,7 @@ def plan_columns(
     for name in device.datasets:
         if name not in datasets:
             raise UserError(
-                f"--dataset {name}: the runs use {', '.join(datasets)}.",
-                "unknown-name",
-                option="--dataset",
+                f"--dataset {name}: the runs use {', '.join(datasets)}.", "unknown-name"
             )
     return plans
 

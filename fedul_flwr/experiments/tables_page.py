@@ -176,14 +176,6 @@ def markdown(tables: Sequence[TableResults]) -> str:
     )
 
 
-def read_all(experiments: Path, folder: Path) -> list[TableResults]:
-    """Read all tables and their results."""
-    return [
-        TableResults.read(read_table(experiments, name), folder)
-        for name in table_names(experiments)
-    ]
-
-
 def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
     """Write all tables between the markers of the page, and the plots; start a missing page.
 
@@ -202,7 +194,10 @@ def render(experiments: Path, folder: Path, page: Path = PAGE) -> None:
             f"{page} needs the lines {BEGIN} and {END}; the tables go between them.",
             "result-file-wrong",
         )
-    tables = read_all(experiments, folder)
+    tables = [
+        TableResults.read(read_table(experiments, name), folder)
+        for name in table_names(experiments)
+    ]
     page.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(page, f"{before}{BEGIN}\n\n{markdown(tables)}\n{END}{after}")
     for table in tables:

@@ -228,7 +228,9 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
     for trial in trials:
         if not (_has_model(trial) or (trial.directory / SUMMARY).exists()):
             continue
-        for setting in changed_content(read_content(trial), trial.content):
+        content = read_object(trial.directory / FILE) or {}
+        content = {key: str(value) for key, value in content.items()}
+        for setting in changed_content(content, trial.content):
             raise UserError(
                 f"{trial.directory} was run with another content of {setting} = "
                 f"{trial.config.to_flat()[setting]!r}, which has changed since: name "
@@ -243,37 +245,10 @@ def check_unchanged(trials: Iterable[Trial]) -> None:
             )
 
 
-def starting_config(trial: Trial) -> RunConfig:
-    """Configuration that starts the trial, or resumes it after its last complete round.
-
-    A resumed run stays on the device on which it began.
-    """
-    if not _has_model(trial):
-        return trial.config
-    config = resolve({"resume": str(trial.directory)}, Path.cwd())
-    if config.num_rounds != trial.config.num_rounds:
-        config = plan_rounds(config, trial.config.num_rounds)
-    return config
-
-
 def one_line(error: Exception) -> str:
     """The message of an error in one line, with the type of an unexpected one."""
     text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
     return " ".join(text.split())
-
-
-def write_reason(trial: Trial, error: Exception) -> str:
-    """Write why a trial failed to its directory, unless the run did; return it in one line."""
-    if not _read_reason(trial.directory):
-        trial.directory.mkdir(parents=True, exist_ok=True)
-        RunDirectory(trial.directory).write_error(one_line(error))
-    return _read_reason(trial.directory)
-
-
-def read_content(trial: Trial) -> Mapping[str, str]:
-    """Digests of the user's files with which the trial's directory ran; empty if unknown."""
-    content = read_object(trial.directory / FILE) or {}
-    return {key: str(value) for key, value in content.items()}
 
 
 def write_content(trial: Trial) -> None:
@@ -285,11 +260,6 @@ def write_content(trial: Trial) -> None:
 def identity(trial: Trial) -> str:
     """Digest of all that the trial's result depends on."""
     return digest({**trial.settings, **trial.content})
-
-
-def remove_reason(trial: Trial) -> None:
-    """Remove the reason of an earlier failure before the trial runs again."""
-    (trial.directory / ERROR).unlink(missing_ok=True)
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -417,9 +387,14 @@ def run_trials(
         began = time.monotonic()
         try:
             require_unlocked(trial.directory)
-            remove_reason(trial)
+            (trial.directory / ERROR).unlink(missing_ok=True)  # of an earlier failure
             write_content(trial)
-            simulate(starting_config(trial), title + _time_left(todo[position:], seconds))
+            config = trial.config
+            if _has_model(trial):  # it resumes on the device on which it began
+                config = resolve({"resume": str(trial.directory)}, Path.cwd())
+                if config.num_rounds != trial.config.num_rounds:
+                    config = plan_rounds(config, trial.config.num_rounds)
+            simulate(config, title + _time_left(todo[position:], seconds))
             result = results[trial.key] = read_trial(trial)
             # The clock includes what is done once for all trials, such as features.
             clock = time.monotonic() - began
@@ -431,7 +406,11 @@ def run_trials(
             save(list(results.values()))
             raise
         except Exception as error:  # the other trials can still run
-            results[trial.key] = TrialResult(trial, "failed", reason=write_reason(trial, error))
+            if not _read_reason(trial.directory):  # the run has not written why
+                trial.directory.mkdir(parents=True, exist_ok=True)
+                RunDirectory(trial.directory).write_error(one_line(error))
+            reason = _read_reason(trial.directory)
+            results[trial.key] = TrialResult(trial, "failed", reason=reason)
             log(f"{trial.title} failed: {results[trial.key].reason}")
         save(list(results.values()))
     return list(results.values())

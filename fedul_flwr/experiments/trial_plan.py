@@ -99,11 +99,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
     ------
     UserError
         If the list is empty, names a seed twice, or holds anything but whole numbers from 0 on.
-
-    Examples
-    --------
-    >>> parse_seeds("0,1,2")
-    (0, 1, 2)
     """
     try:
         seeds = [int(part) for part in text.split(",")]
@@ -113,7 +108,6 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         raise UserError(
             f"--seeds {text!r} must be whole numbers from 0 on, such as 0,1,2.",
             "option-not-allowed",
-            option="--seeds",
         )
     return tuple(_distinct(seeds, "--seeds"))
 
@@ -144,14 +138,18 @@ def make_plan(
     UserError
         Naming the run and the setting that is refused.
     """
-    _check_names(rows)
+    for name in rows:
+        if not slug(name) or not name.isprintable():
+            raise UserError(
+                f"Run {name!r} needs a name in one line with a letter or a digit.",
+                "table-file-wrong",
+            )
+    refuse_one_folder("Runs", rows)
     owners = {"--run-config": shared} | {f"run {name!r}": of_row for name, of_row in rows.items()}
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(
-                f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.",
-                "setting-not-allowed",
-                setting=key,
+                f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.", "setting-not-allowed"
             )
     applied = _applied(rows, shared)
     output = user_path(output, Path.cwd())
@@ -165,18 +163,14 @@ def make_plan(
     return Plan(rows, shared, tuple(seeds), num_clients, output, trials, tuple(warnings), column)
 
 
-def _check_names(runs: Iterable[str]) -> None:
+def refuse_one_folder(noun: str, names: Iterable[str]) -> None:
+    """Refuse names, of ``"Runs"`` or ``"Columns"``, whose directories would be one."""
     by_slug: dict[str, str] = {}
-    for name in runs:
-        if not slug(name) or not name.isprintable():
-            raise UserError(
-                f"Run {name!r} needs a name in one line with a letter or a digit.",
-                "table-file-wrong",
-            )
+    for name in names:
         other = by_slug.setdefault(slug(name), name)
         if other != name:
             raise UserError(
-                f"Runs {other!r} and {name!r} would share the directory {slug(name)!r}: "
+                f"{noun} {other!r} and {name!r} would share the directory {slug(name)!r}: "
                 "rename one of them.",
                 "name-twice",
             )
@@ -209,7 +203,6 @@ def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict
             raise UserError(
                 f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
                 "setting-without-effect",
-                setting=key,
             )
     return applied
 
@@ -261,12 +254,8 @@ def _parts(text: str) -> list[str]:
 
 def _distinct(values: Sequence[T], option: str) -> Sequence[T]:
     if not values:
-        raise UserError(
-            f"{option} names nothing; separate names by commas.",
-            "option-not-allowed",
-            option=option,
-        )
+        raise UserError(f"{option} names nothing; separate names by commas.", "option-not-allowed")
     for value in values:
         if values.count(value) > 1:
-            raise UserError(f"{option} names {value} twice.", "name-twice", option=option)
+            raise UserError(f"{option} names {value} twice.", "name-twice")
     return values

@@ -118,10 +118,11 @@ class MethodClient(NumPyClient, Generic[D]):
                 return Content(values=partition)
             case messages.SETUP:
                 self._set_up(dict(content.values))
-                stored = {**self._stored_variates(), **self.register()}
-                return Content(
-                    values={**partition, **stored, **plain_moments(self.settings, self.data)}
-                )
+                if self.settings.base == "scaffold":
+                    rounds = variate_rounds(self.state.load(CONTROL, sys.maxsize))
+                    partition[VARIATE_ROUNDS] = rounds
+                moments = plain_moments(self.settings, self.data)
+                return Content(values={**partition, **self.register(), **moments})
             case messages.COLUMNS:
                 scaling = received_scaling(content, self.setup)
                 self.state.set_values(messages.SETUP, {**self.setup, **scaling})
@@ -339,12 +340,6 @@ class MethodClient(NumPyClient, Generic[D]):
         self.state.set_values(messages.SETUP, setup)
         # A simulation that resumes may have state there.
         self.state = self.state.within(state_directory(setup, self.node))
-
-    def _stored_variates(self) -> dict[str, Value]:
-        """With SCAFFOLD: the rounds whose variates this client has."""
-        if self.settings.base != "scaffold":
-            return {}
-        return {VARIATE_ROUNDS: variate_rounds(self.state.load(CONTROL, sys.maxsize))}
 
 
 def state_directory(setup: Mapping[str, Any], node: NodeConfig) -> Path | None:

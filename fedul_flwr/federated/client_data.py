@@ -377,13 +377,8 @@ class ClientState:
 
     def __init__(self, records: RecordDict, directory: Path | None = None, run: int = 0) -> None:
         self._records = records
-        self._directory = directory
+        self.directory = directory
         self.run = run
-
-    @property
-    def directory(self) -> Path | None:
-        """This client's own directory in a simulation; ``None`` on a device."""
-        return self._directory
 
     def within(self, directory: Path | None) -> ClientState:
         """The same state with its arrays in ``directory``."""
@@ -403,7 +398,7 @@ class ClientState:
 
         Arrays in files are memory-mapped, copy on write: changing them does not change the files.
         """
-        if self._directory is None:
+        if self.directory is None:
             return self.ephemeral(name)
         earlier = [number for number in self._rounds(name) if number < server_round]
         return _mapped_arrays(self._file(name, max(earlier))) if earlier else {}
@@ -415,10 +410,10 @@ class ClientState:
         (``RunDirectory.drop_client_versions``), so a run that is interrupted within a round
         resumes from the end of the last complete one.
         """
-        if self._directory is None:
+        if self.directory is None:
             self.set_ephemeral(name, arrays)
             return
-        make_folder(self._directory)
+        make_folder(self.directory)
         # Not synced: hundreds of clients would wait for the disk in every round.
         save_arrays(self._file(name, server_round), arrays, sync=False)
 
@@ -435,16 +430,16 @@ class ClientState:
 
     def publish(self, name: str, server_round: int, arrays: Arrays) -> None:
         """Write arrays for a simulation's reports; the client itself does not read them."""
-        if self._directory is not None:
+        if self.directory is not None:
             self.save(name, server_round, arrays)
 
     def _file(self, name: str, server_round: int) -> Path:
-        assert self._directory is not None
-        return self._directory / f"{name}-{server_round}.safetensors"
+        assert self.directory is not None
+        return self.directory / f"{name}-{server_round}.safetensors"
 
     def _rounds(self, name: str) -> list[int]:
-        assert self._directory is not None
-        stems = [path.stem for path in self._directory.glob(f"{name}-*.safetensors")]
+        assert self.directory is not None
+        stems = [path.stem for path in self.directory.glob(f"{name}-*.safetensors")]
         return [int(stem.rpartition("-")[2]) for stem in stems]
 
 

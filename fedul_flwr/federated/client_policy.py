@@ -69,11 +69,6 @@ class SetAdmission(ClientPolicy):
     Those whose sets cannot be used end the run or are left out (``on-client-failure``).
     """
 
-    @property
-    def options(self) -> AdmissionSettings:
-        """Who takes part."""
-        return self.settings[AdmissionSettings]
-
     def accept(self, report: ClientReport, answer: Content) -> None:
         """Take the result of the client's check; refuse where the client refused itself."""
         condition, reason = (answer.values.get(key) for key in ("condition-number", "reason"))
@@ -83,7 +78,7 @@ class SetAdmission(ClientPolicy):
             )
         report.condition_number = condition if np.isfinite(condition) else None
         report.reason = quote_client_text(reason) if reason else ""
-        if self.options.share_priors:
+        if self.settings[AdmissionSettings].share_priors:
             report.priors = self._priors(answer).tolist()
             report.set_sizes = [int(size) for size in numbers(answer, "set-sizes")]
             if min(report.set_sizes, default=0) < 0 or sum(report.set_sizes) != report.num_points:
@@ -105,7 +100,8 @@ class SetAdmission(ClientPolicy):
         """Settings with which a run can go on that a client's refusal has ended."""
         drop = "on-client-failure = 'continue' leaves such clients out"
         num_sets = answer.values.get("num-sets")
-        needs_all = isinstance(self.options, FedULSettings) and not self.options.fewer_sets
+        options = self.settings[AdmissionSettings]
+        needs_all = isinstance(options, FedULSettings) and not options.fewer_sets
         if not (needs_all and isinstance(num_sets, int) and num_sets < self.num_classes):
             return f"Setting {drop}."
         return (
@@ -122,10 +118,11 @@ class SetAdmission(ClientPolicy):
         UserError
             If it is below K.
         """
-        few = fewer_sets(self.settings[AdmissionSettings])
+        options = self.settings[AdmissionSettings]
+        few = fewer_sets(options)
         if any(self.settings.sums_of_sets):
             return  # a sum tells
-        if not self.options.share_priors:
+        if not options.share_priors:
             text = "Rank of all clients' priors not checked: they are not shared."
             more = " Whether their sets together tell the classes apart is for the owners to know."
             log(WARNING if few else INFO, text + more * few)
@@ -194,7 +191,11 @@ class LabeledClients(ClientPolicy):
         """
         having = {part for part, values in answers.items() if number(values, "num-labeled") > 0}
         side = self.settings[LabelSourceSettings].labels_at
-        if not having and side == "clients" and not self._starts_without_labels():
+        stages = self.settings.find(StageSettings)
+        needed = find_method(self.settings.method).needs_labels
+        # First weights may take the place of labels.
+        needed = needed or bool(stages and stages.labels_only_rounds)
+        if not having and side == "clients" and (needed or not self.settings.start_from):
             advice = " (with scenario.labels-at = 'server' the server learns them)"
             text = "No client has a label: there is nothing to learn classes from"
             raise UserError(
@@ -203,14 +204,6 @@ class LabeledClients(ClientPolicy):
         clients = self.registry.clients
         self.labeled = [client for client in clients if client.partition_id in having]
         self.unlabeled = [client for client in clients if client.partition_id not in having]
-
-    def _starts_without_labels(self) -> bool:
-        """Whether the first weights take the place of labels."""
-        stages = self.settings.find(StageSettings)
-        needed = find_method(self.settings.method).needs_labels
-        return bool(self.settings.start_from) and not (
-            needed or (stages and stages.labels_only_rounds)
-        )
 
 
 class AssignedLabelClients(LabeledClients):
@@ -248,11 +241,9 @@ class LabelStages(LabeledClients):
         if self.on_labels_only(round_number) or not self.unlabeled_learn:
             with_labels, without = min(size, len(self.labeled)), 0
         else:
-            share = LABELED_SHARE
             # 0.56 * 25 is a little more than 14, which is no reason for a fifteenth.
-            least = math.ceil(round(share * size, 9))
-            without = min(size - least, size - 1)
-            without = min(without, len(self.unlabeled))
+            least = math.ceil(round(LABELED_SHARE * size, 9))
+            without = min(size - least, size - 1, len(self.unlabeled))
             with_labels = min(size - without, len(self.labeled))
             without = min(size - with_labels, len(self.unlabeled))
         return sorted(

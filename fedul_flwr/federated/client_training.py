@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.config.method_settings import (
     PseudoLabelSettings,
     ScenarioSettings,
@@ -24,14 +25,18 @@ from fedul_flwr.federated.client_data import ClientState, PartlyLabeledData
 from fedul_flwr.federated.messages import VALIDATED_ROUND, VALIDATION_LOSS
 from fedul_flwr.learning.batches import Batches, matching_batches
 from fedul_flwr.learning.local import (
-    LocalResult,
     LocalTask,
     Records,
     Round,
     local_normalizer,
     train_local,
 )
-from fedul_flwr.learning.matching import CONFIDENT_SHARE, MatchingObjective
+from fedul_flwr.learning.matching import (
+    CONFIDENT_SHARE,
+    MatchingObjective,
+    threshold_for,
+    top_probabilities,
+)
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.learning.pseudo_label_task import (
     PseudoLabels,
@@ -63,7 +68,20 @@ def train_task(
     """
     records: Records = {}
     if CONTROL in round.received:
-        result, records = _corrected(model, task, round, state, rng)
+        used = int(round.config[USED_ROUND])
+        variate = confirmed(state.load(CONTROL, round.number), used)
+        result, renewed, change = train_with_variates(
+            model,
+            task.batches,
+            task.objective,
+            round.plan,
+            rng,
+            server=round.received[CONTROL],
+            variate=variate,
+            option=str(round.config["scaffold-option"]),
+        )
+        state.save(CONTROL, round.number, proposal(variate, used, renewed, round.number))
+        records = {CONTROL: change}
     elif task.stores_momentum:
         velocity = dict(state.load(MOMENTUM, round.number))
         batches, objective = task.batches, task.objective
@@ -77,29 +95,6 @@ def train_task(
         "normalizer": local_normalizer(result.steps, round.plan),
     }
     return {**metrics, **task.metrics()}, {**records, **task.records(model)}
-
-
-def _corrected(
-    model: nn.Module,
-    task: LocalTask,
-    round: Round,
-    state: ClientState,
-    rng: np.random.Generator,
-) -> tuple[LocalResult, Records]:
-    used = int(round.config[USED_ROUND])
-    variate = confirmed(state.load(CONTROL, round.number), used)
-    result, renewed, change = train_with_variates(
-        model,
-        task.batches,
-        task.objective,
-        round.plan,
-        rng,
-        server=round.received[CONTROL],
-        variate=variate,
-        option=str(round.config["scaffold-option"]),
-    )
-    state.save(CONTROL, round.number, proposal(variate, used, renewed, round.number))
-    return result, {CONTROL: change}
 
 
 LOSS_HISTORY = "validation-losses"
@@ -195,6 +190,18 @@ def arrived(data: PartlyLabeledData, positions: Ints, round: Round) -> Ints:
     step = min((round.number - 1) // scenario.rounds_per_step, steps - 1)
     order = stream(data.settings.seed, "streaming", data.node.partition_id)
     return np.array_split(order.permutation(positions), steps)[step]
+
+
+def smallest_top(
+    data: PartlyLabeledData, model: nn.Module, threshold: float, round: Round
+) -> float:
+    """The smallest top probability of a point that is trained on, of the ``model`` received."""
+    if threshold != ADAPTIVE:
+        return threshold
+    points = data.examples.points[arrived(data, data.unlabeled, round)]
+    views = labeling_views(data.settings, data.node.partition_id, round.number)
+    top = top_probabilities(model, data.examples.inputs, points, round.plan, views)
+    return threshold_for(threshold, top)
 
 
 def streamed_batches(data: PartlyLabeledData, round: Round) -> tuple[Batches, int]:

@@ -107,13 +107,6 @@ def check_moments(answer: Content, width: int) -> None:
             )
 
 
-def pool_columns(answers: Mapping[int, Content]) -> Moments:
-    """Moments of all points together, from the clients' answers to phase ``setup``."""
-    chosen = [answers[client] for client in sorted(answers) if count(answers[client], NUM_POINTS)]
-    parts = [Moments(numbers(answer, MEANS), numbers(answer, VARIANCES)) for answer in chosen]
-    return pooled([count(answer, NUM_POINTS) for answer in chosen], parts)
-
-
 def scaling_values(scaling: Scaling) -> dict[str, Value]:
     """The scaling as values of a message."""
     return {
@@ -162,27 +155,24 @@ class ColumnPooling:
         if not self._registry.clients:
             self._registration.register_all(grid)
         if self._settings.standardize_sum == "masked":
-            pooled = self._masked_sum(grid)
+            whole = self._masked_sum(grid)
         else:
             codes = self._settings.find(XCLPSettings)
             if codes and codes.secure != "plaintext":
                 log(WARNING, UNPROTECTED)
-            pooled = pool_columns(self._registry.answers)
-        scaling = scaling_by(pooled, self._columns)
+            answers = [answer for _, answer in sorted(self._registry.answers.items())]
+            answers = [answer for answer in answers if count(answer, NUM_POINTS)]
+            parts = [Moments(numbers(a, MEANS), numbers(a, VARIANCES)) for a in answers]
+            whole = pooled([count(answer, NUM_POINTS) for answer in answers], parts)
+        scaling = scaling_by(whole, self._columns)
         values = scaling_values(scaling)
         self._setup.values |= values
         contents = {client: Content(values=values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
-        self.on_scaling(scaling, pooled)
+        self.on_scaling(scaling, whole)
 
     def _masked_sum(self, grid: Grid) -> Moments:
-        """Moments of all points together, of which no client shows its part.
-
-        Raises
-        ------
-        UserError
-            If too few clients with points are there, or left.
-        """
+        """Moments of all points together, of which no client shows its part."""
         assert self._sums is not None
         points = {c: count(answer, NUM_POINTS) for c, answer in self._registry.answers.items()}
         members = [client for client in self._registry.clients if points[client.partition_id]]
@@ -199,7 +189,6 @@ class ColumnPooling:
                 f"Setting standardize-sum = 'masked': {error} Choose standardize = 'owner' or "
                 "'constants'.",
                 "too-few-clients",
-                setting="standardize-sum",
             ) from error
         return moments_of(sum(points[client] for client in left), sums)
 

@@ -79,11 +79,6 @@ AVERAGED = "the server; all clients get the mean"
 Condition = Callable[[RunConfig], bool]
 
 
-def _always(settings: RunConfig) -> bool:
-    del settings
-    return True
-
-
 @dataclass(frozen=True)
 class Sent:
     """One thing that leaves a client.
@@ -108,7 +103,7 @@ class Sent:
     often: str = ONCE
     reader: str = SERVER
     size: Literal["none", "model", "weights"] = "none"
-    when: Condition = _always
+    when: Condition = lambda _: True
     undisturbed: bool = True
 
     def covers(self, phase: str, record: str, name: str) -> bool:
@@ -139,24 +134,13 @@ def only_when(condition: Condition, entries: Iterable[Sent]) -> tuple[Sent, ...]
     return tuple(restricted(entry) for entry in entries)
 
 
+def measured(names: tuple[str, ...], what: str, when: Condition = lambda _: True) -> Sent:
+    """Metrics of an update."""
+    return Sent(TRAIN, names, what, METRICS, EVERY_ROUND, when=when)
+
+
 def _with_scaffold(settings: RunConfig) -> bool:
     return settings.base == "scaffold"
-
-
-def _each_alone(settings: RunConfig) -> bool:
-    return settings.base == "local"
-
-
-def _averaged(settings: RunConfig) -> bool:
-    return settings.base != "local"
-
-
-def _pools_columns(settings: RunConfig) -> bool:
-    return settings.standardize_sum == "plaintext"
-
-
-def _sums_columns(settings: RunConfig) -> bool:
-    return settings.standardize_sum == "masked"
 
 
 _ONCE = "once, and again when a client joins"
@@ -219,13 +203,7 @@ _UPDATE_SUM = (
         EVERY_ROUND,
         "the server, as a sum over all clients of the round",
     ),
-    Sent(
-        TRAIN,
-        ("num-examples",),
-        "whether it had anything to train on (0 or 1)",
-        METRICS,
-        EVERY_ROUND,
-    ),
+    measured(("num-examples",), "whether it had anything to train on (0 or 1)"),
 )
 """Sent in place of an update with ``secure-sum = "on"``."""
 
@@ -259,13 +237,13 @@ REGISTRATION = (
         SETUP,
         (MEANS, VARIANCES),
         "mean and variance of every column of its points",
-        when=_pools_columns,
+        when=lambda settings: settings.standardize_sum == "plaintext",
     ),
     replace(
         SUMMED_PART,
         what="sums and sums of squares of every column of its points, masked",
         often=ONCE,
-        when=_sums_columns,
+        when=lambda settings: settings.standardize_sum == "masked",
     ),
 )
 """Sent by every client before round 1."""
@@ -283,14 +261,10 @@ _MODEL = Sent(TRAIN, ("*",), "the model after local training", ARRAYS, EVERY_ROU
 
 TRAINING = (
     *REGISTRATION,
-    replace(_MODEL, reader=AVERAGED, when=_averaged),
-    replace(_MODEL, when=_each_alone),
-    Sent(
-        TRAIN,
-        ("num-examples", "loss", "steps", "normalizer"),
-        "how many points, and how training went",
-        METRICS,
-        EVERY_ROUND,
+    replace(_MODEL, reader=AVERAGED, when=lambda settings: settings.base != "local"),
+    replace(_MODEL, when=lambda settings: settings.base == "local"),
+    measured(
+        ("num-examples", "loss", "steps", "normalizer"), "how many points, and how training went"
     ),
     ACCOUNT,
     Sent(
@@ -307,19 +281,10 @@ TRAINING = (
 """Sent by every client that trains the model."""
 
 
-CONFIDENCE = Sent(
-    TRAIN,
-    ("confident-share",),
-    "the share of its unlabeled points that it is confident about",
-    METRICS,
-    EVERY_ROUND,
+CONFIDENCE = measured(
+    ("confident-share",), "the share of its unlabeled points that it is confident about"
 )
 """Sent by a client that trains on its own predictions."""
-
-
-def _shares_priors(settings: RunConfig) -> bool:
-
-    return settings[AdmissionSettings].share_priors
 
 
 UNLABELED_SETS = (
@@ -333,7 +298,7 @@ UNLABELED_SETS = (
         SETUP,
         ("priors", "set-sizes"),
         "class priors and size of every set",
-        when=_shares_priors,
+        when=lambda settings: settings[AdmissionSettings].share_priors,
     ),
 )
 """Sent by a client that trains on unlabeled sets."""

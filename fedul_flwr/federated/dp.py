@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from fedul_flwr.config.privacy import DPSettings
 from fedul_flwr.errors import UserError
+from fedul_flwr.federated.grid import forwarded
 from fedul_flwr.federated.messages import ARRAYS, PlainArray, array_record
 from fedul_flwr.federated.replies import update_norm
 from fedul_flwr.propagation.privacy import fresh_gaussians, gaussian_epsilon
@@ -111,7 +112,6 @@ class PrivateMean(Strategy):
                 f"Setting dp.max-epsilon = {budget}: one round alone exceeds it; raise it or "
                 "dp.noise-multiplier.",
                 "privacy-budget",
-                setting="dp.max-epsilon",
             )
         self._start, self._sampled = arrays, len(list(grid.get_node_ids()))
         if self.settings.clipping == "client":
@@ -143,21 +143,9 @@ class PrivateMean(Strategy):
     def _mu_squared_of_one(self) -> float:
         return self.settings.noise_multiplier**-2
 
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """As the base does."""
-        return self.base.configure_evaluate(server_round, arrays, config, grid)
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """As the base does."""
-        return self.base.aggregate_evaluate(server_round, replies)
-
-    def summary(self) -> None:
-        """As the base does."""
-        self.base.summary()
+    configure_evaluate = forwarded("base", "configure_evaluate")
+    aggregate_evaluate = forwarded("base", "aggregate_evaluate")
+    summary = forwarded("base", "summary")
 
 
 def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
@@ -186,14 +174,7 @@ def clip_update(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
 
 
 def with_noise(arrays: ArrayRecord, deviation: float) -> ArrayRecord:
-    """``arrays`` with Gaussian noise on every number.
-
-    Examples
-    --------
-    >>> model = array_record({"weight": PlainArray.of(np.array([1.0, 2.0, 3.0]))})
-    >>> with_noise(model, deviation=1e-9)["weight"].numpy().round(4).tolist()
-    [1.0, 2.0, 3.0]
-    """
+    """``arrays`` with Gaussian noise on every number."""
     noisy = {}
     for name, array in arrays.items():
         values = array.numpy()
@@ -215,7 +196,6 @@ def refuse_no_release(base: Strategy) -> None:
             f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "
             "round, so nothing was released and the model is the one that the run began with.",
             "no-update",
-            setting="dp.clipping",
         )
 
 

@@ -13,7 +13,7 @@ from itertools import groupby
 from logging import WARNING
 from typing import Any
 
-from flwr.app import Message, Metadata, RecordDict
+from flwr.app import Message, Metadata
 from flwr.common import log
 from flwr.serverapp import Grid
 
@@ -37,53 +37,29 @@ _SHORTEST, _LONGEST, _SHARE = 0.2, 3.0, 0.05
 """Polling interval in seconds: minimum, maximum, and share of the time waited so far."""
 
 
+def forwarded(behind: str, name: str) -> Any:
+    """A method that calls the method ``name`` of the object's attribute ``behind``."""
+
+    def call(self: object, *arguments: Any, **named: Any) -> Any:
+        return getattr(getattr(self, behind), name)(*arguments, **named)
+
+    return call
+
+
 class GridProxy(Grid):
     """Forwards every call to ``grid``; subclasses override some methods."""
 
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
-    def get_node_ids(self) -> Iterable[int]:
-        """As the grid does."""
-        return self._grid.get_node_ids()
-
-    def get_nodes(self) -> Iterable[Any]:
-        """As the grid does; each has a ``node_id`` and a ``name``."""
-        return self._grid.get_nodes()
-
-    def set_run(self, run: Any) -> None:
-        """As the grid does."""
-        self._grid.set_run(run)
-
-    @property
-    def run(self) -> Any:
-        """As the grid's."""
-        return self._grid.run
-
-    def create_message(
-        self,
-        content: RecordDict,
-        message_type: str,
-        dst_node_id: int,
-        group_id: str,
-        ttl: float | None = None,
-    ) -> Message:
-        """As the grid does."""
-        return self._grid.create_message(content, message_type, dst_node_id, group_id, ttl)
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """As the grid does."""
-        return self._grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """As the grid does."""
-        return self._grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """As the grid does."""
-        return self._grid.send_and_receive(messages, timeout=timeout)
+    run = property(lambda self: self._grid.run)
+    set_run = forwarded("_grid", "set_run")
+    get_nodes = forwarded("_grid", "get_nodes")
+    get_node_ids = forwarded("_grid", "get_node_ids")
+    create_message = forwarded("_grid", "create_message")
+    push_messages = forwarded("_grid", "push_messages")
+    pull_messages = forwarded("_grid", "pull_messages")
+    send_and_receive = forwarded("_grid", "send_and_receive")
 
 
 class PromptGrid(GridProxy):
@@ -310,16 +286,6 @@ class RoundRecord:
     heldout_losses: list[tuple[int, float]] = field(default_factory=list)
     spans: list[tuple[float, float]] = field(default_factory=list)
 
-    @property
-    def bytes_down(self) -> int:
-        """Bytes to clients, all parts together."""
-        return self.down.total()
-
-    @property
-    def bytes_up(self) -> int:
-        """Bytes from clients, all parts together."""
-        return self.up.total()
-
     def traffic(self) -> dict[str, float]:
         """The keys of a metrics line that are about traffic.
 
@@ -396,7 +362,9 @@ class RoundLog:
             alike.setdefault(reason.removesuffix("."), []).append(sender)
         for reason, those in alike.items():
             message = f"{len(those)} client(s) failed in round {self.record.round}: "
-            text = message + prefix_sender(_enumerated(those), reason)
+            shown = ", ".join(those[:_MOST_NAMED])
+            more = f" and {len(those) - _MOST_NAMED} more" if len(those) > _MOST_NAMED else ""
+            text = message + prefix_sender(shown + more, reason)
             if self._stop:
                 raise UserError(
                     f"{text} (on-client-failure = 'continue' goes on without).", "client-failed"
@@ -408,8 +376,3 @@ class RoundLog:
         reasons = {**phase.failures, **phase.refusals}
         if failures := {names[node]: reasons[node] for node in names if node in reasons}:
             self.fail(failures)
-
-
-def _enumerated(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:_MOST_NAMED])
-    return shown if len(names) <= _MOST_NAMED else f"{shown} and {len(names) - _MOST_NAMED} more"

@@ -34,8 +34,7 @@ class LabelSourceStrategy(MethodStrategy):
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on λ_s · CE of the server's labels, and the loss."""
-        if self.trainer is None:
-            raise RuntimeError(f"{type(self).__name__} needs a trainer")
+        assert self.trainer is not None  # as `learns_at_server` says
         weight = self.settings[SupervisedPartSettings].supervised_weight
         return self.trainer.train(
             arrays, round_number, self.rate_factor, on_logits(scaled_cross_entropy(weight))

@@ -29,7 +29,7 @@ from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.types import Arrays, Content, Floats, l2_norm, number
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_data import ClientState
-from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, WEIGHT
+from fedul_flwr.federated.messages import ARRAYS, NORMALIZER, metric_forms
 from fedul_flwr.learning.variates import CONTROL, USED_ROUND
 from fedul_flwr.propagation.privacy import fresh_gaussians
 from fedul_flwr.secure.column_sums import DIGITS
@@ -86,11 +86,6 @@ class Summed(StrEnum):
     """Updates of a round."""
     HELDOUT = "heldout"
     """Losses on held-out points (``selection = "heldout"``)."""
-
-    @property
-    def is_once(self) -> bool:
-        """Whether a client sends its part only once: with others, a second sum shows a part."""
-        return self in (Summed.COLUMNS, Summed.SETS)
 
     def number(self, round_number: int) -> int:
         """Number of the sum in a round: later ones have larger numbers."""
@@ -252,7 +247,6 @@ def add_noise(
             f"Setting dp.noise-multiplier = {privacy.noise_multiplier:g} is too small for the "
             "steps of a secure sum among so many clients.",
             "setting-breaks-privacy",
-            setting="dp.noise-multiplier",
         )
     return {
         key: value
@@ -268,11 +262,6 @@ def write_numbers(numbers: Sequence[float]) -> Words:
     ------
     UserError
         For more than :data:`SLOTS` numbers, or one that is not finite or too large.
-
-    Examples
-    --------
-    >>> read_numbers(write_numbers([1.5, -2.25]))[:3]
-    array([ 1.5 , -2.25,  0.  ])
     """
     if len(numbers) > SLOTS:
         raise UserError(
@@ -291,13 +280,7 @@ def read_numbers(words: Words) -> Floats:
 
 
 def in_steps(numbers: Iterable[float]) -> list[int]:
-    """Finite numbers as multiples of 2^-64, rounded.
-
-    Examples
-    --------
-    >>> from_steps(in_steps([0.75, -3.0])).tolist()
-    [0.75, -3.0]
-    """
+    """Finite numbers as multiples of 2^-64, rounded."""
     return [round(Fraction(number) * _STEPS) for number in numbers]
 
 
@@ -426,12 +409,15 @@ class MaskedUpdates:
             if record != CONTROL:
                 changes[record, name] -= start[record][name]
         for norm in (self._settings.max_update_norm, privacy.norm * is_private):
-            changes = _clipped(changes, norm) if norm else changes
+            length = l2_norm(changes.values()) if norm else 0.0
+            if length:
+                factor = min(1.0, norm / length)
+                changes = {key: value * factor for key, value in changes.items()}
         for record, name in changes:
             changes[record, name] *= float(weight > 0) if record == CONTROL else scale
         numbers = [weight, float(weight > 0), weight * normalizer]
         for key, _ in metric_forms(metrics):
-            numbers += [weight * float(one) for one in _as_list(metrics[key])]
+            numbers += [weight * float(one) for one in np.atleast_1d(metrics[key])]
         clients = int(state[_SUMMANDS])
         if is_private:
             step = step_size(largest_change(self._settings), clients)
@@ -476,7 +462,7 @@ class MaskedUpdates:
         tail = of.tail(len(numbers))
         words = whole_words(numbers, tail.digits)
         state, masked = self._masked(shares, words, digest({ARRAYS: sent}, content.values), tail)
-        if of.is_once:
+        if of in (Summed.COLUMNS, Summed.SETS):  # with others, a second sum shows a part
             self._state.set_values(_SUMMED, {**summed, of: True})
         return state, {MASKED: masked}
 
@@ -584,31 +570,3 @@ class MaskedUpdates:
                 "The server asked for a secure sum that this client has not joined.", "not-sent-yet"
             )
         return stored
-
-
-def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
-    """Names of an update's metrics as they follow in a vector, each with its list's length or -1.
-
-    Examples
-    --------
-    >>> metric_forms({"num-examples": 1, "loss": 0.5, "errors": [1.0, 2.0]})
-    [('errors', 2), ('loss', -1)]
-    """
-    return [
-        (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
-        for key in sorted(metrics)
-        if key != WEIGHT
-    ]
-
-
-def _as_list(value: Any) -> list[float]:
-    return value if isinstance(value, list) else [value]
-
-
-def _clipped(
-    changes: Mapping[tuple[str, str], Floats], norm: float
-) -> dict[tuple[str, str], Floats]:
-    """``changes`` scaled to an L2 norm of at most ``norm``."""
-    length = l2_norm(changes.values())
-    factor = min(1.0, norm / length) if length else 1.0
-    return {key: value * factor for key, value in changes.items()}

@@ -31,7 +31,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from io import BytesIO
 from pickle import PickleBuffer
-from typing import Any, BinaryIO, NamedTuple, Self, SupportsIndex
+from typing import Any, BinaryIO, NamedTuple, Self, SupportsIndex, cast
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
@@ -155,16 +155,24 @@ def to_arrays(record: ArrayRecord) -> Arrays:
     ------
     BadMessageError
         See :func:`fedul_flwr.federated.messages.check_bytes`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> to_arrays(to_record({"weight": np.array([1.0, 2.0])}))["weight"].tolist()
-    [1.0, 2.0]
     """
     for name, array in record.items():
         check_bytes(name, array)
     return {name: array.numpy() for name, array in record.items()}
+
+
+def metric(reply: Message, name: str) -> float:
+    """A number among the metrics of a reply."""
+    return float(cast(float, reply.content.metric_records[METRICS][name]))
+
+
+def metric_forms(metrics: Mapping[str, Any]) -> list[tuple[str, int]]:
+    """Names of a reply's metrics in a secure sum's order, with their lists' lengths or -1."""
+    return [
+        (key, len(metrics[key]) if isinstance(metrics[key], list) else -1)
+        for key in sorted(metrics)
+        if key != WEIGHT
+    ]
 
 
 def payload_parts(records: RecordDict) -> Counter[str]:
@@ -189,12 +197,9 @@ def item_sizes(records: RecordDict) -> Iterator[tuple[str, str, int]]:
     """Record, name and bytes of every array and value of a message's content."""
     for record, arrays in records.array_records.items():
         yield from ((record, name, num_bytes(array)) for name, array in arrays.items())
-    tables: list[tuple[str, Mapping[str, object]]] = [
-        *records.metric_records.items(),
-        *records.config_records.items(),
-    ]
-    for record, table in tables:
-        yield from ((record, name, _value_bytes(value)) for name, value in table.items())
+    for tables in (records.metric_records, records.config_records):
+        for record, table in tables.items():
+            yield from ((record, name, _value_bytes(value)) for name, value in table.items())
 
 
 def payload_bytes(records: RecordDict) -> int:
@@ -475,11 +480,21 @@ def unpack(records: RecordDict) -> RecordDict:
     if not records[PACKED]:
         return RecordDict(others)
     data = _data(records[PACKED])
-    table, size = _read_table(data)
+    length = int.from_bytes(data[-_TAIL:], "little")
+    size = len(data) - _TAIL - length  # of all arrays
+    if length > _LONGEST_TABLE or size < 0:
+        raise _unreadable()
+    try:
+        table = _TABLE.validate_json(data[size : size + length])
+    except ValueError as error:
+        raise _unreadable() from error
     _check(table, others, size)
     content, stream = RecordDict(), BytesIO(data)
     for name, forms in table:
-        content[name] = others[name] if forms is None else _next_record(stream, forms)
+        record = ArrayRecord()
+        for key, dtype, shape, stype, length in forms or ():
+            record[key] = Array(dtype, tuple(shape), stype, stream.read(length))
+        content[name] = others[name] if forms is None else record
     return content
 
 
@@ -503,14 +518,6 @@ def _forms(record: ArrayRecord | None) -> list[list[Any]] | None:
     ]
 
 
-def _next_record(stream: BytesIO, forms: list[_PackedForm]) -> ArrayRecord:
-    """The next record's arrays from the stream."""
-    record = ArrayRecord()
-    for name, dtype, shape, stype, length in forms:
-        record[name] = Array(dtype, tuple(shape), stype, stream.read(length))
-    return record
-
-
 def _data(packed: object) -> bytes:
     """The bytes of a record, which must hold exactly one array."""
     if isinstance(packed, ArrayRecord) and list(packed) == [PACKED]:
@@ -518,18 +525,6 @@ def _data(packed: object) -> bytes:
         if (array.dtype, array.shape, array.stype) == ("uint8", (len(array.data),), _FORMAT):
             return array.data
     raise _unreadable()
-
-
-def _read_table(data: bytes) -> tuple[_Table, int]:
-    """The table, and how many bytes there are before it."""
-    length = int.from_bytes(data[-_TAIL:], "little")
-    size = len(data) - _TAIL - length
-    if length > _LONGEST_TABLE or size < 0:
-        raise _unreadable()
-    try:
-        return _TABLE.validate_json(data[size : size + length]), size
-    except ValueError as error:
-        raise _unreadable() from error
 
 
 def _check(table: _Table, others: dict[str, Any], size: int) -> None:

@@ -395,7 +395,7 @@ def _claims(
     the SuperLink has lost, until the deadline: after its restart SuperNodes take a while to return.
     """
     contents = dict.fromkeys(nodes, Content())
-    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, _check_answer)
+    phase = run_phase(grid, contents, DESCRIBE, settings.connect_timeout / 2, check_claim)
     names = owner_names(grid)
     stop = settings.on_client_failure == "stop"
     waits = stop and time.monotonic() < deadline
@@ -429,20 +429,14 @@ def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
     return min(votes, key=lambda value: (-votes[value], value))
 
 
-def read_owners() -> dict[str, int]:
+def read_owners(file: str | Path) -> dict[str, int]:
     """Number of the client of each owner, by the name under which its node is registered.
-
-    They are in the file that :data:`OWNERS_FILE` names; without it there are none, and nodes have
-    the numbers that they claim.
 
     Raises
     ------
     UserError
         If the file cannot be read, or a line of it is not ``NUMBER NAME``.
     """
-    file = os.environ.get(OWNERS_FILE)
-    if not file:
-        return {}
     owners: dict[str, int] = {}
     try:
         lines = Path(file).read_text(encoding="utf-8").splitlines()
@@ -489,12 +483,7 @@ def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]
     return odd
 
 
-def _check_answer(node: int, answer: Content) -> None:
-    del node
-    check_claim(answer)
-
-
-def check_claim(answer: Content) -> None:
+def check_claim(_node: int, answer: Content) -> None:
     """Check what a node says of itself and of the run.
 
     Raises
@@ -564,7 +553,8 @@ class Registration:
         """Refused nodes, each with the node that has its partition; retried once that leaves."""
         self._named: dict[int, str] = {}
         """Names at the SuperLink, of all nodes so far that have one."""
-        self._owners = read_owners()
+        file = os.environ.get(OWNERS_FILE)
+        self._owners = read_owners(file) if file else {}  # else nodes have the numbers they claim
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
@@ -577,24 +567,21 @@ class Registration:
         """Send the setup to all nodes, and register those whose answers are accepted."""
         self._named = owner_names(grid)
         everyone = dict.fromkeys(self.nodes, self._setup)
-        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, _check_registration)
+        phase = run_phase(grid, everyone, SETUP, self._settings.round_timeout, check_claim)
         self._rounds.fail_phase(phase, {node: self._first_queried(node) for node in self.nodes})
-        answers = self._agreeing(phase.answers)
+        # Without those that contradict most others about the run (``num-partitions``).
+        odd = refuse_odd(phase.answers, len(self.nodes)) if phase.answers else {}
+        if odd:
+            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
+            self._refused |= odd.keys()
+            self.nodes = [node for node in self.nodes if node not in odd]
+        answers = {node: answer for node, answer in phase.answers.items() if node not in odd}
         nodes = self._by_partition(answers)
         refused = self._registry.register_all(
             {self._client(partition, node): answers[node] for partition, node in nodes.items()}
         )
         self._refused |= {client.node_id for client in refused}
         self._rounds.record.joined = sorted(self._registry.answers)
-
-    def _agreeing(self, answers: Mapping[int, Content]) -> dict[int, Content]:
-        """Answers without those that contradict most others about the run (``num-partitions``)."""
-        odd = refuse_odd(answers, len(self.nodes)) if answers else {}
-        if odd:
-            self._rounds.fail({self._first_queried(node): odd[node] for node in sorted(odd)})
-            self._refused |= odd.keys()
-            self.nodes = [node for node in self.nodes if node not in odd]
-        return {node: answer for node, answer in answers.items() if node not in odd}
 
     def _by_partition(self, answers: Mapping[int, Content]) -> dict[int, int]:
         """Nodes by partition; of two nodes with the same partition the second is refused."""
@@ -707,11 +694,19 @@ class Registration:
             before = {SETUP_BEFORE: client.partition_id in self._registry.answers}
             contents[node] = Content(self._setup.arrays, {**self._setup.values, **before})
         answers = self._query(grid, SETUP, contents)
-        joined = [
-            client.partition_id
-            for client in sorted(clients.values())
-            if client.node_id in answers and self._register(client, answers[client.node_id])
-        ]
+        joined = []
+        for client in sorted(clients.values()):
+            if client.node_id not in answers:
+                continue
+            partition = client.partition_id
+            replaced = {c.node_id for c in self._registry.clients if c.partition_id == partition}
+            if reason := self._registry.register(client, answers[client.node_id]):
+                log(WARNING, "%s takes no part: %s", client, reason)
+                self._refused.add(client.node_id)
+                continue
+            self.nodes = [node for node in self.nodes if node not in replaced | {client.node_id}]
+            self.nodes.append(client.node_id)
+            joined.append(partition)
         self._rounds.record.joined = joined
         if joined:
             names = ", ".join(map(str, joined))
@@ -724,24 +719,12 @@ class Registration:
         within ``connect-timeout``, or not validly, is asked again only after a reconnect: a node
         that hangs delays one round, not every round.
         """
-        phase = run_phase(grid, contents, name, self._settings.connect_timeout, _check_registration)
+        phase = run_phase(grid, contents, name, self._settings.connect_timeout, check_claim)
         for node, reason in {**phase.failures, **phase.refusals}.items():
             log(WARNING, "%s takes no part: %s", self._called(node), reason)
         self._refused |= {node for node, reason in phase.failures.items() if reason == NO_ANSWER}
         self._refused |= phase.refusals.keys()
         return phase.answers
-
-    def _register(self, client: ClientRef, answer: Content) -> bool:
-        """Add a client to the registry, or update it; returns whether it was accepted."""
-        partition = client.partition_id
-        before = {c.node_id for c in self._registry.clients if c.partition_id == partition}
-        if reason := self._registry.register(client, answer):
-            log(WARNING, "%s takes no part: %s", client, reason)
-            self._refused.add(client.node_id)
-            return False
-        self.nodes = [node for node in self.nodes if node not in before | {client.node_id}]
-        self.nodes.append(client.node_id)
-        return True
 
     def _client(self, partition: int, node: int) -> ClientRef:
         return ClientRef(partition, node, self._named.get(node, ""))
@@ -755,8 +738,3 @@ class Registration:
         if client is None:
             return self._called(node)
         return client_label("Client", client, self._named.get(node, ""))
-
-
-def _check_registration(node: int, answer: Content) -> None:
-    del node
-    check_claim(answer)

@@ -30,6 +30,8 @@ from fedul_flwr.federated.messages import (
     PlainArray,
     check_bytes,
     failure_reason,
+    metric,
+    metric_forms,
     payload_parts,
     printable,
 )
@@ -127,7 +129,10 @@ class UpdateValidator:
         """Hold a reply's counts against the number of points that its client has announced."""
         points = number(self._registry.answers[client.partition_id], NUM_POINTS)
         metrics, settings = _metrics(reply), self._settings
-        check_points(metrics, points)
+        if cast(int, metrics[WEIGHT]) > points:  # the text has neither number
+            raise BadMessageError(
+                f"its {WEIGHT} is above the num-points that it announced", "message-contradicts"
+            )
         if trained and settings.base == "fednova" and _weight(reply) > 0:
             # These steps are those of FedUL's sets, in a simulation alone.
             is_counted = settings[SupervisedSettings].steps == "labeled"
@@ -138,15 +143,19 @@ class UpdateValidator:
     def _of_one_form(self, received: Received) -> Received:
         """Replies whose metrics have the most frequent form, as bases need equal ones.
 
-        The metrics of replies without weight are not used.
+        On ties it is one with fewer lists. The metrics of replies without weight are not used.
         """
-        forms = [form_of(_metrics(reply)) for _, reply in received if _weight(reply) > 0]
-        common = common_form(forms) if forms else frozenset()
+        forms = [_form_of(reply) for _, reply in received if _weight(reply) > 0]
+        votes = Counter(forms)
+        common = max(
+            forms,
+            key=lambda form: (votes[form], -sum(size >= 0 for _, size in form)),
+            default=frozenset(),
+        )
 
         def check(client: ClientRef, reply: Message) -> None:
             del client
-            odd = sorted(form_of(_metrics(reply)) ^ common) if _weight(reply) > 0 else []
-            if odd:
+            if _weight(reply) > 0 and (odd := sorted(_form_of(reply) ^ common)):
                 name = odd[0][0]
                 raise BadMessageError(
                     f"its metrics differ from the other clients' in {name!r}", "message-contradicts"
@@ -197,8 +206,13 @@ def _metrics(reply: Message) -> MetricRecord:
     return cast(MetricRecord, reply.content[METRICS])
 
 
+def _form_of(reply: Message) -> frozenset[tuple[str, int]]:
+    """Names of metrics, each with the length of its list; -1 for a single number."""
+    return frozenset(metric_forms(_metrics(reply)))
+
+
 def _weight(reply: Message) -> float:
-    return float(cast(float, _metrics(reply)[WEIGHT]))
+    return metric(reply, WEIGHT)
 
 
 LARGEST = 1e280
@@ -207,9 +221,6 @@ LOSS, STEPS, NUMBER = "loss", "steps", "num-"
 """Metrics: the loss; numbers of steps; prefix of the names of all other counts."""
 STARTED, ENDED = "started", "ended"
 """Diagnostics that every reply to a training message has: seconds."""
-
-Form = frozenset[tuple[str, int]]
-"""Names of metrics, each with the length of its list; -1 for a single number."""
 
 
 def check_update(content: RecordDict, expected: Mapping[str, ArrayRecord]) -> None:
@@ -291,12 +302,10 @@ def check_metrics(content: RecordDict, *, trained: bool) -> None:
     for record in records.values():
         for name, value in record.items():
             _check_metric(name, value)
-    needed = {METRICS: [WEIGHT]} | ({DIAGNOSTICS: [STARTED, ENDED]} if trained else {})
-    needed[METRICS] += [] if trained else [LOSS]
-    for record_name, names in needed.items():
-        for name in names:
-            if not isinstance(records[record_name].get(name), (int, float)):
-                raise BadMessageError(f"its reply has no {name}", "message-incomplete")
+    times = [(DIAGNOSTICS, STARTED), (DIAGNOSTICS, ENDED)]
+    for part, name in [(METRICS, WEIGHT), *(times if trained else [(METRICS, LOSS)])]:
+        if not isinstance(records[part].get(name), (int, float)):
+            raise BadMessageError(f"its reply has no {name}", "message-incomplete")
     if not isinstance(metrics[WEIGHT], int):
         raise BadMessageError(f"its {WEIGHT} is no whole number", "message-form")
     if metrics[WEIGHT] != 0 and metrics.get(NORMALIZER) == 0:
@@ -314,20 +323,6 @@ def _check_metric(name: str, value: int | float | list[int] | list[float]) -> No
         raise BadMessageError(f"its {name} is below 0", "message-out-of-range")
     if counts and any(number > LARGEST_COUNT for number in received):
         raise BadMessageError(f"its {name} is above {LARGEST_COUNT:,}", "message-out-of-range")
-
-
-def check_points(metrics: MetricRecord, announced: int) -> None:
-    """Check that a reply counts no more points than its client announced before round 1.
-
-    Raises
-    ------
-    BadMessageError
-        If it does. The text has neither number.
-    """
-    if cast(int, metrics[WEIGHT]) > announced:
-        raise BadMessageError(
-            f"its {WEIGHT} is above the num-points that it announced", "message-contradicts"
-        )
 
 
 def check_normalizer(metrics: MetricRecord, momentum: float, most_steps: float) -> None:
@@ -363,27 +358,9 @@ def normalizer_of(steps: float, momentum: float) -> float:
 
     It is the sum of the velocities (1 − rho^k)/(1 − rho), k = 1 … s (Wang et al. 2020, section
     4.1), as :func:`fedul_flwr.learning.local.local_normalizer` adds them up.
-
-    Examples
-    --------
-    >>> normalizer_of(3, momentum=0.0), normalizer_of(2, momentum=0.5)
-    (3.0, 2.5)
     """
     rest = momentum * (1 - math.pow(momentum, steps)) / (1 - momentum)
     return (steps - rest) / (1 - momentum)
-
-
-def form_of(metrics: MetricRecord) -> Form:
-    """Names and lengths of metrics; bases need the same ones from all clients."""
-    return frozenset(
-        (name, len(value) if isinstance(value, list) else -1) for name, value in metrics.items()
-    )
-
-
-def common_form(forms: Sequence[Form]) -> Form:
-    """The most frequent form, on ties one with fewer lists; ``forms`` must not be empty."""
-    votes = Counter(forms)
-    return max(forms, key=lambda form: (votes[form], -sum(size >= 0 for _, size in form)))
 
 
 def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
@@ -412,15 +389,7 @@ def check_clipped(update: ArrayRecord, start: ArrayRecord, norm: float) -> None:
 
 
 def update_norm(update: ArrayRecord, start: ArrayRecord) -> float:
-    """L2 norm of ``update`` − ``start`` over all floating-point arrays of the two.
-
-    Examples
-    --------
-    >>> from fedul_flwr.federated.messages import to_record
-    >>> update = to_record({"weight": np.array([3.0, 4.0])})
-    >>> update_norm(update, to_record({"weight": np.zeros(2)}))
-    5.0
-    """
+    """L2 norm of ``update`` − ``start`` over all floating-point arrays of the two."""
     return l2_norm(
         update[name].numpy().astype(np.float64) - before.numpy()
         for name, before in start.items()

@@ -41,7 +41,6 @@ from fedul_flwr.federated.masked_update import (
     common_records,
     digest,
     largest_change,
-    metric_forms,
 )
 from fedul_flwr.federated.messages import (
     ARRAYS,
@@ -52,6 +51,7 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     PlainArray,
     array_record,
+    metric_forms,
     payload_parts,
     to_arrays,
     to_record,
@@ -172,7 +172,10 @@ class SecureSums:
                 model,
                 pinned=self._pinned,
             )
-            terms, largest = server.terms(), self._largest_weight()
+            # A power of two tells less than the largest number of points does.
+            points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
+            largest = float(2 ** math.ceil(math.log2(max(1, *points))))
+            terms = server.terms()
             contents = {
                 self._members[client]: Content(
                     arrays={**terms, **self._parts.get(client, {})},
@@ -241,12 +244,11 @@ class SecureSums:
         """One attempt: whether all have sent what others need; ``None`` if some have to leave."""
         nonce = bytes_array(os.urandom(KEY_BYTES))
         content = Content(arrays={NONCE: nonce}, values={BEGUN: self._round})
-
-        def check_public(client: ClientRef, answer: Content) -> None:
-            check_key(_ORIGIN.format(client.partition_id), answer.arrays)
-
         replies = self._registry.query(
-            self._grid, KEYS, dict.fromkeys(members, content), check_public
+            self._grid,
+            KEYS,
+            dict.fromkeys(members, content),
+            lambda client, answer: check_key(_ORIGIN.format(client.partition_id), answer.arrays),
         )
         if len(replies) < len(members):
             return None
@@ -290,11 +292,6 @@ class SecureSums:
             self._registry.fail({by_number[c]: why for c, why in error.excluded.items()})
             return list(error.left)
         return None
-
-    def _largest_weight(self) -> float:
-        """A power of two that no client's number of points exceeds; it tells less than they do."""
-        points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
-        return float(2 ** math.ceil(math.log2(max(1, *points))))
 
     # After training
 
@@ -367,10 +364,17 @@ class SecureSums:
         assert server is not None
         try:
             server.take_vectors(vectors)
-            message: Mapping[str, Any] = server.list_message()
+            members = [self._members[client] for client in server.survivors]
+            contents = dict.fromkeys(members, Content(arrays=server.list_message()))
             if self._pinned:
-                message = server.signed_list(self._signatures(server, message))
-            contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
+
+                def check(client: ClientRef, answer: Content) -> None:
+                    origin, shape = _ORIGIN.format(client.partition_id), (SIGNATURE_BYTES,)
+                    checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
+
+                replies = self._registry.query(self._grid, CONFIRM, contents, check)
+                signed = {c.partition_id: a.arrays[SIGNATURES] for c, a in replies.items()}
+                contents = dict.fromkeys(members, Content(arrays=server.signed_list(signed)))
             answers = self._registry.query(
                 self._grid,
                 UNMASK,
@@ -384,15 +388,6 @@ class SecureSums:
         reason = "the shares that it sent to open a secure sum are wrong"
         self._registry.fail({self._members[client]: reason for client in liars})
         return opened
-
-    def _signatures(self, server: SumServer, message: Mapping[str, Any]) -> dict[int, Any]:
-        def check(client: ClientRef, answer: Content) -> None:
-            origin, shape = _ORIGIN.format(client.partition_id), (SIGNATURE_BYTES,)
-            checked_array(origin, answer.arrays, SIGNATURES, np.uint8, shape)
-
-        contents = {self._members[c]: Content(arrays=dict(message)) for c in server.survivors}
-        replies = self._registry.query(self._grid, CONFIRM, contents, check)
-        return {client.partition_id: a.arrays[SIGNATURES] for client, a in replies.items()}
 
     def _replace(self, words: Any, replies: Sequence[Message]) -> None:
         """Put the mean model, variate and metrics into every reply."""

@@ -53,10 +53,10 @@ from fedul_flwr.federated.grid import GridProxy, RoundLog, RoundRecord
 from fedul_flwr.federated.masked_update import Summed, from_steps
 from fedul_flwr.federated.messages import (
     ARRAYS,
-    METRICS,
     NORMALIZER,
     NUM_POINTS,
     array_record,
+    metric,
     payload_bytes,
     to_arrays,
 )
@@ -109,6 +109,7 @@ class MethodStrategy(Strategy):
     columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
+    global_arrays : the model that this round started from.
     """
 
     policy_class: type[ClientPolicy] = ClientPolicy
@@ -161,7 +162,7 @@ class MethodStrategy(Strategy):
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
-        self._global: ArrayRecord | None = None
+        self.global_arrays = ArrayRecord()
 
     # Hooks of methods
 
@@ -186,30 +187,35 @@ class MethodStrategy(Strategy):
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors.",
                 "method-mismatch",
-                setting="test-prior",
             )
         alone = cls.can_train_alone and not cls.learns_at_server(settings)
         if settings.base == "local" and not alone:
             raise UserError(
                 f"Setting base = 'local': method {settings.method!r} is not one of clients alone.",
                 "method-mismatch",
-                setting="base",
             )
         if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
             raise UserError(
                 f"Setting max-update-norm = {settings.max_update_norm:g}: method "
                 f"{settings.method!r} with base = {settings.base!r} combines no clients' models.",
                 "setting-without-effect",
-                setting="max-update-norm",
             )
         if cls.trains_in_turn(settings, "parallel"):
-            refuse_parallel(settings, can_average=cls.can_train_in_parallel)
+            reason = ""
+            if not cls.can_train_in_parallel:
+                reason = f"method {settings.method!r} does not average models of clients and server"
+            elif settings.base in MORE_THAN_MODELS:
+                reason = f"base = {settings.base!r} counts the steps of clients"
+            if reason:  # half of the server's model is no part of a mean
+                raise UserError(
+                    f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
+                    "method-mismatch",
+                )
         if settings.sums_updates and not cls.can_sum:
             raise UserError(
                 f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
                 "than a sum of its clients' models.",
                 "method-mismatch",
-                setting="secure-sum",
             )
 
     def make_codec(self) -> UpdateCodec:
@@ -269,8 +275,7 @@ class MethodStrategy(Strategy):
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on the server's labels, and the mean loss."""
-        if self.trainer is None:
-            raise RuntimeError(f"{type(self).__name__} needs a trainer")
+        assert self.trainer is not None  # as `learns_at_server` says
         return self.trainer.train(arrays, round_number, self.rate_factor)
 
     def before_round(self, round_number: int, arrays: ArrayRecord) -> ArrayRecord:
@@ -322,7 +327,7 @@ class MethodStrategy(Strategy):
 
     def begin_round(self, server_round: int, arrays: ArrayRecord) -> int:
         """Start a round's record; returns the round's number, counted over resumed runs."""
-        self._global = self.to_combine(arrays)
+        self.global_arrays = self.to_combine(arrays)
         self.local_models = []
         self.rounds.begin(
             RoundRecord(
@@ -332,13 +337,6 @@ class MethodStrategy(Strategy):
             )
         )
         return self.record.round
-
-    @property
-    def global_arrays(self) -> ArrayRecord:
-        """The model that this round started from."""
-        if self._global is None:
-            raise RuntimeError("configure_train has to come before aggregate_train")
-        return self._global
 
     # Flower's hooks
 
@@ -455,12 +453,7 @@ class MethodStrategy(Strategy):
         usable = self.validator.evaluations(replies)
         if not usable:
             return None
-        losses = {
-            client.partition_id: float(
-                cast(float, cast(MetricRecord, reply.content[METRICS])[LOSS])
-            )
-            for client, reply in usable
-        }
+        losses = {client.partition_id: metric(reply, LOSS) for client, reply in usable}
         self.record.heldout_losses = sorted(losses.items())
         self.record.heldout_loss = float(median(losses.values()))
         return MetricRecord({LOSS: self.record.heldout_loss})
@@ -509,23 +502,7 @@ def refuse_turns(settings: RunConfig) -> None:
             f"Setting server.when = {chosen!r} has no effect with method = {settings.method!r}, "
             "where only the server trains: leave it out.",
             "setting-without-effect",
-            setting="server.when",
         )
-
-
-def refuse_parallel(settings: RunConfig, *, can_average: bool) -> None:
-    """Refuse ``server.when = "parallel"`` where half of the server's model is no part of a mean."""
-    if not can_average:
-        reason = f"method {settings.method!r} does not average models of clients and server"
-    elif settings.base in MORE_THAN_MODELS:
-        reason = f"base = {settings.base!r} counts the steps of clients"
-    else:
-        return
-    raise UserError(
-        f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
-        "method-mismatch",
-        setting="server.when",
-    )
 
 
 class SampledGrid(GridProxy):
@@ -639,7 +616,6 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
             f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
             f"{' and '.join(options)}: there are {updates}.",
             "too-few-clients",
-            setting="base",
         )
 
 

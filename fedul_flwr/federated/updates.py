@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +35,7 @@ from fedul_flwr.federated.messages import (
     WEIGHT,
     PlainArray,
     array_record,
+    metric,
     payload_parts,
     to_arrays,
     to_record,
@@ -110,11 +112,6 @@ class UpdateCodec:
 ROUNDS = "held-rounds"
 """Name, in a resumed run's state, of the array with the rounds of clients' last exchanges."""
 
-HelpersOf = Callable[[int], Sequence[Arrays]]
-"""Psi of the clients that help the given client in the current round."""
-OnUpdate = Callable[[int, Parts], None]
-"""Called with a client and the parts that it returned."""
-
 
 class ClientModelCache:
     """The server's copy of the parts that each client has since its last exchange, on disk.
@@ -168,6 +165,7 @@ class ClientModelCache:
         return ClientState(RecordDict(), self._directory / str(client))
 
 
+@dataclass(eq=False, repr=False)
 class PartsCodec(UpdateCodec):
     """Sends each client the values of the parts that changed since its last exchange.
 
@@ -177,8 +175,8 @@ class PartsCodec(UpdateCodec):
     threshold : smaller differences are not sent.
     cutoff : smaller values of psi count as 0 in the authors' count of traffic.
     returned : names of the parts that clients return.
-    helpers_of : the helpers' psi that a client also gets.
-    on_update : called with the parts that a client has returned.
+    helpers_of : the psi of a client's helpers in the current round, which it also gets.
+    on_update : called with a client and the parts that it has returned.
     compose : builds a model from its parts.
 
     Attributes
@@ -186,20 +184,15 @@ class PartsCodec(UpdateCodec):
     parts : the server's parts.
     """
 
-    def __init__(
-        self,
-        cache: ClientModelCache,
-        threshold: float,
-        *,
-        cutoff: float,
-        returned: Callable[[Parts], list[str]],
-        helpers_of: HelpersOf,
-        on_update: OnUpdate,
-        compose: Callable[[Parts], Arrays],
-    ) -> None:
-        self.cache, self._threshold, self._cutoff = cache, threshold, cutoff
-        self._returned, self._compose = returned, compose
-        self._helpers_of, self._on_update = helpers_of, on_update
+    cache: ClientModelCache
+    threshold: float
+    cutoff: float
+    returned: Callable[[Parts], list[str]]
+    helpers_of: Callable[[int], Sequence[Arrays]]
+    on_update: Callable[[int, Parts], None]
+    compose: Callable[[Parts], Arrays]
+
+    def __post_init__(self) -> None:
         self.parts: Parts = {}
         self._sent: dict[int, dict[str, Arrays]] = {}
         self._decoded: dict[int, tuple[int, Parts]] = {}
@@ -217,12 +210,12 @@ class PartsCodec(UpdateCodec):
         for message in messages:
             client = clients[message.metadata.dst_node_id].partition_id
             config = cast(ConfigRecord, message.content[CONFIG])
-            previous, helpers = self.cache.of(client), self._helpers_of(client)
+            previous, helpers = self.cache.of(client), self.helpers_of(client)
             # In the authors' code a new client finds the parts of one that ran in its place before.
             is_new = client not in self.cache.rounds and len(before)
             released = self.cache.of(before[client % len(before)]) if is_new else previous
             record.released_down += changed_values(
-                self.parts, released, helpers, self._threshold, self._cutoff
+                self.parts, released, helpers, self.threshold, self.cutoff
             )
             message.content = self._message(client, config, previous, helpers, record)
             record.down.update(payload_parts(message.content))
@@ -242,13 +235,13 @@ class PartsCodec(UpdateCodec):
         sent: dict[str, Arrays] = {}
         since = self.cache.rounds.get(client, 0)
         for part, arrays in self.parts.items():
-            update = encode(arrays, previous.get(part, {}), self._threshold)
+            update = encode(arrays, previous.get(part, {}), self.threshold)
             previous[part], sent[part] = update.stored, update.record
             record.nonzero_down[part] += update.changed
         self._sent[client] = sent
         reference, sparse = previous[unlabeled_part(previous)], {}
         for number, helper in enumerate(helpers):
-            update = encode(helper, reference, self._threshold)
+            update = encode(helper, reference, self.threshold)
             sparse[str(number)] = update.record
             record.nonzero_down[HELPERS] += update.changed
         values = ConfigRecord({**config, BASE_ROUND: since, HELPERS: len(sparse)})
@@ -266,7 +259,7 @@ class PartsCodec(UpdateCodec):
         before = self.cache.of(number)
         sent = self._sent[number].items()
         parts = {part: decode(one, before.get(part, {})) for part, one in sent}
-        returned, expected = {}, self._returned(self.parts)
+        returned, expected = {}, self.returned(self.parts)
         if odd := sorted(content.array_records.keys() - {ARRAYS, *expected}):
             raise ValueError(f"its update has {odd[0]!r}, for which nobody asked")
         for part in expected:
@@ -276,7 +269,10 @@ class PartsCodec(UpdateCodec):
         if not all(np.isfinite(array).all() for array in flatten(returned).values()):
             raise ValueError("its update is not finite")
         for part in returned:
-            record.nonzero_up[part] += _count_changed(returned[part], parts[part])
+            record.nonzero_up[part] += sum(
+                int(np.count_nonzero(array != parts[part][name]))
+                for name, array in returned[part].items()
+            )
         self._decoded[number] = record.round, parts | returned
         metrics = MetricRecord(dict(content.metric_records[METRICS]))
         metrics.pop(STALE)  # must not be averaged with the metrics
@@ -298,7 +294,7 @@ class PartsCodec(UpdateCodec):
         number = client.partition_id
         if number in self._decoded:  # else it holds none
             server_round, parts = self._decoded[number]
-            self._on_update(number, parts)
+            self.on_update(number, parts)
             self.cache.save(number, server_round, parts)
             del self._sent[number]
 
@@ -316,7 +312,7 @@ class PartsCodec(UpdateCodec):
     def model(self, reply: Message) -> Arrays:
         """The model from a client's parts; those that clients do not return are the server's."""
         returned = unflatten(to_arrays(cast(ArrayRecord, reply.content[ARRAYS])))
-        return self._compose(self.parts | returned)
+        return self.compose(self.parts | returned)
 
 
 class WholeParts(PartsCodec):
@@ -336,10 +332,6 @@ def is_stale(reply: Message) -> bool:
     return isinstance(values, int) and values != 0
 
 
-def _count_changed(new: Arrays, before: Arrays) -> int:
-    return sum(int(np.count_nonzero(array != before[name])) for name, array in new.items())
-
-
 Float32s = NDArray[np.float32]
 
 
@@ -355,15 +347,6 @@ def changed_values(
         replaces; empty if there is none, as in the first round, which costs both parts whole.
     helpers : psi of its helpers.
     threshold, cutoff : least difference that counts, and least value of psi.
-
-    Examples
-    --------
-    >>> new = {"theta": {"weight": np.array([1.0, 2.0, 3.0], dtype=np.float32)}}
-    >>> previous = {"theta": {"weight": np.array([1.0, 2.0, 4.0], dtype=np.float32)}}
-    >>> changed_values(new, previous, helpers=[], threshold=0.0, cutoff=0.0)
-    1
-    >>> changed_values(new, {}, helpers=[], threshold=0.0, cutoff=0.0)
-    3
     """
     psi = unlabeled_part(parts)
     cutoff = cutoff if psi == PSI else 0.0
@@ -399,12 +382,6 @@ def weighted_mean(records: Sequence[ArrayRecord], weights: Sequence[float]) -> A
     ----------
     records : n records with arrays of the same names and shapes, at least one.
     weights : n weights of any sign, whose sum is not 0.
-
-    Examples
-    --------
-    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (1.0, 4.0)]
-    >>> weighted_mean(models, [3, 1])["weight"].numpy().tolist()
-    [1.75]
     """
     total = sum(weights)
     mean: dict[str, NDArray[Any]] = {}
@@ -433,13 +410,6 @@ def average_buffers(
     weights : ``(n,)``, not negative, of a positive sum.
     previous : the arrays before the round.
     robust : the median of every value, which less than half of the clients cannot move at will.
-
-    Examples
-    --------
-    >>> models = [array_record({"mean": PlainArray.of(np.array([x]))}) for x in (1.0, 2.0, 9.0)]
-    >>> found = average_buffers(models, np.ones(3), ["mean"], models[0], robust=True)
-    >>> found["mean"].numpy().tolist()
-    [2.0]
     """
     share = weights / weights.sum()
     result: dict[str, Array] = {}
@@ -475,14 +445,7 @@ def merge(weights: ArrayRecord, buffers: Mapping[str, Array], model: ArrayRecord
 
 
 def mix(one: ArrayRecord, other: ArrayRecord, weight: float) -> ArrayRecord:
-    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``.
-
-    Examples
-    --------
-    >>> models = [array_record({"weight": PlainArray.of(np.array([x]))}) for x in (0.0, 8.0)]
-    >>> mix(*models, weight=0.25)["weight"].numpy().tolist()
-    [2.0]
-    """
+    """(1 − weight)·one + weight·other in the dtypes of ``one``; integers stay those of ``one``."""
     mixed: dict[str, Array] = {}
     for name, array in one.items():
         mixed[name] = array
@@ -532,13 +495,7 @@ def refuse_non_finite(
 
 
 def is_finite(record: ArrayRecord) -> bool:
-    """Whether no array of ``record`` holds NaN or infinity.
-
-    Examples
-    --------
-    >>> is_finite(array_record({"weight": PlainArray.of(np.array([1.0, np.nan]))}))
-    False
-    """
+    """Whether no array of ``record`` holds NaN or infinity."""
     return all(np.isfinite(array.numpy()).all() for array in record.values())
 
 
@@ -572,8 +529,7 @@ def client_weights(replies: Sequence[Message], kind: str) -> NDArray[np.float64]
     """Weights of the clients' mean: ``"uniform"``, or ``"examples"`` (points trained on)."""
     if kind == "uniform":
         return np.ones(len(replies))
-    metrics = [cast(MetricRecord, reply.content[METRICS]) for reply in replies]
-    return np.array([float(cast(float, metric[WEIGHT])) for metric in metrics])
+    return np.array([metric(reply, WEIGHT) for reply in replies])
 
 
 def strip(reply: Message, weight: float, names: Iterable[str]) -> None:

@@ -24,26 +24,9 @@ from fedul_flwr.data.types import (
     number,
 )
 from fedul_flwr.errors import UserError
+from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.central import propagated_scores
 from fedul_flwr.propagation.codes import checked_features, encode
-from fedul_flwr.propagation.phases import (
-    ATTEMPT,
-    AUDIT,
-    CHECKS,
-    COLUMNS,
-    COMPARE,
-    END,
-    FIRST,
-    LABELED,
-    MODEL,
-    PARTICIPANTS,
-    ROUND,
-    ROWS,
-    SENT,
-    SUM,
-    UNLABELED_POINTS,
-    WITHHELD,
-)
 from fedul_flwr.propagation.privacy import ClientNoise, Store
 from fedul_flwr.propagation.solve import (
     check_counts,
@@ -119,7 +102,7 @@ class GraphPoints:
         )
 
 
-PHASES = (COMPARE, SUM, AUDIT, END)
+PHASES = (phases.COMPARE, phases.SUM, phases.AUDIT, phases.END)
 """Phases that :class:`PropagationClient` answers."""
 
 RUN_SEED = "run-seed"
@@ -156,6 +139,7 @@ def end_propagations(store: Store) -> None:
     store.set_ephemeral(RUN_SEED, {})
 
 
+@dataclass(eq=False, repr=False)
 class PropagationClient:
     """One client's part in propagations: codes its points, sums its labels, reads its own rows.
 
@@ -172,37 +156,28 @@ class PropagationClient:
     identities : who the owners are; ``None`` if nobody has said so.
     """
 
-    def __init__(
-        self,
-        options: XCLPSettings,
-        noise: ClientNoise,
-        store: Store,
-        client: int,
-        labels: Ints,
-        num_classes: int,
-        features: Features,
-        run: int,
-        identities: Identities | None,
-    ) -> None:
-        self._options = options
-        self._noise = noise
-        self._store = store
-        self._client = client
-        self._name = f"Client {client}"
-        self._labels = labels
-        self._num_classes = num_classes
-        self._features = features
-        self._run, self._identities = run, identities
+    options: XCLPSettings
+    noise: ClientNoise
+    store: Store
+    client: int
+    labels: Ints
+    num_classes: int
+    features: Features
+    run: int
+    identities: Identities | None
+
+    def __post_init__(self) -> None:
+        self._name = f"Client {self.client}"
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Answer one of :data:`PHASES`."""
-        if name == COMPARE:
+        if name == phases.COMPARE:
             return self._compare(content)
-        if name == SUM:
+        if name == phases.SUM:
             return self._sum(content)
-        if name == AUDIT:
+        if name == phases.AUDIT:
             return self._audit()
-        end_propagation(self._store)
+        end_propagation(self.store)
         return Content()
 
     def open(self, received: Mapping[str, NDArray[Any]]) -> Propagated:
@@ -216,17 +191,17 @@ class PropagationClient:
             If a participant sent a wrong part of the sum.
         """
         stored = self._stored()
-        if OWN_SHARE not in stored or ROWS not in received:
+        if OWN_SHARE not in stored or phases.ROWS not in received:
             raise UserError(
                 f"{self._name} was sent no rows of a sum that it has a part in.",
                 "server-out-of-turn",
             )
-        rows = open_rows(stored[OWN_SHARE], received[ROWS])
+        rows = open_rows(stored[OWN_SHARE], received[phases.ROWS])
         check_counts(rows[-1])
-        scores = scores_of(rows, class_scaling=self._options.is_scaled)
-        if self._options.reweigh:
+        scores = scores_of(rows, class_scaling=self.options.is_scaled)
+        if self.options.reweigh:
             scores = reweigh_by_prior(scores)
-        count, missing = len(self._labels), stored[MISSING_LABELS]
+        count, missing = len(self.labels), stored[MISSING_LABELS]
         labels, confidence = np.full(count, UNLABELED, dtype=np.int64), np.zeros(count)
         labels[missing], confidence[missing] = labels_from_scores(scores)
         return Propagated(labels, confidence)
@@ -238,25 +213,25 @@ class PropagationClient:
         """
         message = dict(content.arrays)
         reply: Arrays = {}
-        if content.values[FIRST]:
-            names = [name for name in message if name.startswith(MODEL)]
-            weights = {name.removeprefix(MODEL): message.pop(name) for name in names}
-            round_number = number(content, ROUND)
+        if content.values[phases.FIRST]:
+            names = [name for name in message if name.startswith(phases.MODEL)]
+            weights = {name.removeprefix(phases.MODEL): message.pop(name) for name in names}
+            round_number = number(content, phases.ROUND)
             try:
-                features = checked_features(self._features(weights, round_number))
+                features = checked_features(self.features(weights, round_number))
             except UserError as error:
                 raise UserError(f"{self._name}: {error}", error.code, **error.values) from error
-            features = self._noise.features(features, round_number)
+            features = self.noise.features(features, round_number)
             present = features.any(axis=1)
             stored: Arrays = {PRESENT: np.asarray(present), FEATURES: features[present]}
-            reply[LABELED] = (self._labels != UNLABELED)[present]
+            reply[phases.LABELED] = (self.labels != UNLABELED)[present]
         else:
             stored = self._stored()
 
         def codes(seed: bytes) -> Bytes:
-            if not self._options.seed_is_public:
-                self._store.set_ephemeral(RUN_SEED, {RUN_SEED: np.frombuffer(seed, np.uint8)})
-            return encode(stored.pop(FEATURES), seed, self._options.num_bits)
+            if not self.options.seed_is_public:
+                self.store.set_ephemeral(RUN_SEED, {RUN_SEED: np.frombuffer(seed, np.uint8)})
+            return encode(stored.pop(FEATURES), seed, self.options.num_bits)
 
         task = self._task(content, stored[PRESENT], codes)
         to_store, answer = self._backend.respond(below(BACKEND, stored), message, task)
@@ -266,16 +241,16 @@ class PropagationClient:
 
     def _sum(self, content: Content) -> Content:
         """Partial sums: its labels' contribution to the scores of other clients' points."""
-        unlabeled = _counts(content, UNLABELED_POINTS)
-        participants = _counts(content, PARTICIPANTS)
-        if self._client not in participants or len(unlabeled) != len(participants):
+        unlabeled = _counts(content, phases.UNLABELED_POINTS)
+        participants = _counts(content, phases.PARTICIPANTS)
+        if self.client not in participants or len(unlabeled) != len(participants):
             raise UserError(
                 f"{self._name} is asked for a part of a sum that it is not in.",
                 "server-out-of-turn",
             )
         stored = self._stored()
         task = self._task(content, stored[PRESENT], _no_codes)
-        attempt = number(content, ATTEMPT)
+        attempt = number(content, phases.ATTEMPT)
         of_each = dict(zip(participants, unlabeled, strict=True))
         if len(of_each) < len(participants):
             raise UserError(
@@ -283,12 +258,12 @@ class PropagationClient:
                 "server-names-others",
             )
         backends, keys = self._backend.mask_keys(below(BACKEND, stored), task, of_each, attempt)
-        withheld = bool(content.values[WITHHELD])
-        labels = self._noise.labels(self._labels, self._num_classes, number(content, ROUND))
+        withheld = bool(content.values[phases.WITHHELD])
+        labels = self.noise.labels(self.labels, self.num_classes, number(content, phases.ROUND))
         if withheld:
             labels = np.full_like(labels, UNLABELED)
         in_graph = labels[stored[PRESENT]]
-        position = participants.index(self._client)
+        position = participants.index(self.client)
         if keys and (withheld or unlabeled[position] != (in_graph == UNLABELED).sum()):
             raise UserError(
                 f"{self._name} adds up labels of its unlabeled points alone: "
@@ -296,60 +271,56 @@ class PropagationClient:
                 "server-asks-too-much",
             )
         part = label_part(
-            content.arrays.get(COLUMNS, np.empty(0)),
-            one_hot(in_graph[in_graph != UNLABELED], self._num_classes),
-            one_hot(labels, self._num_classes).sum(axis=0),
+            content.arrays.get(phases.COLUMNS, np.empty(0)),
+            one_hot(in_graph[in_graph != UNLABELED], self.num_classes),
+            one_hot(labels, self.num_classes).sum(axis=0),
             unlabeled,
         )
-        mask = pair_masks(keys, self._client, part.shape)
+        mask = pair_masks(keys, self.client, part.shape)
         share = split_share(part, own_rows(unlabeled, position), len(unlabeled), mask)
         is_missing = stored[PRESENT] & (labels == UNLABELED)
-        words = check_words(keys, self._num_classes)
+        words = check_words(keys, self.num_classes)
         to_store = {
             PRESENT: stored[PRESENT],
             MISSING_LABELS: is_missing,
             OWN_SHARE: share.stored,
-            CHECKS: words,
+            phases.CHECKS: words,
         }
         self._store_arrays(to_store, backends)
-        row = check_row(words, self._client, keys)
-        return Content(arrays={SENT: np.concatenate([row, share.sent])})
+        row = check_row(words, self.client, keys)
+        return Content(arrays={phases.SENT: np.concatenate([row, share.sent])})
 
     def _audit(self) -> Content:
         """Tell the words of the last sum's check row, which hide nothing."""
         stored = self._stored()
-        if CHECKS not in stored:
+        if phases.CHECKS not in stored:
             raise UserError(
                 f"{self._name} is asked about a sum that it has no part in.", "server-out-of-turn"
             )
-        return Content(arrays={CHECKS: stored[CHECKS]})
+        return Content(arrays={phases.CHECKS: stored[phases.CHECKS]})
 
     @property
     def _backend(self) -> SimilarityBackend:
-        return BACKENDS[self._options.secure]
+        return BACKENDS[self.options.secure]
 
     def _task(self, content: Content, present: NDArray[np.bool_], codes: Encode) -> Task:
+        coded = self.store.ephemeral(RUN_SEED)  # in earlier propagations
         return Task(
-            client=self._client,
-            server_round=number(content, ROUND),
+            client=self.client,
+            server_round=number(content, phases.ROUND),
             num_points=int(present.sum()),
-            num_bits=self._options.num_bits,
-            min_labeled_clients=self._options.min_labeled_clients,
-            run=self._run,
-            identities=self._identities,
-            seed_is_public=self._options.seed_is_public,
-            run_seed=self._run_seed(),
+            num_bits=self.options.num_bits,
+            min_labeled_clients=self.options.min_labeled_clients,
+            run=self.run,
+            identities=self.identities,
+            seed_is_public=self.options.seed_is_public,
+            run_seed=coded[RUN_SEED].tobytes() if coded else b"",
             encode=codes,
         )
 
-    def _run_seed(self) -> bytes:
-        """The seed of the codes of earlier propagations; empty before the first one."""
-        stored = self._store.ephemeral(RUN_SEED)
-        return stored[RUN_SEED].tobytes() if stored else b""
-
     def _stored(self) -> Arrays:
         """Stored arrays of the current propagation."""
-        stored = self._store.ephemeral(STORED)
+        stored = self.store.ephemeral(STORED)
         if not stored:
             raise UserError(
                 f"{self._name} has no part in the propagation that it is asked about.",
@@ -359,7 +330,7 @@ class PropagationClient:
 
     def _store_arrays(self, arrays: Arrays, backend: Mapping[str, NDArray[Any]]) -> None:
         of_backend = {BACKEND + name: array for name, array in backend.items()}
-        self._store.set_ephemeral(STORED, arrays | of_backend)
+        self.store.set_ephemeral(STORED, arrays | of_backend)
 
 
 def _counts(content: Content, key: str) -> list[int]:

@@ -26,13 +26,7 @@ from fedul_flwr.secure.similarity import Codes, HammingDistances
 
 
 def uniforms(raw: NDArray[np.uint64]) -> Floats:
-    """Uniform numbers in [0, 1), multiples of 2^-53, one from each of ``raw``; same shape.
-
-    Examples
-    --------
-    >>> uniforms(np.array([0, 2**63], dtype=np.uint64)).tolist()
-    [0.0, 0.5]
-    """
+    """Uniform numbers in [0, 1), multiples of 2^-53, one from each of ``raw``; same shape."""
     return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
 
 
@@ -83,11 +77,6 @@ def projections(seed: bytes, num_features: int, num_bits: int) -> Iterator[Float
     ------
     UserError
         For a seed of another length, L that is not a positive multiple of 8, or d < 1.
-
-    Examples
-    --------
-    >>> sum(len(block) for block in projections(bytes(32), num_features=3, num_bits=16))
-    16
     """
     if len(seed) != SEED_BYTES:
         raise UserError(
@@ -194,13 +183,7 @@ def checked_features(features: NDArray[np.floating]) -> NDArray[np.floating]:
 
 
 def directions(features: NDArray[np.floating]) -> Floats:
-    """float64 ``(n, d)``, rows divided by their largest entry: no product over- or underflows.
-
-    Examples
-    --------
-    >>> directions(np.array([[2.0, 4.0], [0.0, 0.0]])).tolist()
-    [[0.5, 1.0], [0.0, 0.0]]
-    """
+    """float64 ``(n, d)``, rows divided by their largest entry: no product over- or underflows."""
     wide: Floats = features.astype(np.float64)
     largest = np.abs(wide).max(axis=1, keepdims=True)
     np.divide(wide, largest, out=wide, where=largest > 0)
@@ -277,12 +260,6 @@ def neighbors_by_code(codes: Bytes, k: int) -> sparse.csr_array:
     ------
     UserError
         If codes are not a uint8 matrix, or k < 1.
-
-    Examples
-    --------
-    >>> codes = np.array([[0b11110000], [0b11110011], [0b00001111]], dtype=np.uint8)
-    >>> neighbors_by_code(codes, k=1).toarray().round(4).tolist()
-    [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     from fedul_flwr.propagation import compiled
 
@@ -306,12 +283,6 @@ def nearest_points(compared: Codes | HammingDistances, k: int) -> sparse.csr_arr
     """The k most similar points of each point, ``(n, n)``, from what the server has of them.
 
     See :func:`neighbors_by_code` and :func:`neighbors_by_distance`.
-
-    Examples
-    --------
-    >>> distances = np.array([[0, 2], [2, 0]])
-    >>> nearest_points(HammingDistances(distances, num_bits=8), k=1).toarray().round(4).tolist()
-    [[0.0, 0.7071], [0.7071, 0.0]]
     """
     if isinstance(compared, Codes):
         return neighbors_by_code(compared.codes, k)
@@ -331,14 +302,6 @@ def neighbors_by_distance(distances: Distances, num_bits: int, k: int) -> sparse
     ------
     UserError
         If the matrix is not square, not symmetric, or not of integers from 0 to L; or if k < 1.
-
-    Examples
-    --------
-    A distance of L / 2 or more is no similarity:
-
-    >>> distances = np.array([[0, 2, 6], [2, 0, 8], [6, 8, 0]])
-    >>> neighbors_by_distance(distances, num_bits=8, k=1).toarray().round(4).tolist()
-    [[0.0, 0.7071, 0.0], [0.7071, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     check_num_bits(num_bits)
     distances = np.asarray(distances)
@@ -375,12 +338,6 @@ def neighbors_by_cosine(features: NDArray[np.floating], k: int) -> sparse.csr_ar
     ------
     UserError
         If features are not a finite matrix, or k < 1.
-
-    Examples
-    --------
-    >>> points = np.array([[3.0, 4.0], [4.0, 3.0], [-1.0, 0.0]])
-    >>> neighbors_by_cosine(points, k=1).toarray().round(4).tolist()
-    [[0.0, 0.96, 0.0], [0.96, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     features = checked_features(features)
     present = features.any(axis=1)

@@ -48,11 +48,6 @@ def fresh_gaussians(count: int) -> Floats:
 
     From AES-256 under a key of the operating system: from no seed, as the run's would reveal it,
     and from no generator whose state follows from what it has drawn.
-
-    Examples
-    --------
-    >>> fresh_gaussians(3).shape
-    (3,)
     """
     even = count + count % 2
     return gaussians(fresh(8 * even).view(np.uint64))[:count]
@@ -183,11 +178,6 @@ def noisy_directions(
     ------
     UserError
         If features are not a finite matrix, or for an invalid sigma.
-
-    Examples
-    --------
-    >>> noisy_directions(np.array([[3.0, 4.0]]), sigma=1e-9).astype(float).round(4).tolist()
-    [[0.6, 0.8]]
     """
     features = checked_features(features)
     if not 0 < sigma < math.inf:
@@ -229,13 +219,6 @@ def randomized_labels(
     ------
     UserError
         For invalid labels, K < 1, or an invalid ε.
-
-    Examples
-    --------
-    With a large ε all labels stay:
-
-    >>> randomized_labels([0, 1, -1], num_classes=2, epsilon=100.0).tolist()
-    [0, 1, -1]
     """
     if not 0 < epsilon < math.inf:
         raise UserError(

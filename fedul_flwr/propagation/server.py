@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from logging import INFO, WARNING
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,24 +16,8 @@ from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.types import Arrays, Content
 from fedul_flwr.errors import BadMessageError, UserError
+from fedul_flwr.propagation import phases
 from fedul_flwr.propagation.codes import nearest_points
-from fedul_flwr.propagation.phases import (
-    ATTEMPT,
-    AUDIT,
-    CHECKS,
-    COLUMNS,
-    COMPARE,
-    FIRST,
-    LABELED,
-    MODEL,
-    PARTICIPANTS,
-    ROUND,
-    ROWS,
-    SENT,
-    SUM,
-    UNLABELED_POINTS,
-    WITHHELD,
-)
 from fedul_flwr.propagation.privacy import privacy_plan
 from fedul_flwr.propagation.solve import JointGraph, normalized_graph, propagation_weights
 from fedul_flwr.secure.backends import BACKENDS
@@ -118,7 +103,6 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             f"Setting xclp.secure = {options.secure!r} needs {backend.fewest} clients or more in "
             f"every propagation: there are {len(sizes)}.",
             "too-few-clients",
-            setting="xclp.secure",
         )
     if options.secure == "plaintext":
         return
@@ -128,7 +112,6 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             "client(s) of a propagation would have labels, and others could tell what one of them "
             "contributed.",
             "too-few-labeled-clients",
-            setting="xclp.min-labeled-clients",
         )
     cost = backend.cost(list(sizes), options.num_bits)
     if cost.seconds > LONGEST or cost.traffic > LARGEST:
@@ -139,10 +122,10 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             f"{LONGEST / 60:.0f} minutes and {LARGEST / 1e9:.0f} GB: lower xclp.num-bits or the "
             "number of clients, or take 'plaintext' in a simulation.",
             "too-expensive",
-            setting="xclp.secure",
         )
 
 
+@dataclass(eq=False, repr=False)
 class LabelPropagation(Generic[ClientT]):
     """One propagation among ``members``: :meth:`join` their points, then :meth:`sum_labels`.
 
@@ -161,25 +144,17 @@ class LabelPropagation(Generic[ClientT]):
     tied : members that had to leave, and of which half may be honest.
     """
 
-    def __init__(
-        self,
-        ask: Ask[ClientT],
-        fail: Fail[ClientT],
-        options: XCLPSettings,
-        announced: Mapping[int, int],
-        server_round: int,
-        seed: bytes,
-        num_classes: int,
-    ) -> None:
-        self._announced = announced
-        self._num_classes = num_classes
-        self._ask = ask
-        self._fail = fail
+    ask: Ask[ClientT]
+    fail: Fail[ClientT]
+    options: XCLPSettings
+    announced: Mapping[int, int]
+    server_round: int
+    seed: bytes
+    num_classes: int
+
+    def __post_init__(self) -> None:
         self.tied: set[ClientT] = set()
-        self._options = options
-        self._round = server_round
-        self._seed = seed if options.seed_is_public else None
-        self._backend = BACKENDS[options.secure]
+        self._backend = BACKENDS[self.options.secure]
         self._attempt = 0
 
     def join(self, members: Sequence[ClientT], weights: Arrays) -> tuple[list[ClientT], JointGraph]:
@@ -217,7 +192,7 @@ class LabelPropagation(Generic[ClientT]):
         by_id = {member.partition_id: member for member in members}
         self.tied |= {by_id[client] for client in error.tied}
         if error.excluded:
-            self._fail({by_id[client]: why for client, why in error.excluded.items()})
+            self.fail({by_id[client]: why for client, why in error.excluded.items()})
         return [by_id[client] for client in error.left]
 
     def _join(
@@ -225,28 +200,31 @@ class LabelPropagation(Generic[ClientT]):
     ) -> tuple[list[ClientT], JointGraph]:
         """One attempt at :meth:`join`."""
         by_id = {member.partition_id: member for member in members}
-        server = self._backend.server(list(by_id), self._options.num_bits, self._seed)
-        model = {MODEL + name: array for name, array in weights.items()}
+        seed = self.seed if self.options.seed_is_public else None
+        server = self._backend.server(list(by_id), self.options.num_bits, seed)
+        model = {phases.MODEL + name: array for name, array in weights.items()}
         labeled: dict[int, NDArray[Any]] = {}
         while messages := server.ask():
             first = not labeled
             contents = {
                 by_id[client]: Content(
                     arrays={**message, **(model if first else {})},
-                    values={ROUND: self._round, FIRST: first},
+                    values={phases.ROUND: self.server_round, phases.FIRST: first},
                 )
                 for client, message in messages.items()
             }
-            compared = self._ask(COMPARE, contents, partial(self._check_compared, server, first))
+            compared = self.ask(
+                phases.COMPARE, contents, partial(self._check_compared, server, first)
+            )
             answers = {member.partition_id: answer.arrays for member, answer in compared.items()}
             if not answers:
                 raise TooFewClientsError("No client took part in the propagation.", ())
             if first:
-                labeled = {client: answer.pop(LABELED) for client, answer in answers.items()}
+                labeled = {client: answer.pop(phases.LABELED) for client, answer in answers.items()}
             server.take(answers)
         sizes = server.sizes()
         graph = normalized_graph(
-            nearest_points(server.compared(), self._options.k), self._options.power
+            nearest_points(server.compared(), self.options.k), self.options.power
         )
         joint = JointGraph(
             graph=graph,
@@ -270,35 +248,38 @@ class LabelPropagation(Generic[ClientT]):
         left = sorted(members)
         while len(left) >= self._backend.fewest and self._labeled(left, joint):
             clients = [member.partition_id for member in left]
-            influences = propagation_weights(joint, clients, self._options.alpha, withheld=withheld)
+            influences = propagation_weights(joint, clients, self.options.alpha, withheld=withheld)
             contents = {
                 member: Content(
-                    arrays={COLUMNS: influences.columns[member.partition_id]},
+                    arrays={phases.COLUMNS: influences.columns[member.partition_id]},
                     values={
-                        ROUND: self._round,
-                        ATTEMPT: self._attempt,
-                        PARTICIPANTS: clients,
-                        UNLABELED_POINTS: list(influences.unlabeled.values()),
-                        WITHHELD: member.partition_id == withheld,
+                        phases.ROUND: self.server_round,
+                        phases.ATTEMPT: self._attempt,
+                        phases.PARTICIPANTS: clients,
+                        phases.UNLABELED_POINTS: list(influences.unlabeled.values()),
+                        phases.WITHHELD: member.partition_id == withheld,
                     },
                 )
                 for member in left
             }
             self._attempt += 1
             rows = influences.rows()
-            answers = self._ask(SUM, contents, partial(self._check_share, rows))
+            answers = self.ask(phases.SUM, contents, partial(self._check_share, rows))
             if len(answers) < len(left):
                 left = [member for member in left if member in answers]
                 continue
-            sent = {member.partition_id: answers[member].arrays[SENT] for member in left}
+            sent = {member.partition_id: answers[member].arrays[phases.SENT] for member in left}
             checks = {client: share[0] for client, share in sent.items()}
             if rows_agree(checks):
                 sums = sum_shares({client: share[1:] for client, share in sent.items()}, rows)
-                return {m: Content(arrays={ROWS: sums[m.partition_id]}) for m in left}
+                return {m: Content(arrays={phases.ROWS: sums[m.partition_id]}) for m in left}
             left = self._audit(left, checks)
+        least = self.options.min_labeled_clients
+        is_open = self.options.secure == "plaintext"
+        labeled = "" if is_open else f", {least} or more of them with labels"
         raise TooFewClientsError(
             f"{len(left)} client(s) were left for the sum of labels; it needs "
-            f"{self._backend.fewest} or more{self._owners_of()}.",
+            f"{self._backend.fewest} or more{labeled}.",
             [member.partition_id for member in left],
         )
 
@@ -307,17 +288,17 @@ class LabelPropagation(Generic[ClientT]):
 
         A sum of wrong rows without a contradiction is impossible: the words of two clients cancel.
         """
-        form = (len(members) - 1, self._num_classes)
+        form = (len(members) - 1, self.num_classes)
 
         def check(member: ClientT, answer: Content) -> None:
             origin = f"Client {member.partition_id} sent about the sum of labels"
-            masked = form if self._options.secure != "plaintext" else (0, self._num_classes)
-            checked_array(origin, answer.arrays, CHECKS, np.uint64, masked)
+            masked = form if self.options.secure != "plaintext" else (0, self.num_classes)
+            checked_array(origin, answer.arrays, phases.CHECKS, np.uint64, masked)
 
-        answers = self._ask(AUDIT, {member: Content() for member in members}, check)
+        answers = self.ask(phases.AUDIT, {member: Content() for member in members}, check)
         if len(answers) < len(members):
             return [member for member in members if member in answers]
-        words = {member.partition_id: answers[member].arrays[CHECKS] for member in members}
+        words = {member.partition_id: answers[member].arrays[phases.CHECKS] for member in members}
         try:
             exclude(wrong_rows(rows, words), rows)
         except ExcludedClientsError as error:
@@ -334,11 +315,11 @@ class LabelPropagation(Generic[ClientT]):
         """
         client = member.partition_id
         size = server.check(client, answer.arrays)
-        if size > self._announced[client]:
+        if size > self.announced[client]:
             raise BadMessageError(
                 f"Client {client} sent more points than it announced.", "message-contradicts"
             )
-        is_labeled = answer.arrays.get(LABELED)
+        is_labeled = answer.arrays.get(phases.LABELED)
         if first and (
             is_labeled is None or is_labeled.dtype != np.bool_ or is_labeled.shape != (size,)
         ):
@@ -349,28 +330,15 @@ class LabelPropagation(Generic[ClientT]):
 
     def _check_share(self, rows: Mapping[int, int], member: ClientT, answer: Content) -> None:
         """Refuse an answer that is not a valid partial sum for the others' ``rows``."""
-        client, share = member.partition_id, answer.arrays.get(SENT)
-        if share is None:
-            raise BadMessageError(
-                f"Client {client} sent no share of the sum of labels.", "message-incomplete"
-            )
-        shape = (1 + sum(rows.values()) - rows[client], self._num_classes)
-        if share.dtype != np.uint64 or share.shape != shape:
-            raise BadMessageError(
-                f"Client {client} sent a share {share.dtype} {share.shape}; it must be uint64 "
-                f"{shape}.",
-                "message-form",
-            )
+        client = member.partition_id
+        shape = (1 + sum(rows.values()) - rows[client], self.num_classes)
+        origin = f"Client {client} sent for the sum of labels"
+        checked_array(origin, answer.arrays, phases.SENT, np.uint64, shape)
 
     def _labeled(self, left: Sequence[ClientT], joint: JointGraph) -> bool:
         """Whether enough members have labels to hide the contribution of each."""
-        if self._options.secure == "plaintext":
+        if self.options.secure == "plaintext":
             return True
         owners = np.unique(joint.owners[joint.labeled])
         labeled = sum(member.partition_id in owners for member in left)
-        return labeled >= self._options.min_labeled_clients
-
-    def _owners_of(self) -> str:
-        if self._options.secure == "plaintext":
-            return ""
-        return f", {self._options.min_labeled_clients} or more of them with labels"
+        return labeled >= self.options.min_labeled_clients

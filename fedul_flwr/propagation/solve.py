@@ -104,11 +104,6 @@ def one_hot(labels: ArrayLike, num_classes: int) -> Floats:
     ------
     UserError
         For invalid labels, or K < 1.
-
-    Examples
-    --------
-    >>> one_hot([1, -1, 0], num_classes=2).tolist()
-    [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
     """
     checked = checked_classes(labels, num_classes)
     labeled = checked != UNLABELED
@@ -256,11 +251,7 @@ def propagate(
 
 
 def propagation_columns(
-    graph: sparse.csr_array,
-    labeled: ArrayLike,
-    alpha: float = ALPHA,
-    *,
-    tolerance: float = TOLERANCE,
+    graph: sparse.csr_array, labeled: ArrayLike, alpha: float = ALPHA
 ) -> Floats:
     """Influence of labels of some points on all points: columns of S = (I - alpha W)^-1 (phase 3).
 
@@ -270,7 +261,7 @@ def propagation_columns(
 
     Parameters
     ----------
-    graph, alpha, tolerance : as for :func:`propagate`.
+    graph, alpha : as for :func:`propagate`.
     labeled : integers ``(l,)``, points whose columns are wanted.
 
     Returns
@@ -281,12 +272,6 @@ def propagation_columns(
     ------
     UserError
         If a point is not in the graph, or as for :func:`propagate`.
-
-    Examples
-    --------
-    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
-    >>> propagation_columns(graph, [0], alpha=0.5).round(4).tolist()
-    [[1.3333], [0.6667]]
     """
     points = np.asarray(labeled)
     size = graph.shape[0]
@@ -302,7 +287,7 @@ def propagation_columns(
         )
     unit = np.zeros((size, len(points)))
     unit[points, np.arange(len(points))] = 1
-    return _solve(graph, unit, alpha, tolerance)
+    return _solve(graph, unit, alpha, TOLERANCE)
 
 
 def scaled_by_class(columns: Floats, counts: ArrayLike) -> Floats:
@@ -455,16 +440,6 @@ def propagation_weights(
     participants : clients that sum their labels, in the order of their points; points of others
         only pass labels on.
     withheld : a client whose labels are excluded; all its points count as unlabeled.
-
-    Examples
-    --------
-    Client 0 has a labeled point, and client 1 its unlabeled neighbor:
-
-    >>> graph = sparse.csr_array([[0.0, 1.0], [1.0, 0.0]])
-    >>> joint = JointGraph(graph, owners=np.array([0, 1]), labeled=np.array([True, False]))
-    >>> found = propagation_weights(joint, [0, 1], alpha=0.5)
-    >>> found.unlabeled, found.columns[0].astype(float).round(4).tolist()
-    ({0: 0, 1: 1}, [[0.6667]])
     """
     labeled = joint.labeled & (joint.owners != withheld if withheld is not None else True)
     is_missing = ~labeled & np.isin(joint.owners, participants)
@@ -477,13 +452,7 @@ def propagation_weights(
 
 
 def own_rows(unlabeled: Sequence[int], position: int) -> slice:
-    """Rows of the sum that belong to the participant at ``position``.
-
-    Examples
-    --------
-    >>> own_rows([2, 3], position=1)
-    slice(3, 7, None)
-    """
+    """Rows of the sum that belong to the participant at ``position``."""
     start = sum(unlabeled[:position]) + position
     return slice(start, start + unlabeled[position] + 1)
 
@@ -508,14 +477,6 @@ def label_part(
     ------
     UserError
         If columns have another shape, or are not numbers.
-
-    Examples
-    --------
-    One label of class 0, and its influence on one point of each of two clients:
-
-    >>> columns, given, counts = np.array([[0.5], [0.25]]), np.array([[1.0, 0.0]]), np.array([1, 0])
-    >>> label_part(columns, given, counts, unlabeled=[1, 1]).tolist()
-    [[0.5, 0.0], [1.0, 0.0], [0.25, 0.0], [1.0, 0.0]]
     """
     shape = (sum(unlabeled), len(values))
     if columns.shape != shape or columns.dtype.kind not in "fiu":
@@ -536,26 +497,13 @@ def check_counts(counts: Floats) -> None:
     ------
     WrongSumError
         If they are not.
-
-    Examples
-    --------
-    >>> check_counts(np.array([1.0, 0.5]))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    fedul_flwr.secure.rowsums.WrongSumError: A sum of labels holds counts that are none: ...
     """
     if (counts < 0).any() or (counts != np.rint(counts)).any():
         raise WrongSumError("A sum of labels holds counts that are none: masks did not cancel.")
 
 
 def scores_of(rows: Floats, *, class_scaling: bool = True) -> Floats:
-    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``.
-
-    Examples
-    --------
-    >>> rows = np.array([[4.0, 1.0], [2.0, 1.0]])
-    >>> scores_of(rows).tolist()
-    [[2.0, 1.0]]
-    """
+    """Class scores ``(u_i, K)`` of a client's unlabeled points from its rows ``(u_i + 1, K)``."""
     scores, counts = rows[:-1], rows[-1]
     # Exact sums are not negative; negative values are rounding errors of the fixed point.
     scores = np.maximum(scores, 0)

@@ -73,15 +73,6 @@ class Errors(NamedTuple):
     validation_prior: float | None = None
 
 
-class ErrorsAndLoss(NamedTuple):
-    """Errors of a model on one set of points, in percent, and the mean cross-entropy in nats."""
-
-    error: float | None = None
-    balanced: float | None = None
-    loss: float | None = None
-    prior: float | None = None
-
-
 class Evaluator:
     """Evaluates models on the data sets that the server has.
 
@@ -122,18 +113,10 @@ class Evaluator:
 
     def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]], prior: Floats | None) -> Errors:
         load_arrays(self._model, arrays)
-        test = self._errors_on(self.test)
-        validation = self._errors_on(self.validation, prior)
-        labeled = self._errors_on(self._labeled).error if self._labeled else None
-        return Errors(
-            test.error,
-            validation.error,
-            validation.loss,
-            labeled,
-            test.balanced,
-            validation.balanced,
-            validation.prior,
-        )
+        test, test_balanced, _, _ = self._errors_on(self.test)
+        validation, balanced, loss, of_prior = self._errors_on(self.validation, prior)
+        labeled = self._errors_on(self._labeled)[0] if self._labeled else None
+        return Errors(test, validation, loss, labeled, test_balanced, balanced, of_prior)
 
     def logits(
         self,
@@ -147,9 +130,12 @@ class Evaluator:
         logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
 
-    def _errors_on(self, data: LabeledPoints, prior: Floats | None = None) -> ErrorsAndLoss:
+    def _errors_on(
+        self, data: LabeledPoints, prior: Floats | None = None
+    ) -> tuple[float | None, float | None, float | None, float | None]:
+        """Error, balanced error, mean cross-entropy, error by ``prior``; None without points."""
         if len(data.points) == 0:
-            return ErrorsAndLoss()
+            return None, None, None, None
         logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
         predicted = logits.argmax(dim=1).numpy()
@@ -158,7 +144,7 @@ class Evaluator:
         assert accuracy is not None  # there are points
         error = float(100 * np.mean(predicted != data.labels))
         weighted = None if prior is None else prior_error(matrix, prior)
-        return ErrorsAndLoss(error, 100 - accuracy, loss, weighted)
+        return error, 100 - accuracy, loss, weighted
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
@@ -348,7 +334,11 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
     name = BEST_MODEL if selected else LAST_MODEL
     temperature = None
     if settings.calibration == "temperature" and selected:
-        temperature = about["temperature"] = _calibrate(recorder, evaluator)
+        arrays, header = recorder.directory.load_model(BEST_MODEL)
+        points = evaluator.validation
+        temperature = fit_temperature(evaluator.logits(arrays, points), points.labels)
+        recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
+        about["temperature"] = temperature
     if settings.evaluate == "local" and best.get("test_balanced_error") is not None:
         about["balanced_accuracy"] = 100 - best["test_balanced_error"]
     test = evaluator.test
@@ -397,15 +387,6 @@ def measure_models(recorder: Recorder, trained: Floats | None, num_shares: int =
         for key, one in measured.items()
     }
     return Outcome(about, measured)
-
-
-def _calibrate(recorder: Recorder, evaluator: Evaluator) -> float:
-    """Fit the best model's temperature on the validation points, and write it with the model."""
-    arrays, header = recorder.directory.load_model(BEST_MODEL)
-    validation = evaluator.validation
-    temperature = fit_temperature(evaluator.logits(arrays, validation), validation.labels)
-    recorder.directory.save_model(BEST_MODEL, arrays, {**header, TEMPERATURE: temperature})
-    return temperature
 
 
 def finish_measures(

@@ -20,18 +20,9 @@ from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
+from fedul_flwr.run import setup
 from fedul_flwr.run.resolve_settings import resolve_auto
 from fedul_flwr.run.scores import one_class_warning, score_labels
-from fedul_flwr.run.setup import (
-    client_setup,
-    describe,
-    fresh_model,
-    label_truths,
-    open_data,
-    scaling_writer,
-    start_elsewhere,
-    write_federation,
-)
 from fedul_flwr.run.summary import draw_pictures, write_labeling_summary
 
 
@@ -75,7 +66,7 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
         find_method(settings.method).strategy, "method"
     )
     strategy_class.validate(settings)
-    data, nodes = open_data(grid, settings, directory)
+    data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # without what is done once, such as features of a data set
     settings, _ = resolve_auto(
         settings, strategy_class, data.shape, data.points_of_client(settings)
@@ -83,19 +74,21 @@ def label(grid: Grid, settings: RunConfig, directory: store.RunDirectory) -> Non
     weights: Arrays = {}
     model = None
     if needs_model(settings):
-        model = fresh_model(settings, data)
-        start_elsewhere(model, settings.start_from, data.shape.class_names)
+        model = setup.fresh_model(settings, data)
+        setup.start_elsewhere(model, settings.start_from, data.shape.class_names)
         weights = dump_arrays(model)
     directory.remove_clients()
     strategy = strategy_class(
-        settings, build_base(settings), nodes, client_setup(settings, data, directory)
+        settings, build_base(settings), nodes, setup.client_setup(settings, data, directory)
     )
-    strategy.columns.on_scaling = scaling_writer(directory, data, SharedScaling(), settings.missing)
-    describe(directory, settings, data, None, model)
+    strategy.columns.on_scaling = setup.scaling_writer(
+        directory, data, SharedScaling(), settings.missing
+    )
+    setup.describe(directory, settings, data, None, model)
     strategy.label(grid, weights)
-    write_federation(directory, strategy, data)
+    setup.write_federation(directory, strategy, data)
     names = data.shape.class_names
-    scores = score_labels(directory.clients, label_truths(data), len(names))
+    scores = score_labels(directory.clients, setup.label_truths(data), len(names))
     if scores:
         directory.write_json(store.LABELS, scores)
     warnings = []

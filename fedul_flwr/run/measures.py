@@ -90,35 +90,17 @@ def confusion(labels: Ints, predicted: Ints, num_classes: int) -> Ints:
 
 
 def recalls(matrix: Ints) -> Floats:
-    """``(K,)`` percent of the points of each class that were named it; NaN for an absent class.
-
-    Examples
-    --------
-    >>> recalls(np.array([[2, 0], [1, 1]])).tolist()
-    [100.0, 50.0]
-    """
+    """``(K,)`` percent of the points of each class that were named it; NaN for an absent class."""
     return _percent(matrix.diagonal(), matrix.sum(axis=1))
 
 
 def precisions(matrix: Ints) -> Floats:
-    """``(K,)`` percent of the points named each class that are of it; NaN if none was named it.
-
-    Examples
-    --------
-    >>> precisions(np.array([[2, 0], [1, 1]])).round(2).tolist()
-    [66.67, 100.0]
-    """
+    """``(K,)`` percent of the points named each class that are of it; NaN if none was named it."""
     return _percent(matrix.diagonal(), matrix[:, : len(matrix)].sum(axis=0))
 
 
 def balanced_accuracy(matrix: Ints) -> float | None:
-    """Mean recall in percent over the classes that occur; None if none does.
-
-    Examples
-    --------
-    >>> balanced_accuracy(np.array([[2, 0], [1, 1]]))
-    75.0
-    """
+    """Mean recall in percent over the classes that occur; None if none does."""
     of_present = recalls(matrix)[matrix.sum(axis=1) > 0]
     return float(of_present.mean()) if len(of_present) else None
 
@@ -136,11 +118,6 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
     Returns
     -------
     Σ_k pi_k (100 - recall_k) / Σ_k pi_k; None if no class occurs.
-
-    Examples
-    --------
-    >>> round(prior_error(np.array([[2, 0], [1, 1]]), np.array([0.8, 0.2])), 4)
-    10.0
     """
     occurs = matrix.sum(axis=1) > 0
     if not occurs.any():
@@ -149,13 +126,7 @@ def prior_error(matrix: Ints, prior: Floats) -> float | None:
 
 
 def per_class(matrix: Ints) -> Measured:
-    """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix.
-
-    Examples
-    --------
-    >>> per_class(np.array([[2, 0], [1, 1]]))["balanced_accuracy"]
-    75.0
-    """
+    """``balanced_accuracy``, ``recall`` and ``precision`` of a confusion matrix."""
     return {
         "balanced_accuracy": balanced_accuracy(matrix),
         "recall": defined(recalls(matrix)),
@@ -207,12 +178,6 @@ def reliability(confidence: Floats, right: Any) -> dict[str, Floats]:
     Returns
     -------
     Per bin ``points``, and in percent ``confidence`` and ``accuracy``, NaN for an empty bin.
-
-    Examples
-    --------
-    >>> bins = reliability(np.array([0.95, 0.95]), np.array([True, False]))
-    >>> bins["points"][-1].item(), bins["accuracy"][-1].item(), len(bins["points"])
-    (2.0, 50.0, 15)
     """
     bins = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
     points = np.bincount(bins, minlength=BINS)
@@ -229,12 +194,6 @@ def calibration_error(bins: dict[str, Floats]) -> float:
     Parameters
     ----------
     bins : from :func:`reliability`.
-
-    Examples
-    --------
-    >>> bins = reliability(np.array([0.95, 0.95]), np.array([True, False]))
-    >>> round(calibration_error(bins), 2)
-    45.0
     """
     is_filled = bins["points"] > 0
     gaps = np.abs(bins["accuracy"] - bins["confidence"])[is_filled]
@@ -242,37 +201,19 @@ def calibration_error(bins: dict[str, Floats]) -> float:
 
 
 def nll(probabilities: Floats, labels: Ints) -> float:
-    """Mean of −log p(true class) in nats; a probability of 0 counts as the smallest float.
-
-    Examples
-    --------
-    >>> round(nll(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0])), 4)
-    0.3466
-    """
+    """Mean of −log p(true class) in nats; a probability of 0 counts as the smallest float."""
     of_truth = probabilities[np.arange(len(labels)), labels]
     return float(-np.log(np.maximum(of_truth, np.finfo(np.float64).tiny)).mean())
 
 
 def brier(probabilities: Floats, labels: Ints) -> float:
-    """Mean over points of Σ_k (p_k − [k is the true class])².
-
-    Examples
-    --------
-    >>> brier(np.array([[0.5, 0.5], [1.0, 0.0]]), np.array([0, 0]))
-    0.25
-    """
+    """Mean over points of Σ_k (p_k − [k is the true class])²."""
     of_truth = probabilities[np.arange(len(labels)), labels]
     return float(np.mean((probabilities**2).sum(axis=1) - 2 * of_truth + 1))
 
 
 def defined(values: Floats) -> list[float | None]:
-    """``values`` with None for NaN, as JSON has it.
-
-    Examples
-    --------
-    >>> defined(np.array([1.0, np.nan]))
-    [1.0, None]
-    """
+    """``values`` with None for NaN, as JSON has it."""
     return [None if np.isnan(value) else float(value) for value in values]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 
@@ -45,14 +45,9 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     UserError
         If it is not a run with a model, or ``overrides`` contradict its settings.
     """
-
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
-        raise UserError(
-            f"--model {directory}: the run holds no {BEST_MODEL}.",
-            "model-missing",
-            option="--model",
-        )
+        raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.", "model-missing")
     used = {"model": saved_model(directory, saved)}
     if saved.get("features"):
         used["features"] = saved["features"]
@@ -81,18 +76,8 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
                 f"Setting {key} = {overrides[key]!r} contradicts --model, "
                 f"which means {value!r}: leave one of them out.",
                 "settings-contradict",
-                setting=key,
             )
     return {**overrides, **implied}
-
-
-class ResolvedSettings(NamedTuple):
-    """Settings with ``selection`` resolved; the labeled points that the server trains on, and those
-    whose error is measured, or ``None``."""
-
-    settings: RunConfig
-    of_server: LabeledPoints | None
-    learned_from: LabeledPoints | None
 
 
 def resolve_auto(
@@ -125,29 +110,31 @@ def resolve_auto(
 
 def resolve_settings(
     settings: RunConfig, strategy: type[MethodStrategy], data: ServerData, model: nn.Module
-) -> ResolvedSettings:
+) -> tuple[RunConfig, LabeledPoints | None, LabeledPoints | None]:
     """Choose what settings leave to the data, and refuse settings that the data or model forbid.
 
     Owners' own sets say which class priors their data have, so `test-prior` follows them.
+
+    Returns
+    -------
+    Settings with ``selection`` resolved; the labeled points that the server trains on, and those
+    whose error is measured, or ``None``.
     """
     _refuse_bad_references(settings)
-    _refuse_blind_plateau(settings, data)
+    if len(data.validation) == 0:
+        if settings.learning_rate_schedule in PLATEAUS:
+            raise _needs_validation("learning-rate-schedule", settings.learning_rate_schedule)
+        if settings.calibration != "none":
+            raise _needs_validation("calibration", settings.calibration)
     _refuse_private_statistics(settings, model)
     _refuse_personal(settings, model)
-    if settings.calibration != "none" and len(data.validation) == 0:
-        raise UserError(
-            f"Setting calibration = {settings.calibration!r} needs labeled data at the server and "
-            "validation-fraction above 0.",
-            "setting-needs-labels",
-            setting="calibration",
-        )
     chosen = choose_selection(
         settings, strategy.can_hold_out, has_validation=len(data.validation) > 0
     )
     prior = choose_test_prior(settings, strategy, own_data=data.split is None)
     settings = settings.model_copy(update={"selection": chosen, "test_prior": prior})
     of_server = data.labeled(settings) if strategy.learns_at_server(settings) else None
-    return ResolvedSettings(settings, of_server, _labeled_points(settings, data, of_server))
+    return settings, of_server, _labeled_points(settings, data, of_server)
 
 
 def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation: bool) -> str:
@@ -170,17 +157,11 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         alone = settings.evaluate == "global" and not settings.sums_updates
         return "heldout" if can_hold_out and alone else "last"
     if chosen in ("validation", "balanced") and not has_validation:
-        raise UserError(
-            f"Setting selection = {chosen!r} needs labeled data at the server and "
-            "validation-fraction above 0.",
-            "setting-needs-labels",
-            setting="selection",
-        )
+        raise _needs_validation("selection", chosen)
     if chosen == "heldout" and not can_hold_out:
         raise UserError(
             f"Setting selection = 'heldout': {settings.method!r} has no such loss.",
             "method-mismatch",
-            setting="selection",
         )
     return str(chosen)
 
@@ -217,7 +198,6 @@ def _labeled_points(
             f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
             "and for methods that train at the server, with a data set there.",
             "setting-needs-labels",
-            setting="measure-forgetting",
         )
     return labeled
 
@@ -229,18 +209,15 @@ def _refuse_bad_references(settings: RunConfig) -> None:
             raise UserError(
                 f"Setting {setting} = {reference!r} does not refer to a function.",
                 "reference-wrong",
-                setting=setting,
             )
 
 
-def _refuse_blind_plateau(settings: RunConfig, data: ServerData) -> None:
-    if settings.learning_rate_schedule in PLATEAUS and len(data.validation) == 0:
-        raise UserError(
-            f"Setting learning-rate-schedule = {settings.learning_rate_schedule!r} needs labeled "
-            "data at the server and validation-fraction above 0.",
-            "setting-needs-labels",
-            setting="learning-rate-schedule",
-        )
+def _needs_validation(setting: str, value: str) -> UserError:
+    return UserError(
+        f"Setting {setting} = {value!r} needs labeled data at the server and validation-fraction "
+        "above 0.",
+        "setting-needs-labels",
+    )
 
 
 def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
@@ -250,7 +227,6 @@ def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
             f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
             f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'.",
             "setting-breaks-privacy",
-            setting="model",
         )
 
 
@@ -261,7 +237,6 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
             f"Setting personal = 'norm' needs batch norm, and model = {settings.model!r} has none: "
             "choose 'head', or a model with batch norm, such as 'cnn2'.",
             "model-unfit",
-            setting="personal",
         )
     if settings.personal == "head":
         feature_layer(model)  # refuses a model without one
@@ -271,5 +246,4 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
                 "Setting personal = 'head' needs labels or sets at clients, and only the server "
                 "has labels: leave it out, or choose 'norm' with a model that has batch norm.",
                 "setting-needs-labels",
-                setting="personal",
             )

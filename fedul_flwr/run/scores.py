@@ -44,14 +44,7 @@ class Score(NamedTuple):
 
 
 def score(labels: Ints, truth: Ints) -> Score | None:
-    """Compare ``(n,)`` labels with true ones, -1 for unknown; None without any true label.
-
-    Examples
-    --------
-    >>> found = score(np.array([0, 1, -1, 1]), np.array([0, 1, 1, -1]))
-    >>> found.points, round(found.error, 2), round(found.unreached, 2)
-    (3, 33.33, 33.33)
-    """
+    """Compare ``(n,)`` labels with true ones, -1 for unknown; None without any true label."""
     is_labeled = truth != UNLABELED
     if not is_labeled.any():
         return None
@@ -78,13 +71,6 @@ def risk_coverage(confidence: Floats, right: Floats, at: int = 100) -> tuple[Flo
     -------
     Fractions of points in (0, 1], and percent of wrong labels among each; points of equal
     confidence count by their mean, as their order is arbitrary.
-
-    Examples
-    --------
-    >>> confidence, right = np.array([0.9, 0.8, 0.7, 0.6]), np.array([1.0, 1.0, 1.0, 0.0])
-    >>> fractions, errors = risk_coverage(confidence, right, at=2)
-    >>> fractions.tolist(), errors.tolist()
-    ([0.5, 1.0], [0.0, 25.0])
     """
     order = np.argsort(-confidence, kind="stable")
     _, group, sizes = np.unique(-confidence[order], return_inverse=True, return_counts=True)
@@ -292,11 +278,6 @@ def distance(counts: Ints, prior: Floats) -> float:
     """Total variation distance of class shares from class priors, both ``(K,)``: in [0, 1].
 
     It is the largest difference of the probabilities of any group of classes.
-
-    Examples
-    --------
-    >>> distance(np.array([3, 1]), np.array([0.5, 0.5]))
-    0.25
     """
     return float(np.abs(counts / counts.sum() - prior).sum() / 2)
 
@@ -331,7 +312,8 @@ def shares_warning(
     far = {name: n for name, n in parts.items() if n.sum() and is_far(n, prior)}
     if not far:
         return None
-    names = _listed([f"the {name} by {distance(n, prior):.0%}" for name, n in far.items()])
+    parts_far = [f"the {name} by {distance(n, prior):.0%}" for name, n in far.items()]
+    names = " and ".join(filter(None, [", ".join(parts_far[:-1]), parts_far[-1]]))
     worst = max(far, key=lambda name: np.abs(far[name] / far[name].sum() - prior).max())
     shares = far[worst] / far[worst].sum()
     k = int(np.abs(shares - prior).argmax())
@@ -364,8 +346,3 @@ def one_class_warning(
         f"({matrix[k].sum() / matrix.sum():.0%} are of it), and {right / others:.0%} of the points "
         "of other classes rightly: look at balanced accuracy and recalls, not at the error alone."
     )
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from logging import INFO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -85,16 +84,13 @@ def _overwrite(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
         if name not in state or name not in weights:
             where = "is not in the model" if name in weights else "of the model is not there"
             raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} {where}.",
-                "model-mismatch",
-                setting="start-from",
+                f"Setting start-from = {source!r}: array {name!r} {where}.", "model-mismatch"
             )
         if state[name].shape != weights[name].shape:
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} has shape "
                 f"{tuple(weights[name].shape)}, the model's has {tuple(state[name].shape)}.",
                 "model-mismatch",
-                setting="start-from",
             )
     with torch.no_grad():
         for name in state.keys() - fresh:
@@ -153,9 +149,7 @@ def _read(source: str) -> dict[str, Tensor]:
     file = path / BEST_MODEL if path.is_dir() else path
     if not file.is_file():
         what = f"holds no {BEST_MODEL}" if path.is_dir() else "there is no such file or directory"
-        raise UserError(
-            f"Setting start-from = {source!r}: {what}.", "model-missing", setting="start-from"
-        )
+        raise UserError(f"Setting start-from = {source!r}: {what}.", "model-missing")
     try:
         weights = load_file(file)
     except (SafetensorError, OSError) as err:
@@ -163,14 +157,12 @@ def _read(source: str) -> dict[str, Tensor]:
             f"Setting start-from = {source!r}: {file.name} is no readable safetensors "
             f"file ({err}).",
             "model-file-wrong",
-            setting="start-from",
         ) from err
     for name, array in weights.items():
         if array.is_floating_point() and not array.isfinite().all():
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} is not finite.",
                 "model-not-finite",
-                setting="start-from",
             )
     return weights
 
@@ -245,7 +237,12 @@ def describe(
     digest = settings_digest(flat)
     del flat["resume"]
     if data.split is None and not data.client_data:
-        directory.write_json(store.DISCLOSURES, _disclosed(settings, digest))
+        sent = [
+            {"what": entry.what, "reader": entry.reader, "often": entry.often}
+            for entry in disclosures(settings)
+        ]
+        disclosed = {"settings": digest, "sent": sent, "unprotected": [*unprotected(settings)]}
+        directory.write_json(store.DISCLOSURES, disclosed)
     names, columns = list(data.shape.class_names), data.shape.columns
     if columns is not None and not (directory.path / COLUMNS_FILE).exists():
         (directory.path / COLUMNS_FILE).write_text(columns.to_json(), encoding="utf-8")
@@ -266,18 +263,6 @@ def describe(
     remember_run(directory.path, flat)
     arithmetic = None if model is None else _arithmetic(settings, model)
     directory.write_json(store.ENVIRONMENT, describe_environment() | {"arithmetic": arithmetic})
-
-
-def _disclosed(settings: RunConfig, digest: str) -> dict[str, Any]:
-    sent = [
-        {"what": entry.what, "reader": entry.reader, "often": entry.often}
-        for entry in disclosures(settings)
-    ]
-    return {
-        "settings": digest,
-        "sent": sent,
-        "unprotected": list(unprotected(settings)),
-    }
 
 
 def scaling_writer(

@@ -38,6 +38,7 @@ def write_summary(
     """
     lines, settings = recorder.lines, recorder.settings
     best = recorder.best() or lines[-1]
+    shares = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
     directory.write_json(
         store.SUMMARY,
         {
@@ -62,7 +63,7 @@ def write_summary(
             "seconds_per_round": _total(lines, "seconds") / len(lines),
             "bytes_up": _total(lines, "bytes_up"),
             "bytes_down": _total(lines, "bytes_down"),
-            **_mean_shares(lines),
+            **{key: sum(values) / len(values) for key, values in shares.items() if values},
             "failures": _total(lines, "failures"),
             **incidents(lines),
         },
@@ -107,8 +108,8 @@ def write_labeling_summary(
             "errors": errors,
             "warnings": list(warnings),
             "seconds_total": seconds,
-            "bytes_up": record.bytes_up,
-            "bytes_down": record.bytes_down,
+            "bytes_up": record.up.total(),
+            "bytes_down": record.down.total(),
             "failures": record.failures,
             **incidents([{"round": 0, **record.incidents()}]),
         },
@@ -132,12 +133,6 @@ def draw_pictures(directory: store.RunDirectory) -> None:
 
 def _total(lines: list[dict[str, Any]], key: str) -> Any:
     return sum(line[key] for line in lines)
-
-
-def _mean_shares(lines: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean of each recorded percentage over the rounds that have it."""
-    by_key = {key: [line[key] for line in lines if key in line] for key in (*SHARES, RELEASED_DOWN)}
-    return {key: sum(values) / len(values) for key, values in by_key.items() if values}
 
 
 def _secure(codes: XCLPSettings | None) -> dict[str, str]:

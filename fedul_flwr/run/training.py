@@ -25,11 +25,10 @@ from fedul_flwr.data.run_files import store
 from fedul_flwr.data.run_files.records import LOSSES
 from fedul_flwr.data.standardize import (
     ScaledInputs,
-    Scaling,
     SharedScaling,
     constant_scaling,
 )
-from fedul_flwr.data.types import Arrays, LabeledPoints
+from fedul_flwr.data.types import Arrays
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.client_policy import LabelStages
 from fedul_flwr.federated.columns import scaling_values
@@ -47,24 +46,12 @@ from fedul_flwr.federated.strategy import MethodStrategy, build_base
 from fedul_flwr.learning.local import dump_arrays
 from fedul_flwr.learning.plan import plateau
 from fedul_flwr.results.model_card import write_model_card
+from fedul_flwr.run import setup
 from fedul_flwr.run.evaluation import AddRound, Recorder, ShareCheck, finish_measures
 from fedul_flwr.run.personal import personalize
 from fedul_flwr.run.resolve_settings import resolve_auto, resolve_settings
 from fedul_flwr.run.scores import score_priors, score_pseudo_labels, training_warnings
 from fedul_flwr.run.server_data import ServerData
-from fedul_flwr.run.setup import (
-    client_setup,
-    describe,
-    fresh_model,
-    label_truths,
-    open_data,
-    scaling_file,
-    scaling_writer,
-    set_truths,
-    start_elsewhere,
-    write_federation,
-    write_scaling,
-)
 from fedul_flwr.run.summary import write_summary
 
 REMEDY = "restore the file from a copy, or begin anew in another output"
@@ -111,7 +98,7 @@ def starting_point(
         directory.replace_metrics([])
         directory.remove_clients()
         recorder.lines = []
-        start_elsewhere(model, recorder.settings.start_from, class_names)
+        setup.start_elsewhere(model, recorder.settings.start_from, class_names)
         return Start(dump_arrays(model))
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
@@ -196,7 +183,7 @@ def train(
     method = find_method(settings.method)
     strategy_class: type[MethodStrategy] = load_reference(method.strategy, "method")
     strategy_class.validate(settings)
-    data, nodes = open_data(grid, settings, directory)
+    data, nodes = setup.open_data(grid, settings, directory)
     began = time.time()  # what is done once, such as features of a data set, is no part of a run
     settings, chosen = resolve_auto(
         settings, strategy_class, data.shape, data.points_of_client(settings)
@@ -206,7 +193,7 @@ def train(
         log(INFO, "%s", line)
     scaling = SharedScaling()
     data = data.standardized(settings, scaling)
-    model = fresh_model(settings, data)
+    model = setup.fresh_model(settings, data)
     settings, of_server, learned_from = resolve_settings(settings, strategy_class, data, model)
     recorder = Recorder(directory, settings, data.evaluator(settings, learned_from), add_round)
     shares = ShareCheck(recorder, of_server, data.shape.class_names)
@@ -216,24 +203,30 @@ def train(
     if done >= settings.num_rounds and is_summarized(directory, done):
         finished = f"{directory.path} has finished its {done} rounds"
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
-    setup = client_setup(settings, data, directory)
+    buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
+    for_clients = setup.client_setup(settings, data, directory)
     if done and settings.standardize == "federation":
-        scaling.value = constant_scaling(read_columns(scaling_file(directory.path, data.shape)))
-        setup.values |= scaling_values(scaling.value)
+        scaling.value = constant_scaling(
+            read_columns(setup.scaling_file(directory.path, data.shape))
+        )
+        for_clients.values |= scaling_values(scaling.value)
     strategy = strategy_class(
         settings,
         build_base(settings),
         nodes,
-        setup,
-        buffers=_averaged_buffers(settings, model),
+        for_clients,
+        buffers=frozenset(buffers if settings.base != "local" else ()),  # it averages nothing
         round_offset=done,
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
-    strategy.columns.on_scaling = scaling_writer(directory, data, scaling, settings.missing)
-    if settings.standardize == "owner" and (server_scaling := _scaling_of_server(data, of_server)):
-        write_scaling(directory, data, server_scaling())
-    describe(directory, settings, data, strategy.test_prior, model)
+    strategy.columns.on_scaling = setup.scaling_writer(directory, data, scaling, settings.missing)
+    if settings.standardize == "owner":  # the server's own points, if it has some
+        points = of_server.inputs if of_server is not None else None
+        by = points.by if isinstance(points, ScaledInputs) else data.scaling
+        if by is not None:
+            setup.write_scaling(directory, data, by())
+    setup.describe(directory, settings, data, strategy.test_prior, model)
     try:
         if done < settings.num_rounds:  # else it was interrupted during the last evaluation
             strategy.start(
@@ -252,7 +245,7 @@ def train(
     about = {
         **first,
         **finish_measures(recorder, shares, strategy.test_prior, data.num_clients or 0),
-        **score_priors(directory.clients, settings.num_rounds, set_truths(data)),
+        **score_priors(directory.clients, settings.num_rounds, setup.set_truths(data)),
         **privacy_spent(strategy.base),
         **personalize(grid, strategy, recorder, data),
     }
@@ -269,21 +262,6 @@ def _errors_of_start(recorder: Recorder, start: Start) -> dict[str, float | None
         return {key: recorder.lines[0].get(key) for key in START_ERRORS}
     errors = recorder.evaluator.errors([start.arrays])
     return dict(zip(START_ERRORS, (errors.test, errors.validation), strict=True))
-
-
-def _scaling_of_server(
-    data: ServerData, of_server: LabeledPoints | None
-) -> Callable[[], Scaling] | None:
-    """What standardizes the server's own points; None if it has none."""
-    if of_server is not None and isinstance(of_server.inputs, ScaledInputs):
-        return of_server.inputs.by
-    return data.scaling
-
-
-def _averaged_buffers(settings: RunConfig, model: nn.Module) -> frozenset[str]:
-    if settings.base == "local":  # averages nothing
-        return frozenset()
-    return frozenset(name for name, _ in model.named_buffers() if name in model.state_dict())
 
 
 def _after_round(
@@ -314,7 +292,7 @@ def _after_round(
             return None
         record = strategy.record
         if server_round == 1 or record.joined:
-            write_federation(recorder.directory, strategy, data)
+            setup.write_federation(recorder.directory, strategy, data)
         recorder.wait()  # an evaluation longer than the round counts as part of it
         before, reached = reached, time.time()
         line: dict[str, Any] = {
@@ -334,7 +312,9 @@ def _after_round(
         if _has_rate_factor(strategy):
             line["rate_factor"] = strategy.rate_factor
         if strategy.settings.base != "local":  # the clients' own models change there
-            line["update_norm"] = _weights_change(before_model, arrays, strategy.model_buffers)
+            buffers = strategy.model_buffers
+            start = {name: array for name, array in before_model.items() if name not in buffers}
+            line["update_norm"] = update_norm(arrays, ArrayRecord(start))
             before_model = arrays
         for key, text in training_warnings([line]).items():
             if key not in shown and key != "confident_share":
@@ -352,12 +332,6 @@ def _after_round(
         return None
 
     return after_round
-
-
-def _weights_change(before: ArrayRecord, after: ArrayRecord, buffers: frozenset[str]) -> float:
-    """L2 norm of the change of the model's weights."""
-    weights = ArrayRecord({name: array for name, array in before.items() if name not in buffers})
-    return update_norm(after, weights)
 
 
 def _show(recorder: Recorder, watch: Watch | None) -> None:
@@ -405,7 +379,7 @@ def _about_pseudo_labels(
     policy = strategy.policy
     if not isinstance(policy, LabelStages) or policy.on_labels_only(number):
         return {}
-    return score_pseudo_labels(directory.clients, number, label_truths(data))
+    return score_pseudo_labels(directory.clients, number, setup.label_truths(data))
 
 
 def _metric_name(strategy: MethodStrategy, key: str) -> str:

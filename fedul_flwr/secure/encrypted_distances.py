@@ -36,12 +36,14 @@ from fedul_flwr.secure.messages import (
     subjects,
 )
 from fedul_flwr.secure.session import (
+    ATTEMPT,
     CONTENT_KEY,
     FEWEST,
     FEWEST_BYTES,
     FEWEST_SEALED,
     FROM,
     KEY_BYTES,
+    MASK_ROOTS,
     MASK_SHARE,
     NONCE,
     PARTICIPANTS,
@@ -51,11 +53,11 @@ from fedul_flwr.secure.session import (
     SIZES,
     TO,
     Session,
-    attempt_keys,
     bytes_array,
     check_key,
     is_sealed,
     join,
+    mask_key,
     new_key,
     pairs_of,
     participants_message,
@@ -139,10 +141,15 @@ def mask_keys(
         With too few participants, or too few with labels; with others than those whose points were
         compared; or for a repeated attempt: masks used twice reveal the difference of two sums.
     """
-    after, keys = attempt_keys(remembered, task.client, unlabeled, attempt, "labels")
+    if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
+        raise UserError("The server asked for the sum of labels out of turn.", "server-out-of-turn")
+    require_enough(unlabeled)
     participants = remembered[PARTICIPANTS].tolist()
+    roots = dict(zip(participants, remembered[MASK_ROOTS], strict=True))
     sizes = dict(zip(participants, remembered[SIZES].tolist(), strict=True))
-    if not all(0 <= count <= sizes[client] for client, count in unlabeled.items()):
+    if task.client not in unlabeled or not all(
+        client in sizes and 0 <= count <= sizes[client] for client, count in unlabeled.items()
+    ):
         raise UserError(
             "The server named others for the sum of labels than before.", "server-names-others"
         )
@@ -153,7 +160,10 @@ def mask_keys(
             f"xclp.min-labeled-clients = {task.min_labeled_clients}.",
             "server-asks-too-much",
         )
-    return after, keys
+    keys = {
+        peer: mask_key(roots[peer].tobytes(), attempt) for peer in unlabeled if peer != task.client
+    }
+    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
 
 
 # The five steps
@@ -208,13 +218,15 @@ def _offer(
     seeds = {task.client: _seeds(remembered)}
     for peer, arrays in inbox.items():
         with messages_from(peer):
-            seeds[peer] = _pop_seeds(peer, arrays)
+            names = [SHARE, *([RUN_SEED] if RUN_SEED in arrays else [])]
+            sent = {name: _pop_bytes(peer, SHARES, arrays, name) for name in names}
+            seeds[peer] = {name: bytes_array(value) for name, value in sent.items()}
             if _commitment(seeds[peer]) != commitments[peer].tobytes():
                 raise UserError(
                     f"Client {peer} sent another share than that of its commitment.", "peer-cheated"
                 )
     seed = _seed(session, seeds)
-    confirm = {CONFIRM: bytes_array(_confirmation(seed))}
+    confirm = {CONFIRM: bytes_array(hashlib.sha256(seed + b"confirm").digest())}
     codes = task.encode(remembered[SEED].tobytes() if task.seed_is_public else seed)
     result = protocol.offer(_party(session, inbox, task), below(STATE, remembered), codes, inbox)
     reply = _post(session, OFFER, result, dict.fromkeys(inbox, confirm))
@@ -332,12 +344,6 @@ def _seeds(remembered: Arrays) -> dict[str, NDArray[Any]]:
     return {name: remembered[name] for name in (SHARE, RUN_SEED) if name in remembered}
 
 
-def _pop_seeds(peer: int, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Remove and return what :func:`_seeds` of a peer has sent."""
-    names = [SHARE, *([RUN_SEED] if RUN_SEED in arrays else [])]
-    return {name: bytes_array(_pop_bytes(peer, SHARES, arrays, name)) for name in names}
-
-
 def _commitment(seeds: Arrays) -> bytes:
     """A hash of a share and of a seed, from which neither follows, as the share is random."""
     whole = b"".join(seeds[name].tobytes() for name in (SHARE, RUN_SEED) if name in seeds)
@@ -358,10 +364,6 @@ def _seed(session: Session, seeds: Mapping[int, Arrays]) -> bytes:
         ((seed, _),) = Counter(before).most_common(1)  # of equal counts the first one
         return seed
     return session.seed({client: sent[SHARE].tobytes() for client, sent in seeds.items()})
-
-
-def _confirmation(seed: bytes) -> bytes:
-    return hashlib.sha256(seed + b"confirm").digest()
 
 
 def _pop_bytes(peer: int, step: str, arrays: dict[str, NDArray[Any]], name: str) -> bytes:
@@ -422,7 +424,6 @@ class DistanceServer:
         self._step = 0
         self._participants: list[int] = []
         self._keys: dict[int, Arrays] = {}
-        self._commitments: dict[int, NDArray[Any]] = {}
         self._sizes: dict[int, int] = {}
         self._sent: dict[int, Sent] = {}
         self._own_distances: dict[int, NDArray[Any]] = {}
@@ -441,7 +442,8 @@ class DistanceServer:
         if self._step == 1:
             self._participants = sorted(self._left)
             everybody = participants_message({c: self._keys[c] for c in self._left}, self._sizes)
-            everybody[COMMITMENTS] = np.stack([self._commitments[c] for c in self._participants])
+            commitments = [self._keys[client][COMMITMENT] for client in self._participants]
+            everybody[COMMITMENTS] = np.stack(commitments)
             return {client: {**step, **everybody} for client in self._left}
         messages = {client: {**step, **self._post(client)} for client in self._left}
         self._sent = {}
@@ -468,7 +470,12 @@ class DistanceServer:
             )
         for client in self._left:
             self.check(client, answers[client])
-        exclude(self._contradictions(answers), self._left)
+        if STEPS[self._step] == KEYS:  # two have sent one public key
+            keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
+            pairs = [(a, b) for a, b in combinations(self._left, 2) if keys[a] == keys[b]]
+        else:
+            pairs = [*subjects({client: answers[client] for client in self._left}).items()]
+        exclude(pairs, self._left)
         for client in self._left:
             self._hear(client, dict(answers[client]))
         self._step += 1
@@ -529,7 +536,12 @@ class DistanceServer:
             for evaluator in pairs_of(owner, self._participants)[0]:
                 if evaluator in sizes:
                     try:
-                        block = self._pair(owner, evaluator)
+                        block = self._protocol.distances(
+                            (sizes[owner], sizes[evaluator]),
+                            self._num_bits,
+                            self._received[owner, evaluator],
+                            self._received[evaluator, owner],
+                        )
                     except UserError:
                         contradictions.append((owner, evaluator))
                         continue
@@ -548,7 +560,6 @@ class DistanceServer:
         if step == KEYS:
             self._keys[client] = answer
             self._sizes[client] = int(answer[POINTS])
-            self._commitments[client] = answer[COMMITMENT]
             return
         if step == OFFER:
             self._own_distances[client] = answer.pop(OWN_DISTANCES)
@@ -571,22 +582,6 @@ class DistanceServer:
                 if role in sent and client in readers:
                     post[f"{GROUP}{sender}"] = sent[role]
         return post
-
-    def _pair(self, owner: int, evaluator: int) -> NDArray[np.int64]:
-        return self._protocol.distances(
-            (self._sizes[owner], self._sizes[evaluator]),
-            self._num_bits,
-            self._received[owner, evaluator],
-            self._received[evaluator, owner],
-        )
-
-    def _contradictions(self, answers: Mapping[int, Arrays]) -> list[tuple[int, int]]:
-        """Complaints of those that are left, and pairs of them that have sent one public key."""
-        if STEPS[self._step] == KEYS:
-            keys = {client: answers[client][PUBLIC].tobytes() for client in self._left}
-            pairs = combinations(self._left, 2)
-            return [(one, other) for one, other in pairs if keys[one] == keys[other]]
-        return [*subjects({client: answers[client] for client in self._left}).items()]
 
     def _peers(self, client: int, role: str) -> list[int]:
         """Remaining peers of a client with a role in their pair."""

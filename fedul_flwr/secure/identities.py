@@ -47,17 +47,10 @@ class Purpose:
 
     Attributes
     ----------
-    what : ``"propagation"`` or ``"columns"``.
+    what : ``"propagation"`` or ``"sum"``.
     run : Flower's id of the run.
     server_round : round of the run.
     nonce : 32 bytes of the server, of one attempt.
-
-    Examples
-    --------
-    >>> one = Purpose("propagation", run=1, server_round=1, nonce=bytes(32))
-    >>> other = Purpose("propagation", run=1, server_round=2, nonce=bytes(32))
-    >>> one.text(0, b"public key") == other.text(0, b"public key")
-    False
     """
 
     what: str
@@ -74,16 +67,7 @@ class Purpose:
 
 @dataclass(frozen=True)
 class Identities:
-    """An owner's own private key, and the public keys of all owners by their numbers.
-
-    Examples
-    --------
-    >>> keys = [ec.generate_private_key(ec.SECP384R1()) for _ in range(2)]
-    >>> owners = {number: key.public_key() for number, key in enumerate(keys)}
-    >>> purpose = Purpose("propagation", run=1, server_round=0, nonce=bytes(32))
-    >>> signature = Identities(0, keys[0], owners).sign(purpose, b"public key")
-    >>> Identities(1, keys[1], owners).check(0, purpose, b"public key", signature)
-    """
+    """An owner's own private key, and the public keys of all owners by their numbers."""
 
     client: int
     private: ec.EllipticCurvePrivateKey = field(repr=False)
@@ -132,11 +116,6 @@ def read_identities(folder: str, client: int) -> Identities | None:
     ------
     OwnDataError
         With the file and what is wrong; the private key must be that of ``client`` in the list.
-
-    Examples
-    --------
-    >>> read_identities("", client=0) is None
-    True
     """
     if not folder:
         return None

@@ -44,6 +44,15 @@ def messages_from(peer: int) -> Iterator[None]:
         raise PeerError(str(error), peer, error.code) from None
 
 
+def check_length(num_bits: int, most: int, protocol: str) -> None:
+    """Refuse codes of more bits than a protocol can compare."""
+    if num_bits > most:
+        raise UserError(
+            f"codes have {num_bits} bits; the protocol {protocol!r} takes at most {most}",
+            "setting-out-of-range",
+        )
+
+
 def checked_array(
     origin: str, message: Arrays, name: str, dtype: DTypeLike, shape: tuple[int, ...]
 ) -> NDArray[Any]:

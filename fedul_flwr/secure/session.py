@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, TypeGuard
@@ -70,13 +70,7 @@ class KeyStream:
 
 
 def keystream(key: bytes, size: int) -> Bytes:
-    """The first ``size`` bytes of a :class:`KeyStream`.
-
-    Examples
-    --------
-    >>> keystream(bytes(32), 4).tobytes().hex()
-    'dc95c078'
-    """
+    """The first ``size`` bytes of a :class:`KeyStream`."""
     stream = np.empty(size, dtype=np.uint8)
     KeyStream(key).read_into(stream)
     return stream
@@ -124,13 +118,6 @@ def pair_secret(private: bytes, peer_public: bytes, peer: int) -> bytes:
     ------
     UserError
         For a public key that makes the secret predictable, or of another length.
-
-    Examples
-    --------
-    >>> one, other = new_private_key(os.urandom), new_private_key(os.urandom)
-    >>> secret = pair_secret(one, public_key(other), peer=1)
-    >>> secret == pair_secret(other, public_key(one), peer=0)
-    True
     """
     private_key = X25519PrivateKey.from_private_bytes(private[:KEY_BYTES])
     try:
@@ -166,25 +153,12 @@ def capsule_opener(private: bytes) -> Callable[[bytes], bytes]:
     ------
     UserError
         If the installed ``cryptography`` has no ML-KEM.
-
-    Examples
-    --------
-    >>> private = new_private_key(os.urandom)
-    >>> sealed = encapsulate(public_key(private), peer=1)
-    >>> capsule_opener(private)(sealed.capsule) == sealed.secret
-    True
     """
     return _decapsulator(private).decapsulate
 
 
 def is_public_key(public: bytes) -> bool:
-    """Whether secrets can be made with a key: it is a whole one, and not of small order.
-
-    Examples
-    --------
-    >>> is_public_key(bytes(PUBLIC_BYTES))
-    False
-    """
+    """Whether secrets can be made with a key: it is a whole one, and not of small order."""
     try:
         pair_secret(bytes(PRIVATE_BYTES), public, 0)
         encapsulate(public, 0)
@@ -243,14 +217,7 @@ class Address:
 
 
 def derive(secret: bytes, info: bytes) -> bytes:
-    """HKDF-SHA256 without salt: 32 bytes.
-
-    Examples
-    --------
-    >>> secret = bytes(32)
-    >>> len(derive(secret, b"masks")), derive(secret, b"masks") == derive(secret, b"key")
-    (32, False)
-    """
+    """HKDF-SHA256 without salt: 32 bytes."""
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(secret)
 
 
@@ -264,13 +231,6 @@ def seal(arrays: Arrays, secret: bytes, address: Address, entropy: Entropy) -> B
     ------
     UserError
         For more than :data:`MOST_BYTES`, with client and step.
-
-    Examples
-    --------
-    >>> address = Address(bytes(32), attempt=0, step="masks", source=0, destination=1)
-    >>> sealed = seal({"sum": np.array([1, 2])}, bytes(32), address, os.urandom)
-    >>> unseal(sealed, bytes(32), address)["sum"].tolist()
-    [1, 2]
     """
     plain = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     if len(plain) > MOST_BYTES:
@@ -547,43 +507,6 @@ def check_key(origin: str, answer: Arrays) -> None:
     checked_array(origin, answer, SIGNATURES, np.uint8, (SIGNATURE_BYTES,))
 
 
-def attempt_keys(
-    remembered: Arrays,
-    client: int,
-    participants: Collection[int],
-    attempt: int,
-    of: str,
-    fewest: int = FEWEST,
-) -> tuple[Arrays, dict[int, bytes]]:
-    """State after one attempt at a sum, and the keys of its masks with each other participant.
-
-    Parameters
-    ----------
-    remembered : :meth:`Session.mask_roots`, or the state after an earlier attempt.
-    participants : those of this attempt: all of the session, or those who are left.
-    of : noun for errors: ``"labels"`` or ``"columns"``.
-
-    Raises
-    ------
-    UserError
-        With fewer than ``fewest`` participants, or others than those of the session; or for a
-        repeated attempt: masks used twice reveal the difference of two sums.
-    """
-    if MASK_ROOTS not in remembered or attempt <= remembered.get(ATTEMPT, -1):
-        raise UserError(f"The server asked for the sum of {of} out of turn.", "server-out-of-turn")
-    require_enough(participants, fewest)
-    clients = remembered[PARTICIPANTS].tolist()
-    roots = dict(zip(clients, remembered[MASK_ROOTS], strict=True))
-    if client not in participants or not roots.keys() >= set(participants):
-        raise UserError(
-            f"The server named others for the sum of {of} than before.", "server-names-others"
-        )
-    keys = {
-        peer: mask_key(roots[peer].tobytes(), attempt) for peer in participants if peer != client
-    }
-    return {**remembered, ATTEMPT: np.array(attempt, np.int64)}, keys
-
-
 def mask_key(root: bytes, attempt: int) -> bytes:
     """A key for one attempt at a sum, from the secret of two clients for all attempts."""
     address = Address(b"", attempt, "sum", EVERYBODY, EVERYBODY)
@@ -668,14 +591,7 @@ def join(
 
 
 def require_enough(clients: Iterable[int] | Ints, fewest: int = FEWEST) -> None:
-    """Refuse fewer than ``fewest`` participants.
-
-    Examples
-    --------
-    >>> require_enough([0, 1])  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    fedul_flwr.errors.UserError: 2 client(s) cannot hide from each other what they add up: ...
-    """
+    """Refuse fewer than ``fewest`` participants."""
     count = len(list(clients))
     if count < fewest:
         raise UserError(

@@ -182,11 +182,6 @@ def whole_words(numbers: Sequence[int], digits: int) -> Words:
     ------
     UserError
         For a number so large that a sum of 2^20 of them could overflow.
-
-    Examples
-    --------
-    >>> whole_words([-1, 2**32], 2).tolist()
-    [4294967295, 4294967295, 0, 1]
     """
     if any(abs(number) >= 2 ** (32 * digits - 21) for number in numbers):
         raise UserError("A number is too large for a secure sum.", "message-out-of-range")
@@ -213,17 +208,7 @@ def _carried(totals: NDArray[np.int64], digits: int) -> Words:
 
 
 def add_vectors(vectors: Sequence[Words], tail: Tail = NO_TAIL) -> Words:
-    """The sum of vectors of equal form.
-
-    Examples
-    --------
-    Two words of their rings, then -1 + 2 as whole numbers of two words:
-
-    >>> first = np.append(np.uint32([1, 2**32 - 1]), whole_words([-1], 2))
-    >>> second = np.append(np.uint32([1, 1]), whole_words([2], 2))
-    >>> add_vectors([first, second], Tail(1, 2)).tolist()
-    [2, 0, 1, 0]
-    """
+    """The sum of vectors of equal form."""
     split = len(vectors[0]) - tail.size
     total = vectors[0].copy()
     for vector in vectors[1:]:
@@ -320,7 +305,6 @@ def join_sum(
     message: Arrays,
     purpose: Purpose,
     identities: Identities | None,
-    entropy: Entropy = os.urandom,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State after the list of participants, and a part of each pair secret, sealed for its peer.
 
@@ -339,7 +323,7 @@ def join_sum(
     private = state[PRIVATE].tobytes()
     session = join(client, private, message, 0, purpose, identities)
     sealed = {
-        f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, entropy)
+        f"{TO}{peer}": session.seal(peer, PEERS, {"part": session.mask_share(peer)}, os.urandom)
         for peer in neighbors(session.number, [*session.public])[client]
     }
     return {**session.as_arrays(), LAST: np.array(0, np.int64)}, sealed
@@ -351,7 +335,6 @@ def offer_shares(
     server_round: int,
     message: Arrays,
     pinned: bool,
-    entropy: Entropy = os.urandom,
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State and answer of step ``shares``: shares of this round's two secrets for each neighbor.
 
@@ -393,9 +376,10 @@ def offer_shares(
             "which protects less than this client asks for.",
             "server-asks-too-much",
         )
-    self_secret, key_secret = entropy(SECRET_BYTES), entropy(SECRET_BYTES)
+    self_secret, key_secret = os.urandom(SECRET_BYTES), os.urandom(SECRET_BYTES)
     split = [
-        share_secret(secret, needed, len(holders), entropy) for secret in (self_secret, key_secret)
+        share_secret(secret, needed, len(holders), os.urandom)
+        for secret in (self_secret, key_secret)
     ]
     parts = {
         holder: _rows([share[position] for share in split])
@@ -407,7 +391,7 @@ def offer_shares(
             {"shares": parts[peer]},
             roots[peer],
             _address(session.number, step, client, peer),
-            entropy,
+            os.urandom,
         )
         for peer in peers
     ]
@@ -498,9 +482,14 @@ def mask_vector(
 def _sealed_shares(message: Arrays, peers: Collection[int]) -> list[tuple[int, Bytes]]:
     """Who has sealed shares for this client, each with what it has sealed."""
     senders, rows = message.get(SHARE_SENDERS), message.get(SEALED)
-    if senders is None or senders.dtype != np.int64 or senders.ndim != 1:
-        raise UserError("The server sent no shares of a sum.", "message-incomplete")
-    if rows is None or rows.dtype != np.uint8 or rows.ndim != 2:
+    if (
+        senders is None
+        or senders.dtype != np.int64
+        or senders.ndim != 1
+        or rows is None
+        or rows.dtype != np.uint8
+        or rows.ndim != 2
+    ):
         raise UserError("The server sent no shares of a sum.", "message-incomplete")
     who = senders.tolist()
     if len(who) != len(rows) or len({*who}) < len(who) or not {*who} <= {*peers}:
@@ -690,15 +679,7 @@ _PIECE = 2**16
 
 
 def add_masks(words: Words, masks: Iterable[Mask], tail: Tail = NO_TAIL) -> None:
-    """Add key streams to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``.
-
-    Examples
-    --------
-    >>> words = np.arange(3, dtype=np.uint32)
-    >>> add_masks(words, [Mask(bytes(32), added=True), Mask(bytes(32), added=False)])
-    >>> words.tolist()
-    [0, 1, 2]
-    """
+    """Add key streams to ``words`` in place: modulo 2^32, and as whole numbers to ``tail``."""
     streams = [(KeyStream(mask.key), np.add if mask.added else np.subtract) for mask in masks]
     split = len(words) - tail.size
     for start in range(0, split, _PIECE):

@@ -260,7 +260,7 @@ def test_where_no_server_listens(text: str) -> None:
         parse_listen(text)
 
 
-OWNERS = {"st-mary": "0", "north": "1", "late": "2", "new": "3", "gone": "4"}
+OWNERS = {"st-mary": 0, "north": 1, "late": 2, "new": 3, "gone": 4}
 LISTED = [
     {"node-id": "70", "status": "online", "online-at": "2026-11-23 10:00:00Z", "offline-at": "N/A"},
     {"node-id": "71", "status": "offline", "online-at": "9", "offline-at": "2026-11-23 11:00:00Z"},

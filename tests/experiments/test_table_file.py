@@ -18,9 +18,9 @@ EXPERIMENTS = Path("experiments")
     [
         ("clients = 3", "client = 3", "Unknown key 'client'; did you mean 'clients'?"),
         ("rows", 'benchmark = "x"\nrows', "The file needs one of the keys rows and benchmark."),
-        ('"M=12"', '"M, 12"', "Column 'M, 12': a comma separates columns"),
-        ('"M=12"', '"m 10"', "Columns 'M=10' and 'm 10' would share a directory."),
-        ("{ FedUL", "{ FedLU", "Key paper.test-error.'M=10'.FedLU: there is no such row."),
+        ('"M=12"', '"M, 12"', "The column 'M, 12': a comma separates columns"),
+        ('"M=12"', '"m 10"', "Columns 'M=10' and 'm 10' would share the directory"),
+        ("{ FedUL", "{ FedLU", "Key paper.test-error.'M=10': there is no row 'FedLU'."),
         ("[settings]", "[start]", "Key start has no effect: no column has a start-from"),
         ('dataset = "digits"', 'start-from = "runs/x-{model}"', "Key start-from: {model} is not a"),
     ],

@@ -70,7 +70,7 @@ def test_percents_by_hand() -> None:
         "nonzero_down_percent_psi": 5.0,
         "released_down_percent": 10.0,
     }
-    assert (record.bytes_up, record.bytes_down) == (100, 1000)
+    assert (record.up.total(), record.down.total()) == (100, 1000)
 
 
 def test_percents_are_of_the_rounds_clients(settings: Settings) -> None:

@@ -39,7 +39,7 @@ class Party(XCLPClient):
 
     @property
     def noise(self) -> ClientNoise:
-        return self.propagation._noise
+        return self.propagation.noise
 
     def randomized(self, server_round: int) -> Ints:
         """Labels that it propagates to others."""

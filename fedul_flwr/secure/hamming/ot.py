@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from fedul_flwr.data.types import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.messages import check_length, checked_array, messages_from
 from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -189,39 +189,6 @@ def columns(keys: Bytes, size: int) -> Bytes:
     return np.stack([keystream(key.tobytes(), size) for key in keys])
 
 
-def hide_choices(keys: Bytes, choices: Bytes) -> Bytes:
-    """The chooser's message U.
-
-    Parameters
-    ----------
-    keys : uint8 ``(2, 128, 32)``, both keys of each base pair, for this call only.
-    choices : uint8 ``(m / 8,)``, packed.
-
-    Returns
-    -------
-    uint8 ``(128, m / 8)``, uniform for a party that knows only one key of each pair.
-    """
-    first, second = (columns(half, len(choices)) for half in keys)
-    return first ^ second ^ choices
-
-
-def hidden_columns(keys: Bytes, secret: Bytes, message: Bytes) -> Bytes:
-    """Columns of Q, for the party with the secret.
-
-    Parameters
-    ----------
-    keys : uint8 ``(128, 32)``, the key of each base pair that ``secret`` selects.
-    secret : uint8 ``(16,)``, s, packed.
-    message : uint8 ``(128, m / 8)``, U.
-
-    Returns
-    -------
-    uint8 ``(128, m / 8)``
-    """
-    chosen = -np.unpackbits(secret)[:, np.newaxis]  # modulo 256: all bits of a byte, or none
-    return columns(keys, message.shape[1]) ^ (message & chosen)
-
-
 def rows_of(some_columns: Bytes) -> Bytes:
     """Rows of a block of columns: uint8 ``(128, b / 8)`` to ``(b, 16)``."""
     return np.packbits(np.unpackbits(some_columns, axis=1).T, axis=1)
@@ -315,7 +282,7 @@ class ObliviousTransfer:
 
     def prepare(self, party: Party) -> StepResult:
         """As owner: a secret for each evaluator, and the base transfers' first message."""
-        _check_num_bits(party.num_bits)
+        check_length(party.num_bits, LARGEST_NUM_BITS, self.name)
         state: dict[str, NDArray[Any]] = {}
         to_peers = {}
         for peer in party.evaluators:
@@ -340,7 +307,9 @@ class ObliviousTransfer:
                     _context("base", party, owner, party.client), points, party.entropy
                 )
             remembered[_of(KEYS, owner)] = keys[0]
-            to_peers[owner] = {POINT: point, CHOICES: hide_choices(keys, codes.ravel())}
+            # U, (128, m / 8): uniform for the owner, who knows only one key of each base pair.
+            first, second = (columns(half, codes.size) for half in keys)
+            to_peers[owner] = {POINT: point, CHOICES: first ^ second ^ codes.ravel()}
         return StepResult(remembered, to_peers)
 
     def answer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
@@ -357,12 +326,11 @@ class ObliviousTransfer:
                 keys = receiver_keys(
                     _context("base", party, party.client, peer), seeds, points, point
                 )
-            corrections, sums = _correct(
-                _context("pads", party, party.client, peer),
-                hidden_columns(keys, secret, choices),
-                secret,
-                bits,
-            )
+            # Columns of Q, (128, m / 8); s modulo 256 has all bits of a byte, or none.
+            chosen = -np.unpackbits(secret)[:, np.newaxis]
+            hidden = columns(keys, choices.shape[1]) ^ (choices & chosen)
+            context = _context("pads", party, party.client, peer)
+            corrections, sums = _correct(context, hidden, secret, bits)
             to_peers[peer] = {CORRECTIONS: corrections}
             to_server[peer] = {SUMS: sums}
         used = {_of(KEYS, owner) for owner in party.owners} & set(state)
@@ -385,7 +353,7 @@ class ObliviousTransfer:
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
         """T - R modulo 2^16, which equals h as L is smaller."""
-        _check_num_bits(num_bits)
+        check_length(num_bits, LARGEST_NUM_BITS, self.name)
         subtrahend, received = (
             checked_array(f"The {role} sent in step {step!r}", kind, SUMS, np.uint16, sizes)
             for role, step, kind in (
@@ -458,14 +426,6 @@ def _of(name: str, peer: int) -> str:
 def _context(purpose: str, party: Party, owner: int, evaluator: int) -> bytes:
     """Prefix of a pair's hash inputs; everything after the names has a fixed length."""
     return f"fedul-flwr ot {purpose} {owner} {evaluator} ".encode() + party.session
-
-
-def _check_num_bits(num_bits: int) -> None:
-    if num_bits > LARGEST_NUM_BITS:
-        raise UserError(
-            f"codes have {num_bits} bits; L must be at most {LARGEST_NUM_BITS} for backend 'ot'",
-            "setting-out-of-range",
-        )
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from gmpy2 import mpz
 from fedul_flwr.data.types import Bytes, Ints, blocks
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, PairwiseHamming, Party, StepResult
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.messages import check_length, checked_array, messages_from
 from fedul_flwr.secure.session import Entropy
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -78,8 +78,10 @@ class PrivateKey:
     def decrypt(self, ciphertext: Number) -> Number:
         """The plaintext of a ciphertext that is coprime to n (section 7, by CRT)."""
         in_p, in_q = (
-            # g^(p-1) = 1 + (p-1) p q = 1 - p q modulo p², so L_p of it is -q modulo p.
-            _quotient(gmpy2.powmod_sec(ciphertext, prime - 1, prime**2), prime)
+            # With L_p(u) = (u - 1) / p, g^(p-1) = 1 + (p-1) p q = 1 - p q modulo p², so L_p of it
+            # is -q modulo p.
+            (gmpy2.powmod_sec(ciphertext, prime - 1, prime**2) - 1)
+            // prime
             * gmpy2.invert(-other, prime)
             % prime
             for prime, other in ((self.p, self.q), (self.q, self.p))
@@ -181,11 +183,6 @@ def _random_prime(bits: int, entropy: Entropy) -> Number:
             return drawn
 
 
-def _quotient(power: Number, prime: Number) -> Number:
-    """Paillier's L: u = 1 modulo the prime becomes (u - 1) / prime."""
-    return (power - 1) // prime
-
-
 def _combine(in_p: Number, p: Number, in_q: Number, q: Number) -> Number:
     """The residue modulo p q that is ``in_p`` modulo p and ``in_q`` modulo q."""
     return in_q + (in_p - in_q) * gmpy2.invert(q, p) % p * q
@@ -230,7 +227,7 @@ class Paillier:
 
     def prepare(self, party: Party) -> StepResult:
         """Send nothing."""
-        _check_num_bits(party.num_bits)
+        check_length(party.num_bits, MOST_BITS, self.name)
         return StepResult()
 
     def offer(self, party: Party, state: Arrays, codes: Bytes, inbox: Inbox) -> StepResult:
@@ -295,7 +292,7 @@ class Paillier:
         self, sizes: tuple[int, int], num_bits: int, by_owner: Arrays, by_evaluator: Arrays
     ) -> Ints:
         """See :meth:`PairwiseHamming.distances`."""
-        _check_num_bits(num_bits)
+        check_length(num_bits, MOST_BITS, self.name)
         n_owner, n_evaluator = sizes
         chunks = self._chunks(n_owner)
         shape = (len(chunks), n_evaluator, self._width)
@@ -317,7 +314,7 @@ class Paillier:
 
     def cost(self, sizes: list[int], num_bits: int) -> Cost:
         """At 3,072 bits, mean over both choices of owner; two clients work in turns."""
-        _check_num_bits(num_bits)
+        check_length(num_bits, MOST_BITS, self.name)
         clients = len(sizes)
         owners = clients if clients > 2 else clients // 2
         chunks = [len(self._chunks(size)) for size in sizes]
@@ -416,14 +413,6 @@ def unpack(plaintexts: list[Number], slots: int) -> Ints:
     rows = np.frombuffer(joined, dtype=np.uint8).reshape(-1, width)
     bits = np.unpackbits(rows, axis=1, count=size, bitorder="little")
     return bits.reshape(-1, slots, SLOT_BITS) @ (1 << np.arange(SLOT_BITS))
-
-
-def _check_num_bits(num_bits: int) -> None:
-    if num_bits > MOST_BITS:
-        raise UserError(
-            f"codes have {num_bits} bits; paillier compares at most {MOST_BITS}",
-            "setting-out-of-range",
-        )
 
 
 def _refuse_distances(owner: _Message, num_bits: int) -> NoReturn:

@@ -48,13 +48,13 @@ class PlaintextServer:
         self._clients = list(clients)
         self._bytes = num_bits // 8
         self._seed = np.frombuffer(seed, dtype=np.uint8)
-        self._codes: dict[int, Bytes] | None = None
+        self._codes: dict[int, Bytes] = {}
+        self._is_done = False
 
     def ask(self) -> Mapping[int, Arrays]:
         """The seed, once."""
-        if self._codes is not None:
-            return {}
-        return {client: {SEED: self._seed} for client in self._clients}
+        asked = [] if self._is_done else self._clients
+        return {client: {SEED: self._seed} for client in asked}
 
     def take(self, answers: Mapping[int, Arrays]) -> None:
         """Store the codes of the remaining clients.
@@ -64,7 +64,7 @@ class PlaintextServer:
         BadMessageError
             See :meth:`check`.
         """
-        self._codes = {}
+        self._is_done = True
         for client in self._clients:
             if client in answers:
                 self.check(client, answers[client])
@@ -83,17 +83,12 @@ class PlaintextServer:
 
     def sizes(self) -> Mapping[int, int]:
         """Number of points of each client that sent codes."""
-        return {client: len(codes) for client, codes in self._codes_by_client().items()}
+        return {client: len(codes) for client, codes in self._codes.items()}
 
     def compared(self) -> Codes:
         """The points of all clients that sent codes."""
-        codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._codes_by_client().values()]
+        codes = [np.empty((0, self._bytes), dtype=np.uint8), *self._codes.values()]
         return Codes(np.concatenate(codes))
-
-    def _codes_by_client(self) -> dict[int, Bytes]:
-        if self._codes is None:
-            raise RuntimeError("ask the clients first")
-        return self._codes
 
 
 PLAINTEXT = SimilarityBackend(

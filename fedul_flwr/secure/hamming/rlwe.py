@@ -60,7 +60,7 @@ from scipy.fft import fft, ifft, irfft, rfft
 from fedul_flwr.data.types import Bytes, Floats, Ints, blocks, check_num_bits
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.hamming.pairwise import Forms, Inbox, Party, StepResult
-from fedul_flwr.secure.messages import checked_array, messages_from
+from fedul_flwr.secure.messages import check_length, checked_array, messages_from
 from fedul_flwr.secure.session import KEY_BYTES, Entropy, fresh, keystream
 from fedul_flwr.secure.similarity import Arrays, Cost
 
@@ -296,11 +296,7 @@ def packing(sizes: Mapping[int, int], num_bits: int) -> Packing:
         If L is not a positive multiple of 8, or not below t.
     """
     check_num_bits(num_bits)
-    if num_bits >= T:
-        raise UserError(
-            f"codes have {num_bits} bits; the protocol 'rlwe' takes less than {T}",
-            "setting-out-of-range",
-        )
+    check_length(num_bits, T - 1, "rlwe")
     room = N // max((2, *sizes.values()))
     return Packing(2 ** (max(1, room).bit_length() - 1), num_bits)
 
@@ -515,11 +511,16 @@ class RingLWE:
         server gets ``mask-key``, 32 bytes from which it makes the words that were added to ``b``.
         """
         layout = packing(party.sizes, party.num_bits)
-        offers = {
-            owner: _checked_offer(layout, party.sizes[owner], owner, inbox[owner])
-            for owner in party.owners
-            if owner in inbox
-        }
+        offers = {}
+        for owner in (peer for peer in party.owners if peer in inbox):
+            size, origin = party.sizes[owner], f"Client {owner} sent in step 'offer'"
+            chunks, message = len(layout.chunks(size)), inbox[owner]
+            with messages_from(owner):
+                key = checked_array(origin, message, KEYS, np.uint32, (DIGITS, chunks, N))
+                bits = checked_array(
+                    origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits)
+                )
+            offers[owner] = Offer(layout, key, bits)
         sizes = {owner: (len(codes), offer.bits.shape[1]) for owner, offer in offers.items()}
         keys = {owner: party.entropy(KEY_BYTES) for owner in offers}
         a = np.empty((len(codes), N), dtype=np.uint32)
@@ -599,12 +600,3 @@ class RingLWE:
 
 
 RLWE = RingLWE()
-
-
-def _checked_offer(layout: Packing, size: int, owner: int, message: Arrays) -> Offer:
-    origin = f"Client {owner} sent in step 'offer'"
-    num_chunks = len(layout.chunks(size))
-    with messages_from(owner):
-        keys = checked_array(origin, message, KEYS, np.uint32, (DIGITS, num_chunks, N))
-        bits = checked_array(origin, message, BITS, np.uint32, (DIGITS, size, layout.num_bits))
-    return Offer(layout, keys, bits)
