@@ -87,4 +87,5 @@ class FedPLClient(MethodClient[AnySetsData]):
                 "Setting fedpl.recipe = 'release' is for simulations: nobody drew the class priors "
                 "of an owner's sets. Use 'paper', which takes the class with the largest prior.",
                 "setting-for-simulations",
+                setting="fedpl.recipe",
             )

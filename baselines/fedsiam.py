@@ -101,6 +101,7 @@ class FedSiam(MethodStrategy):
             raise UserError(
                 "Setting scaffold.option = 'I': method 'fedsiam' goes with 'II' only.",
                 "method-mismatch",
+                setting="scaffold.option",
             )
 
     def before_train(self, round_number: int, arrays: ArrayRecord, grid: Grid) -> list[ClientRef]:

@@ -50,6 +50,7 @@ class GivenLabels(LabelSourceStrategy):
                     f"Setting {key} = {value!r}: no client trains in method {settings.method!r} "
                     "with scenario.labels-at = 'server'.",
                     "setting-needs-clients",
+                    setting=key,
                 )
 
     def configure_train(

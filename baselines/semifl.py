@@ -134,6 +134,7 @@ class SemiFL(LabelSourceStrategy):
                 f"Setting base = {settings.base!r}: method {settings.method!r} keeps its momentum "
                 f"between rounds, which goes with all bases but {', '.join(MORE_THAN_MODELS)}.",
                 "method-mismatch",
+                setting="base",
             )
 
     def make_codec(self) -> UpdateCodec:

@@ -31,11 +31,13 @@ class ServerOnly(MethodStrategy):
                 "Setting learning-rate-schedule = 'client-plateau': no client trains in method "
                 f"{settings.method!r}.",
                 "setting-needs-clients",
+                setting="learning-rate-schedule",
             )
         if settings.evaluate == "local":
             raise UserError(
                 f"Setting evaluate = 'local': no client trains in method {settings.method!r}.",
                 "setting-needs-clients",
+                setting="evaluate",
             )
 
     def configure_train(

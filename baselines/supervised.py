@@ -91,6 +91,7 @@ class LabeledData(ClientData):
                 "Setting supervised.steps = 'sets' is for simulations: an owner of labeled points "
                 "has no unlabeled sets. Use 'labeled'.",
                 "setting-for-simulations",
+                setting="supervised.steps",
             )
         all_points = self.load_points(folder)
         missing = int((all_points.labels == UNLABELED).sum())

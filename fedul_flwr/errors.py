@@ -17,12 +17,12 @@ class UserError(Exception):
     sentence : the message.
     code : name of the kind of mistake, one of docs/errors.md; that of the
         class by default.
-    values : what the mistake is about, for programs; never data, labels or keys. ``setting`` or
-        ``option`` follow from a sentence that begins with ``Setting NAME`` or with an option.
+    values : what the mistake is about, for programs: ``setting``, ``option`` and the like; never
+        data, labels or keys.
 
     Examples
     --------
-    >>> error = UserError("Setting k = 0: must be at least 1.", "setting-out-of-range")
+    >>> error = UserError("Setting k = 0: must be at least 1.", "setting-out-of-range", setting="k")
     >>> error.code, error.values
     ('setting-out-of-range', {'setting': 'k'})
     """
@@ -32,9 +32,7 @@ class UserError(Exception):
     def __init__(self, sentence: str, code: str = "", **values: object) -> None:
         super().__init__(sentence)
         self.code = code or self.code
-        named = re.match(r"Setting ([\w-]+(?:\.[\w-]+)*)|(--?[a-z][\w-]*)", sentence)
-        of = {} if named is None else {"setting" if named[1] else "option": named[1] or named[2]}
-        self.values: dict[str, Any] = of | values
+        self.values: dict[str, Any] = values
 
     @property
     def with_code(self) -> str:

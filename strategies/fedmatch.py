@@ -88,12 +88,14 @@ class FedMatchStrategy(LabelSourceStrategy):
                 f"Setting base = {settings.base!r}: method 'fedmatch' combines sigma and psi "
                 f"apart, which goes with all bases but {', '.join(UNFIT_BASES)}.",
                 "method-mismatch",
+                setting="base",
             )
         if settings.frozen_rounds:
             raise UserError(
                 f"Setting frozen-rounds = {settings.frozen_rounds}: method 'fedmatch' trains sigma "
                 "and psi of all layers; leave it out, or choose features.",
                 "method-mismatch",
+                setting="frozen-rounds",
             )
         options = settings[FedMatchSettings]
         if settings.sums_updates and options.helpers:
@@ -101,6 +103,7 @@ class FedMatchStrategy(LabelSourceStrategy):
                 f"Setting fedmatch.helpers = {options.helpers}: a helper is a single client's "
                 "model, which nobody reads with secure-sum = 'on'; choose 0.",
                 "method-mismatch",
+                setting="fedmatch.helpers",
             )
         l2 = options.l2_weight if options.decomposition else 0.0
         # Gradient descent on λ_L2·‖σ − ψ‖² converges for smaller steps only (Polyak 1964).
@@ -111,6 +114,7 @@ class FedMatchStrategy(LabelSourceStrategy):
                 f"Setting learning-rate = {settings.learning_rate}: with fedmatch.l2-weight = {l2} "
                 f"psi would overshoot sigma in every step; it must be below {limit:g}.",
                 "setting-out-of-range",
+                setting="learning-rate",
             )
 
     @property

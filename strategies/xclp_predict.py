@@ -57,11 +57,13 @@ class XCLPPredict(MethodStrategy):
                 f"{secure!r}: rows of labeled points, which it returns, would show labels of "
                 "others; simulate it with 'plaintext'.",
                 "settings-contradict",
+                setting="xclp-predict.leave-one-out",
             )
         if options.features == "model" and not settings.start_from:
             raise UserError(
                 "Setting xclp-predict.features = 'model' needs a model: set start-from.",
                 "setting-needs-setting",
+                setting="xclp-predict.features",
             )
         labels = settings[LabelSettings]
         if not (options.use_unlabeled or labels.new_fraction > 0 or labels.split):
@@ -69,6 +71,7 @@ class XCLPPredict(MethodStrategy):
                 "Setting xclp-predict.use-unlabeled = false leaves no point to label: "
                 "set labels.new-fraction above 0.",
                 "setting-needs-setting",
+                setting="xclp-predict.use-unlabeled",
             )
 
     @classmethod
@@ -144,6 +147,7 @@ class XCLPPredict(MethodStrategy):
             raise UserError(
                 f"Setting xclp-predict.groups = {groups}: there are {len(clients)} clients.",
                 "too-few-clients",
+                setting="xclp-predict.groups",
             )
         order = stream(self.settings.seed, "groups").permutation(len(clients))
         if groups == 1:

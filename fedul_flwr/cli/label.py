@@ -41,7 +41,9 @@ def label(
     method = str(overrides["method"])
     if find_method(method).trains:
         raise UserError(
-            f"Setting method = {method!r} trains a model: use fedul-flwr run.", "method-mismatch"
+            f"Setting method = {method!r} trains a model: use fedul-flwr run.",
+            "method-mismatch",
+            setting="method",
         )
     if output is not None:
         overrides["output"] = str(output)

@@ -110,11 +110,16 @@ def local_copies(options: list[str] | None) -> dict[str, Path]:
             raise UserError(
                 f"--dataset {value!r} must be NAME=PATH, as in ylecun/mnist=data/mnist.",
                 "option-not-allowed",
+                option="--dataset",
             )
         user_path(path)  # refuses what no folder can be called
         folder = Path(path).expanduser()
         if not folder.is_dir():
-            raise UserError(f"--dataset {value!r}: {folder} is not a folder.", "folder-missing")
+            raise UserError(
+                f"--dataset {value!r}: {folder} is not a folder.",
+                "folder-missing",
+                option="--dataset",
+            )
         copies[name] = folder
     return copies
 
@@ -134,7 +139,9 @@ def refuse_options(options: Mapping[str, object], where: str) -> None:
     """
     for option, value in options.items():
         if value:
-            raise UserError(f"{option} has no effect {where}.", "option-without-effect")
+            raise UserError(
+                f"{option} has no effect {where}.", "option-without-effect", option=option
+            )
 
 
 @contextlib.contextmanager

@@ -70,7 +70,7 @@ def reproduce(
     if [table is not None, render, show].count(True) != 1:
         raise UserError("reproduce takes one of TABLE, --render and --list.", "options-contradict")
     if column is not None and table is None:
-        raise UserError("--print takes a TABLE.", "option-without-effect")
+        raise UserError("--print takes a TABLE.", "option-without-effect", option="--print")
     if show:
         _list(experiments, results)
         return

@@ -163,7 +163,9 @@ def _search_settings(
     chosen = read_searches(file)[row, ""]["chosen"]
     if chosen is None:
         raise UserError(
-            f"--tune {trials}: no trial was complete; {file} says why.", "search-failed"
+            f"--tune {trials}: no trial was complete; {file} says why.",
+            "search-failed",
+            option="--tune",
         )
     settings: dict[str, Scalar] = dict(chosen["settings"])
     values = ", ".join(f"{key} {value}" for key, value in settings.items())

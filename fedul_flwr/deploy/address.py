@@ -79,6 +79,7 @@ def parse_listen(text: str) -> Address:
             f"--listen {text!r} is no IP address of the server, such as 127.0.0.1:8001 for what "
             "is on the server itself alone, or 0.0.0.0:8000 for all.",
             "address-wrong",
+            option="--listen",
         )
     return Address(str(ip_address(host)), _port(port, text, "--listen"))
 
@@ -95,7 +96,9 @@ def _split(text: str) -> tuple[str, str]:
 def _port(port: str, text: str, option: str) -> int:
     if not (port.isascii() and port.isdigit() and int(port) in _PORTS):
         raise UserError(
-            f"{option} {text!r}: the port must be a number from 1 to {_PORTS[-1]}.", "address-wrong"
+            f"{option} {text!r}: the port must be a number from 1 to {_PORTS[-1]}.",
+            "address-wrong",
+            option=option,
         )
     return int(port)
 
@@ -107,6 +110,7 @@ def check_host(host: str, text: str, option: str = "--address") -> None:
             raise UserError(
                 f"{option} {text!r} means all of a machine: name an address that owners can call.",
                 "address-wrong",
+                option=option,
             )
     # A name that ends in a number is probably a mistyped IP address.
     elif not _DNS_NAME.fullmatch(host) or host.rpartition(".")[2].isdigit():
@@ -114,6 +118,7 @@ def check_host(host: str, text: str, option: str = "--address") -> None:
             f"{option} {text!r} is no address: name a DNS name or an IP address such as "
             "fl.example.org:8000, without https://.",
             "address-wrong",
+            option=option,
         )
 
 

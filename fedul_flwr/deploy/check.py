@@ -117,6 +117,7 @@ def _read_node_config(text: str) -> dict[str, Any]:
             f"--node-config {text!r} cannot be read: it takes key=value pairs, without spaces "
             "around = and text in quotes, or the path of a .toml file.",
             "node-config-wrong",
+            option="--node-config",
         )
     if not NodeConfig.parse(values).data:
         raise OwnDataError(
@@ -133,6 +134,7 @@ def _settings(overrides: Mapping[str, Any], base_dir: Path) -> tuple[RunConfig, 
         raise UserError(
             "Setting client-data is for simulations; an owner's data are in its node config.",
             "setting-for-simulations",
+            setting="client-data",
         )
     strategy = load_reference(find_method(settings.method).strategy, "method")
     strategy.validate(settings)
@@ -168,6 +170,7 @@ def _shape(settings: RunConfig, class_names: str, input_shape: str) -> DataShape
         "--input-shape, which the server's side can tell, have to say what it is like; for a table "
         "setting columns, the file that all owners have, in place of --input-shape.",
         "option-missing",
+        setting="dataset",
     )
 
 

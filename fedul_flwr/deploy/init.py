@@ -259,11 +259,13 @@ def plan(
         raise UserError(
             f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
             "option-not-allowed",
+            option="--days",
         )
     if insecure and (public_keys or also):
         raise UserError(
             "--insecure has no keys and certificates: leave --public-key and --also out.",
             "options-contradict",
+            option="--insecure",
         )
     owners = _owners(count, names)
     reached = parse_address(address)
@@ -360,12 +362,15 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
         )
     if count is not None and not 1 <= count <= _MOST_OWNERS:
         raise UserError(
-            f"--owners {count}: there can be 1 to {_MOST_OWNERS} owners.", "option-not-allowed"
+            f"--owners {count}: there can be 1 to {_MOST_OWNERS} owners.",
+            "option-not-allowed",
+            option="--owners",
         )
     if len(names) > _MOST_OWNERS:
         raise UserError(
             f"--owner is there {len(names)} times: there can be {_MOST_OWNERS} owners.",
             "option-not-allowed",
+            option="--owner",
         )
     seen: set[str] = set()
     for name in names:
@@ -374,11 +379,14 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
                 f"--owner {name!r}: a name has up to 64 letters, digits, '-', '_' and '.', "
                 "with a letter or digit at both ends.",
                 "option-not-allowed",
+                option="--owner",
             )
         # Names become file names, and some systems ignore case.
         if name.lower() in seen:
             raise UserError(
-                f"--owner {name!r} is there twice: every owner has a name of its own.", "name-twice"
+                f"--owner {name!r} is there twice: every owner has a name of its own.",
+                "name-twice",
+                option="--owner",
             )
         seen.add(name.lower())
     return tuple(names or (f"owner-{number}" for number in range(count or 0)))
@@ -391,6 +399,7 @@ def _method_of(name: str) -> str:
             f"--method {name!r}: must be one of {', '.join(METHODS)} or 'package.module:NAME'"
             f"{nearest(name, METHODS) or '.'}",
             "unknown-name",
+            option="--method",
         )
     return name
 
@@ -400,14 +409,30 @@ def _public_keys(public_keys: Sequence[str], owners: Sequence[str]) -> dict[str,
     for text in public_keys:
         name, equals, file = text.partition("=")
         if not equals:
-            raise UserError(f"--public-key {text!r} is not NAME=FILE.", "option-not-allowed")
+            raise UserError(
+                f"--public-key {text!r} is not NAME=FILE.",
+                "option-not-allowed",
+                option="--public-key",
+            )
         if name not in owners:
-            raise UserError(f"--public-key {text!r}: there is no owner {name!r}.", "unknown-name")
+            raise UserError(
+                f"--public-key {text!r}: there is no owner {name!r}.",
+                "unknown-name",
+                option="--public-key",
+            )
         if name in keys:
-            raise UserError(f"--public-key {text!r}: {name!r} has two keys.", "name-twice")
+            raise UserError(
+                f"--public-key {text!r}: {name!r} has two keys.",
+                "name-twice",
+                option="--public-key",
+            )
         key = _public_key(user_path(file))
         if key in keys.values():
-            raise UserError(f"--public-key {text!r}: another owner has the same key.", "name-twice")
+            raise UserError(
+                f"--public-key {text!r}: another owner has the same key.",
+                "name-twice",
+                option="--public-key",
+            )
         keys[name] = key
     return keys
 

@@ -63,6 +63,7 @@ def start(program: Program, options: Sequence[str], *, runs_from_anywhere: bool 
         raise UserError(
             "--runs-from-anywhere is for the SuperLink: no run starts at a SuperNode.",
             "option-without-effect",
+            option="--runs-from-anywhere",
         )
     for key in set(os.environ) - set(direct := without_proxy(os.environ)):
         del os.environ[key]
@@ -122,6 +123,7 @@ def _start_superexec(
                 "--isolation process needs --superexec-auth-secret-file: without it every user of "
                 "this machine could answer this owner's messages.",
                 "option-missing",
+                option="--isolation",
             )
         return None, []
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(parsed.host, parsed.host)

@@ -97,6 +97,7 @@ def _refuse_unknown(superlink: str) -> None:
             f"--federation {superlink!r}: {file} has no such SuperLink; it has {names}"
             f"{nearest(superlink, allowed) or '.'}",
             "unknown-name",
+            option="--federation",
         )
 
 

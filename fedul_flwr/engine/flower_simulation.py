@@ -124,6 +124,7 @@ def refuse_silent_cluster(address: str) -> None:
         raise UserError(
             f"--ray-address {address!r} must be HOST:PORT of the head of a cluster, or auto.",
             "address-wrong",
+            option="--ray-address",
         )
     try:
         with socket.create_connection((match[1].strip("[]"), int(match[2])), _PATIENCE):
@@ -134,6 +135,7 @@ def refuse_silent_cluster(address: str) -> None:
             f"--ray-address {address}: no Ray cluster answers there ({why}); `ray status` on its "
             "head says whether it runs.",
             "ray-not-reachable",
+            option="--ray-address",
         ) from error
     if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
         _refuse_other_program(address)
@@ -151,4 +153,5 @@ def _refuse_other_program(address: str) -> None:
             raise UserError(
                 f"--ray-address {address}: what answers there is no Ray cluster.",
                 "ray-not-reachable",
+                option="--ray-address",
             ) from error

@@ -41,11 +41,15 @@ def refuse_used(directory: Path) -> None:
         is_free = not directory.exists() or not any(directory.iterdir())
     except OSError as err:
         raise UserError(
-            f"--message-log {directory} cannot be read ({err.strerror}).", "file-not-readable"
+            f"--message-log {directory} cannot be read ({err.strerror}).",
+            "file-not-readable",
+            option="--message-log",
         ) from err
     if not is_free:
         raise UserError(
-            f"--message-log {directory} must be a new or an empty directory.", "file-exists"
+            f"--message-log {directory} must be a new or an empty directory.",
+            "file-exists",
+            option="--message-log",
         )
 
 

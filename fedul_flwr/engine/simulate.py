@@ -230,6 +230,7 @@ def number_of_clients(config: RunConfig, number: int | None) -> int:
             f"--num-supernodes {number}: the run in {config.resume} has {recorded} clients, and "
             "goes on with as many: leave the option out.",
             "number-of-clients",
+            option="--num-supernodes",
         )
     return recorded or number or DEFAULT_CLIENTS
 
@@ -286,7 +287,9 @@ def simulate(
         ("--ray-address", ray_address, "ray"),
     ):
         if value and engine != needed:
-            raise UserError(f"{option} needs --engine {needed}.", "option-without-effect")
+            raise UserError(
+                f"{option} needs --engine {needed}.", "option-without-effect", option=option
+            )
     if message_log is not None:
         from fedul_flwr.engine.message_log import refuse_used
 

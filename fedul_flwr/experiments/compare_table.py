@@ -281,6 +281,7 @@ def parse_measures(text: str) -> tuple[str, ...]:
                 f"--measures {text!r} must be some of {', '.join(MEASURES)}, separated by commas"
                 f"{hint or '.'}",
                 "unknown-name",
+                option="--measures",
             )
     return tuple(names)
 

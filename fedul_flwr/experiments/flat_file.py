@@ -29,6 +29,7 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
         raise UserError(
             f"--print has no effect on {table.name}: a benchmark measures it.",
             "option-without-effect",
+            option="--print",
         )
     column = _one(column, list(table.columns), "column")
     rows = table.rows_of(column, size)
@@ -64,5 +65,9 @@ def flat_file(table: Table, column: str, size: Size, row: str | None) -> str:
 def _one(wanted: str, names: Sequence[str], noun: str) -> str:
     picked = pick(wanted, names, noun)
     if len(picked) > 1:
-        raise UserError(f"--print takes one {noun}, not {', '.join(picked)}.", "option-not-allowed")
+        raise UserError(
+            f"--print takes one {noun}, not {', '.join(picked)}.",
+            "option-not-allowed",
+            option="--print",
+        )
     return picked[0]

@@ -214,7 +214,9 @@ def tuned_runs(plan: Plan, file: Path) -> dict[str, Overrides]:
     """
     if not file.is_file():
         raise UserError(
-            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.", "file-missing"
+            f"--tuned {file} is no file: fedul-flwr tune --runs writes one.",
+            "file-missing",
+            option="--tuned",
         )
     searches = read_searches(file)
     now = {trial.row: trial for trial in plan.trials}

@@ -116,7 +116,9 @@ def plan_columns(
     for name in device.datasets:
         if name not in datasets:
             raise UserError(
-                f"--dataset {name}: the runs use {', '.join(datasets)}.", "unknown-name"
+                f"--dataset {name}: the runs use {', '.join(datasets)}.",
+                "unknown-name",
+                option="--dataset",
             )
     return plans
 

@@ -108,6 +108,7 @@ def parse_seeds(text: str) -> tuple[int, ...]:
         raise UserError(
             f"--seeds {text!r} must be whole numbers from 0 on, such as 0,1,2.",
             "option-not-allowed",
+            option="--seeds",
         )
     return tuple(_distinct(seeds, "--seeds"))
 
@@ -149,7 +150,9 @@ def make_plan(
     for owner, settings in owners.items():
         for key in settings.keys() & _NOT_SETTABLE.keys():
             raise UserError(
-                f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.", "setting-not-allowed"
+                f"Setting {key} cannot be in {owner}: {_NOT_SETTABLE[key]}.",
+                "setting-not-allowed",
+                setting=key,
             )
     applied = _applied(rows, shared)
     output = user_path(output, Path.cwd())
@@ -203,6 +206,7 @@ def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict
             raise UserError(
                 f"Setting {key} in --run-config has no effect in any of the runs: leave it out.",
                 "setting-without-effect",
+                setting=key,
             )
     return applied
 
@@ -254,8 +258,12 @@ def _parts(text: str) -> list[str]:
 
 def _distinct(values: Sequence[T], option: str) -> Sequence[T]:
     if not values:
-        raise UserError(f"{option} names nothing; separate names by commas.", "option-not-allowed")
+        raise UserError(
+            f"{option} names nothing; separate names by commas.",
+            "option-not-allowed",
+            option=option,
+        )
     for value in values:
         if values.count(value) > 1:
-            raise UserError(f"{option} names {value} twice.", "name-twice")
+            raise UserError(f"{option} names {value} twice.", "name-twice", option=option)
     return values

@@ -189,6 +189,7 @@ class ColumnPooling:
                 f"Setting standardize-sum = 'masked': {error} Choose standardize = 'owner' or "
                 "'constants'.",
                 "too-few-clients",
+                setting="standardize-sum",
             ) from error
         return moments_of(sum(points[client] for client in left), sums)
 

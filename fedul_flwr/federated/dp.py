@@ -112,6 +112,7 @@ class PrivateMean(Strategy):
                 f"Setting dp.max-epsilon = {budget}: one round alone exceeds it; raise it or "
                 "dp.noise-multiplier.",
                 "privacy-budget",
+                setting="dp.max-epsilon",
             )
         self._start, self._sampled = arrays, len(list(grid.get_node_ids()))
         if self.settings.clipping == "client":
@@ -196,6 +197,7 @@ def refuse_no_release(base: Strategy) -> None:
             f"Setting dp.clipping = {base.settings.clipping!r}: an update was missing in every "
             "round, so nothing was released and the model is the one that the run began with.",
             "no-update",
+            setting="dp.clipping",
         )
 
 

@@ -247,6 +247,7 @@ def add_noise(
             f"Setting dp.noise-multiplier = {privacy.noise_multiplier:g} is too small for the "
             "steps of a secure sum among so many clients.",
             "setting-breaks-privacy",
+            setting="dp.noise-multiplier",
         )
     return {
         key: value

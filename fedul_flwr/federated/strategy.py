@@ -187,18 +187,21 @@ class MethodStrategy(Strategy):
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors.",
                 "method-mismatch",
+                setting="test-prior",
             )
         alone = cls.can_train_alone and not cls.learns_at_server(settings)
         if settings.base == "local" and not alone:
             raise UserError(
                 f"Setting base = 'local': method {settings.method!r} is not one of clients alone.",
                 "method-mismatch",
+                setting="base",
             )
         if settings.max_update_norm and not (cls.returns_models and settings.base != "local"):
             raise UserError(
                 f"Setting max-update-norm = {settings.max_update_norm:g}: method "
                 f"{settings.method!r} with base = {settings.base!r} combines no clients' models.",
                 "setting-without-effect",
+                setting="max-update-norm",
             )
         if cls.trains_in_turn(settings, "parallel"):
             reason = ""
@@ -210,12 +213,14 @@ class MethodStrategy(Strategy):
                 raise UserError(
                     f"Setting server.when = 'parallel': {reason}; choose 'before' or 'after'.",
                     "method-mismatch",
+                    setting="server.when",
                 )
         if settings.sums_updates and not cls.can_sum:
             raise UserError(
                 f"Setting secure-sum = 'on': the server of method {settings.method!r} needs more "
                 "than a sum of its clients' models.",
                 "method-mismatch",
+                setting="secure-sum",
             )
 
     def make_codec(self) -> UpdateCodec:
@@ -502,6 +507,7 @@ def refuse_turns(settings: RunConfig) -> None:
             f"Setting server.when = {chosen!r} has no effect with method = {settings.method!r}, "
             "where only the server trains: leave it out.",
             "setting-without-effect",
+            setting="server.when",
         )
 
 
@@ -616,6 +622,7 @@ def refuse_too_few(settings: RunConfig, updates: int) -> None:
             f"Setting base = {settings.base!r} needs {needed} clients or more in a round with "
             f"{' and '.join(options)}: there are {updates}.",
             "too-few-clients",
+            setting="base",
         )
 
 

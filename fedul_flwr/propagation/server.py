@@ -103,6 +103,7 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             f"Setting xclp.secure = {options.secure!r} needs {backend.fewest} clients or more in "
             f"every propagation: there are {len(sizes)}.",
             "too-few-clients",
+            setting="xclp.secure",
         )
     if options.secure == "plaintext":
         return
@@ -112,6 +113,7 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             "client(s) of a propagation would have labels, and others could tell what one of them "
             "contributed.",
             "too-few-labeled-clients",
+            setting="xclp.min-labeled-clients",
         )
     cost = backend.cost(list(sizes), options.num_bits)
     if cost.seconds > LONGEST or cost.traffic > LARGEST:
@@ -122,6 +124,7 @@ def refuse_beyond_reach(options: XCLPSettings, sizes: Sequence[int], labeled: in
             f"{LONGEST / 60:.0f} minutes and {LARGEST / 1e9:.0f} GB: lower xclp.num-bits or the "
             "number of clients, or take 'plaintext' in a simulation.",
             "too-expensive",
+            setting="xclp.secure",
         )
 
 

@@ -47,7 +47,11 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
     """
     saved, _ = read_config(directory)
     if not (directory / BEST_MODEL).is_file():
-        raise UserError(f"--model {directory}: the run holds no {BEST_MODEL}.", "model-missing")
+        raise UserError(
+            f"--model {directory}: the run holds no {BEST_MODEL}.",
+            "model-missing",
+            option="--model",
+        )
     used = {"model": saved_model(directory, saved)}
     if saved.get("features"):
         used["features"] = saved["features"]
@@ -76,6 +80,7 @@ def with_model(overrides: Mapping[str, Any], directory: Path) -> dict[str, Any]:
                 f"Setting {key} = {overrides[key]!r} contradicts --model, "
                 f"which means {value!r}: leave one of them out.",
                 "settings-contradict",
+                setting=key,
             )
     return {**overrides, **implied}
 
@@ -162,6 +167,7 @@ def choose_selection(settings: RunConfig, can_hold_out: bool, *, has_validation:
         raise UserError(
             f"Setting selection = 'heldout': {settings.method!r} has no such loss.",
             "method-mismatch",
+            setting="selection",
         )
     return str(chosen)
 
@@ -198,6 +204,7 @@ def _labeled_points(
             f"{settings.method!r} trains on here. It is for simulations on partly labeled data "
             "and for methods that train at the server, with a data set there.",
             "setting-needs-labels",
+            setting="measure-forgetting",
         )
     return labeled
 
@@ -209,6 +216,7 @@ def _refuse_bad_references(settings: RunConfig) -> None:
             raise UserError(
                 f"Setting {setting} = {reference!r} does not refer to a function.",
                 "reference-wrong",
+                setting=setting,
             )
 
 
@@ -217,6 +225,7 @@ def _needs_validation(setting: str, value: str) -> UserError:
         f"Setting {setting} = {value!r} needs labeled data at the server and validation-fraction "
         "above 0.",
         "setting-needs-labels",
+        setting=setting,
     )
 
 
@@ -227,6 +236,7 @@ def _refuse_private_statistics(settings: RunConfig, model: nn.Module) -> None:
             f"Setting model = {settings.model!r} has batch-norm statistics, which dp.clipping = "
             f"{clipping!r} leaves without noise: choose one without, such as 'cnn-small'.",
             "setting-breaks-privacy",
+            setting="model",
         )
 
 
@@ -237,6 +247,7 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
             f"Setting personal = 'norm' needs batch norm, and model = {settings.model!r} has none: "
             "choose 'head', or a model with batch norm, such as 'cnn2'.",
             "model-unfit",
+            setting="personal",
         )
     if settings.personal == "head":
         feature_layer(model)  # refuses a model without one
@@ -246,4 +257,5 @@ def _refuse_personal(settings: RunConfig, model: nn.Module) -> None:
                 "Setting personal = 'head' needs labels or sets at clients, and only the server "
                 "has labels: leave it out, or choose 'norm' with a model that has batch norm.",
                 "setting-needs-labels",
+                setting="personal",
             )

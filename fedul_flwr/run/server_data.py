@@ -83,6 +83,7 @@ def named_shape(settings: SharedSettings) -> DataShape:
             f"Setting input-shape = {settings.input_shape!r}: the columns file has {shape[0]} "
             "features; leave input-shape out.",
             "settings-contradict",
+            setting="input-shape",
         )
     count = extractor_of(settings).num_features(shape) if settings.features else 0
     return DataShape(shape, names, columns, count, settings.image_bits)
@@ -159,6 +160,7 @@ class ServerData:
                 "Setting dataset = 'none' is for clients that bring their own data; "
                 "a simulation needs a data set or client-data.",
                 "data-set-missing",
+                setting="dataset",
             )
         split = build_split(self.folder, num_clients, settings)
         return replace(
@@ -176,6 +178,7 @@ class ServerData:
                 "Setting client-data is for simulations; these clients have their own "
                 "data already.",
                 "setting-for-simulations",
+                setting="client-data",
             )
         return self._with_validation(settings)
 
@@ -211,6 +214,7 @@ class ServerData:
                     f"Setting server.dataset = {options.dataset!r}: it has {_describe(points)}, "
                     f"the run has {_describe(self.shape)}.",
                     "splits-differ",
+                    setting="server.dataset",
                 )
             data = other.train
             rows = np.flatnonzero(np.asarray(data.labels) != UNLABELED)
@@ -300,13 +304,17 @@ def _sample(rows: Ints, labels: Ints, count: int, seed: int) -> Ints:
         if count == len(rows):
             return rows
         raise UserError(
-            f"Setting server.points = {count}: there are only {len(rows)}.", "too-few-points"
+            f"Setting server.points = {count}: there are only {len(rows)}.",
+            "too-few-points",
+            setting="server.points",
         )
     try:
         return without_sample(rows, labels, count, derived_seed(seed, "server points"))[1]
     except ValueError as err:
         raise UserError(
-            f"Setting server.points = {count}: {err}", "setting-unfit-for-data"
+            f"Setting server.points = {count}: {err}",
+            "setting-unfit-for-data",
+            setting="server.points",
         ) from err
 
 
@@ -320,6 +328,7 @@ def open_server_data(settings: RunConfig) -> ServerData:
         raise UserError(
             f"Setting dataset = {settings.dataset!r}: there is one class; two or more are needed.",
             "number-of-classes",
+            setting="dataset",
         )
     refuse_other_form(settings, data.shape)
     return data
@@ -341,4 +350,5 @@ def refuse_other_form(settings: RunConfig, shape: DataShape) -> None:
             f"Setting test-prior has {len(priors)} entries; "
             f"the data set has {len(shape.class_names)} classes.",
             "class-priors-wrong",
+            setting="test-prior",
         )

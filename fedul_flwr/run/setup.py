@@ -84,13 +84,16 @@ def _overwrite(model: nn.Module, weights: Mapping[str, Tensor], source: str) -> 
         if name not in state or name not in weights:
             where = "is not in the model" if name in weights else "of the model is not there"
             raise UserError(
-                f"Setting start-from = {source!r}: array {name!r} {where}.", "model-mismatch"
+                f"Setting start-from = {source!r}: array {name!r} {where}.",
+                "model-mismatch",
+                setting="start-from",
             )
         if state[name].shape != weights[name].shape:
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} has shape "
                 f"{tuple(weights[name].shape)}, the model's has {tuple(state[name].shape)}.",
                 "model-mismatch",
+                setting="start-from",
             )
     with torch.no_grad():
         for name in state.keys() - fresh:
@@ -149,7 +152,9 @@ def _read(source: str) -> dict[str, Tensor]:
     file = path / BEST_MODEL if path.is_dir() else path
     if not file.is_file():
         what = f"holds no {BEST_MODEL}" if path.is_dir() else "there is no such file or directory"
-        raise UserError(f"Setting start-from = {source!r}: {what}.", "model-missing")
+        raise UserError(
+            f"Setting start-from = {source!r}: {what}.", "model-missing", setting="start-from"
+        )
     try:
         weights = load_file(file)
     except (SafetensorError, OSError) as err:
@@ -157,12 +162,14 @@ def _read(source: str) -> dict[str, Tensor]:
             f"Setting start-from = {source!r}: {file.name} is no readable safetensors "
             f"file ({err}).",
             "model-file-wrong",
+            setting="start-from",
         ) from err
     for name, array in weights.items():
         if array.is_floating_point() and not array.isfinite().all():
             raise UserError(
                 f"Setting start-from = {source!r}: array {name!r} is not finite.",
                 "model-not-finite",
+                setting="start-from",
             )
     return weights
 
