@@ -83,8 +83,10 @@ def _metrics(
 
 def _of_part(part: str, size: Literal["model", "weights"]) -> tuple[Sent, ...]:
     what = f"what has changed of the weights' part {part}"
-    sent = Sent(TRAIN, ("*",), what, part, EVERY_ROUND, AVERAGED, size)
-    sent = replace(sent, when=lambda settings: part in _parts_of(settings))
+    sent = Sent(
+        *(TRAIN, ("*",), what, part, EVERY_ROUND, AVERAGED, size),
+        when=lambda settings: part in _parts_of(settings),
+    )
     if part == SIGMA:
         return (sent,)
     by_helpers = replace(sent, reader=f"{AVERAGED}, and some this one as a helper's")

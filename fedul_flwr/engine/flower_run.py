@@ -133,8 +133,10 @@ class FlowerProgram:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = {
             **{key: value for key, value in environment.items() if key not in _FORCED_COLORS},
-            **{"PYTHONUNBUFFERED": "1", "PYTHONUTF8": "1"},
-            **{"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"},
+            "PYTHONUNBUFFERED": "1",
+            "PYTHONUTF8": "1",
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "FLWR_DISABLE_UPDATE_CHECK": "1",
         }
         self._running: set[subprocess.Popen[str]] = set()
 

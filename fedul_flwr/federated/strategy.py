@@ -162,7 +162,7 @@ class MethodStrategy(Strategy):
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)
-        self.global_arrays = ArrayRecord()
+        self.global_arrays: ArrayRecord  # not there before `configure_train`
 
     # Hooks of methods
 

@@ -73,6 +73,15 @@ class Errors(NamedTuple):
     validation_prior: float | None = None
 
 
+class ErrorsAndLoss(NamedTuple):
+    """Errors of a model on one set of points, in percent, and the mean cross-entropy in nats."""
+
+    error: float | None = None
+    balanced: float | None = None
+    loss: float | None = None
+    prior: float | None = None
+
+
 class Evaluator:
     """Evaluates models on the data sets that the server has.
 
@@ -113,10 +122,18 @@ class Evaluator:
 
     def _errors_of(self, arrays: Mapping[str, NDArray[np.generic]], prior: Floats | None) -> Errors:
         load_arrays(self._model, arrays)
-        test, test_balanced, _, _ = self._errors_on(self.test)
-        validation, balanced, loss, of_prior = self._errors_on(self.validation, prior)
-        labeled = self._errors_on(self._labeled)[0] if self._labeled else None
-        return Errors(test, validation, loss, labeled, test_balanced, balanced, of_prior)
+        test = self._errors_on(self.test)
+        validation = self._errors_on(self.validation, prior)
+        labeled = self._errors_on(self._labeled).error if self._labeled else None
+        return Errors(
+            test.error,
+            validation.error,
+            validation.loss,
+            labeled,
+            test.balanced,
+            validation.balanced,
+            validation.prior,
+        )
 
     def logits(
         self,
@@ -130,12 +147,9 @@ class Evaluator:
         logits = predict_logits(self._model, data.inputs, rows, self._plan)
         return np.asarray(logits.double().numpy())
 
-    def _errors_on(
-        self, data: LabeledPoints, prior: Floats | None = None
-    ) -> tuple[float | None, float | None, float | None, float | None]:
-        """Error, balanced error, mean cross-entropy, error by ``prior``; None without points."""
+    def _errors_on(self, data: LabeledPoints, prior: Floats | None = None) -> ErrorsAndLoss:
         if len(data.points) == 0:
-            return None, None, None, None
+            return ErrorsAndLoss()
         logits = predict_logits(self._model, data.inputs, data.points, self._plan).double()
         loss = float(functional.cross_entropy(logits, torch.from_numpy(data.labels)))
         predicted = logits.argmax(dim=1).numpy()
@@ -144,7 +158,7 @@ class Evaluator:
         assert accuracy is not None  # there are points
         error = float(100 * np.mean(predicted != data.labels))
         weighted = None if prior is None else prior_error(matrix, prior)
-        return error, 100 - accuracy, loss, weighted
+        return ErrorsAndLoss(error, 100 - accuracy, loss, weighted)
 
 
 def _points(data: PointArrays, rows: Ints) -> LabeledPoints:
