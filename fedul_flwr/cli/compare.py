@@ -74,6 +74,7 @@ def compare(
         from fedul_flwr.experiments.search_file import tuned_runs
 
         chosen = tuned_runs(plan, tuned)
+        shared = trial_plan.in_effect(chosen, shared)
         plan = trial_plan.make_plan(chosen, shared, numbers, num_supernodes, folder)
     plan = replace(plan, measures=columns)
     for trial in plan.trials:

@@ -12,7 +12,7 @@ from fedul_flwr.config.shared import PRETRAINED
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.table_file import START_FROM, Size, Table, read_table
 from fedul_flwr.experiments.trial import Trial
-from fedul_flwr.experiments.trial_plan import Overrides, Plan, apply, make_plan, slug
+from fedul_flwr.experiments.trial_plan import Overrides, Plan, apply, in_effect, make_plan, slug
 
 RUNS = Path("runs/reproduce")
 """Directory of the runs, below the working directory."""
@@ -70,6 +70,7 @@ def plan_column(
     if tuned is not None:
         rows = {row: {**rows[row], **chosen} for row, chosen in tuned.items()}
         output = RUNS / table.name / f"{size}-tuned" / slug(column)
+        shared = in_effect(rows, shared)
     try:
         plan = _plan(rows, shared, seeds, table.num_clients(column, size), output, device, column)
     except UserError as error:

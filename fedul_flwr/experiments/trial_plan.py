@@ -187,6 +187,16 @@ def apply(shared: Overrides, settings: Overrides) -> dict[str, Scalar]:
     return {**{key: shared[key] for key in shared if key in in_use}, **settings}
 
 
+def in_effect(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, Scalar]:
+    """The shared settings that any of the runs uses.
+
+    They are fewer than a file's where only some of its rows run, or with settings that a search
+    chose.
+    """
+    used = {key for own in runs.values() for key in apply(shared, own)}
+    return {key: value for key, value in shared.items() if key in used}
+
+
 def _applied(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, dict[str, Scalar]]:
     """Settings of each run: its own, and the shared ones that it uses."""
     defaults = default_flat()

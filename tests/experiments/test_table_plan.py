@@ -45,9 +45,10 @@ def test_given_a_run_that_starts_from_another_then_both(monkeypatch: pytest.Monk
     assert plan.trials[0].config.start_from == str(plan.start.trials[0].directory)
 
 
-def test_given_tuned_rows_of_one_column_then_others_are_left_out(digits_table: Path) -> None:
-    table = read_table(EXPERIMENTS, "mini/table-1")
-    tuned = {"M=10": {"FedUL": {"learning-rate": 0.5}}, "M=12": {}}
-    (plan,) = plan_columns(table, list(table.columns), "full", (1, 2), Device(), tuned)
-    assert [trial.key for trial in plan.trials] == [("FedUL", "M=10", 1), ("FedUL", "M=10", 2)]
+def test_given_a_tuned_row_then_no_other_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where only other rows have xclp.secure
+    tuned = {"MNIST IID": {"FixMatch": {"learning-rate": 0.5}}, "MNIST two classes": {}}
+    table = read_table(EXPERIMENTS, "reference/clients")
+    (plan,) = plan_columns(table, list(tuned), "quick", (1, 2), Device(), tuned)
+    assert [one.key for one in plan.trials] == [("FixMatch", "MNIST IID", seed) for seed in (1, 2)]
     assert {trial.settings["learning-rate"] for trial in plan.trials} == {0.5}
