@@ -1,12 +1,14 @@
 """SemiFL: labels at the server, which trains after the clients (Diao, Ding & Tarokh 2022).
 
 With settings of table ``semifl`` it is (FL)² (Lee, Le, Shin & Lee 2024), which begins the same way.
+With ``semifl.alignment`` the classes of pseudo labels are as frequent as those of the labels.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +23,7 @@ from fedul_flwr.config.method_settings import LabelSourceSettings, SemiFLSetting
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import MORE_THAN_MODELS
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, Content, Floats, Ints, below, number
+from fedul_flwr.data.types import Arrays, Content, Floats, Ints, Value, below, number, numbers
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
@@ -55,7 +57,7 @@ from fedul_flwr.learning.batch_statistics import (
     statistic_names,
 )
 from fedul_flwr.learning.batches import fix_mix_batches
-from fedul_flwr.learning.fix_mix import FixMixLoss, select
+from fedul_flwr.learning.fix_mix import FixMixLoss, aligned, class_factors, select
 from fedul_flwr.learning.local import (
     LocalTask,
     Network,
@@ -73,6 +75,10 @@ STATISTICS = "batch-statistics"
 """Phase in which clients compute statistics of batch norm."""
 MOMENTUM = "momentum/"
 """Prefix of the server's momentum in a resumed run's state."""
+FACTORS = "class-factors"
+"""Value that the server sends: what a client multiplies the classes' probabilities by."""
+MEAN_POSTERIOR = "mean-posterior"
+"""Metric of a client: the mean of its points' posteriors, before they are aligned."""
 MEAN_TOP = "mean-top-probability"
 """Metric of a client: the mean top probability of its points, by the model that it received."""
 LARGEST_GRADIENT = 1.0
@@ -90,17 +96,38 @@ def labeled_loss(network: Network, inputs: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(network(inputs), labels)
 
 
-class StatusCodec(UpdateCodec):
-    """Refuses updates whose weight in the mean, 1 − the client's mean top probability, is none."""
+@dataclass(frozen=True)
+class PosteriorCodec(UpdateCodec):
+    """Refuses updates whose numbers about posteriors are none, as they could count for thousands.
+
+    Attributes
+    ----------
+    num_classes : K.
+    options : say which of these numbers clients send.
+    """
+
+    num_classes: int
+    options: SemiFLSettings
 
     def decode(self, client: ClientRef, reply: Message, record: RoundRecord) -> None:
-        """Check that number, as a client could make itself count for thousands."""
+        """Check the client's mean top probability and its mean posterior."""
         del client, record
         metrics = cast(MetricRecord, reply.content[METRICS])
-        top = metrics.get(MEAN_TOP)
-        if metrics[WEIGHT] and not (isinstance(top, float) and 0 <= top <= 1):
+        if not metrics[WEIGHT]:
+            return
+        top, mean = metrics.get(MEAN_TOP), metrics.get(MEAN_POSTERIOR)
+        if self.options.learning_status and not (isinstance(top, float) and 0 <= top <= 1):
             raise BadMessageError(
                 f"its {MEAN_TOP} is no number from 0 to 1", "message-out-of-range"
+            )
+        if self.options.alignment and not (
+            isinstance(mean, list)
+            and len(mean) == self.num_classes
+            and min(mean) >= 0
+            and math.isclose(sum(mean), 1, abs_tol=1e-6)
+        ):
+            raise BadMessageError(
+                f"its {MEAN_POSTERIOR} is no {self.num_classes} shares", "message-out-of-range"
             )
 
 
@@ -118,6 +145,7 @@ class SemiFL(LabelSourceStrategy):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._momentum: Arrays = {}
+        self._factors: Floats | None = None
 
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
@@ -138,8 +166,12 @@ class SemiFL(LabelSourceStrategy):
             )
 
     def make_codec(self) -> UpdateCodec:
-        """A codec that checks clients' weights, if they tell these themselves."""
-        return StatusCodec() if self.settings[SemiFLSettings].learning_status else UpdateCodec()
+        """A codec that checks what clients tell of their points' posteriors."""
+        return PosteriorCodec(self.num_classes, self.settings[SemiFLSettings])
+
+    def client_config(self) -> dict[str, Value]:
+        """The classes' factors, once a round has shown which classes the model predicts."""
+        return {} if self._factors is None else {FACTORS: self._factors.tolist()}
 
     def learn_labels(self, arrays: ArrayRecord, round_number: int) -> tuple[ArrayRecord, float]:
         """``arrays`` after a round of training on cross-entropy of the server's labels."""
@@ -171,6 +203,21 @@ class SemiFL(LabelSourceStrategy):
         weights = np.array([1 - metric(reply, MEAN_TOP) for reply in replies])
         return weights if weights.any() else np.ones(len(replies))
 
+    def before_aggregate(self, replies: Sequence[Message], weights: Floats) -> None:
+        """The classes' factors of the next round, from the mean posterior of all points."""
+        super().before_aggregate(replies, weights)
+        if not self.settings[SemiFLSettings].alignment:
+            return
+        assert self.trainer is not None
+        clients = {client.node_id: client.partition_id for client in self._round[1]}
+        answers = [self.registry.answers[clients[r.metadata.src_node_id]] for r in replies]
+        counts = [number(answer, NUM_POINTS) for answer in answers]
+        means = [
+            cast(list[float], r.content.metric_records[METRICS][MEAN_POSTERIOR]) for r in replies
+        ]
+        mean, num_points = np.average(means, axis=0, weights=counts), float(sum(counts))
+        self._factors = class_factors(self.trainer.label_counts(), mean, num_points)
+
     def after_train(self, model: ArrayRecord) -> ArrayRecord:
         """Train at the server if it is its turn, and renew the statistics of batch norm."""
         model = super().after_train(model)
@@ -201,14 +248,16 @@ class SemiFL(LabelSourceStrategy):
         return array_record({name: averaged.get(name, array) for name, array in model.items()})
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's state, and the server's momentum."""
+        """The base's state, the server's momentum, and the classes' factors."""
         state = {MOMENTUM + name: array for name, array in self._momentum.items()}
+        if self._factors is not None:
+            state[FACTORS] = self._factors
         return super().state_dict() | state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
-        self._momentum = below(MOMENTUM, state)
+        self._momentum, self._factors = below(MOMENTUM, state), state.get(FACTORS)
 
 
 def check_variances(statistics: Arrays) -> None:
@@ -235,7 +284,8 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         """The points of the fix set; nothing where it is empty."""
         data, options = self.data, self.settings[SemiFLSettings]
         points = data.examples.points[arrived(data, data.unlabeled, round)]
-        selection = select(self._posteriors(points, round), options.threshold)
+        posteriors = self._posteriors(points, round)
+        selection = select(self._aligned(posteriors, round), options.threshold)
         # With K added where a point is sure, as the loss expects it.
         targets = (selection.labels + data.num_classes * selection.sure).numpy()
         chosen = selection.chosen.nonzero()[:, 0].numpy()
@@ -246,9 +296,11 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
             options.mix_weight,
             options.sharpness,
         )
-        metrics = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
+        metrics: dict[str, Any] = {CONFIDENT_SHARE: len(chosen) / max(len(points), 1)}
         if options.learning_status:
             metrics[MEAN_TOP] = selection.mean_top
+        if options.alignment:
+            metrics[MEAN_POSTERIOR] = posteriors.mean(dim=0).tolist()
         batches = fix_mix_batches(data.examples.inputs, points, targets, chosen, round.plan)
         return LocalTask(len(chosen), batches, loss, lambda: metrics, stores_momentum=True)
 
@@ -259,6 +311,13 @@ class SemiFLClient(MethodClient[PartlyLabeledData]):
         views = stream(self.settings.seed, "labeling-views", round.number, self.node.partition_id)
         inputs = self.data.examples.inputs
         return predict_logits(self.model, inputs, points, round.plan, views).double().softmax(dim=1)
+
+    def _aligned(self, posteriors: Tensor, round: Round) -> Tensor:
+        """``posteriors`` times the classes' factors, if the server has sent any."""
+        if FACTORS not in round.config:
+            return posteriors
+        factors = numbers(Content(values=dict(round.config)), FACTORS)
+        return aligned(posteriors, torch.from_numpy(factors))
 
     def on_phase(self, name: str, content: Content) -> Content:
         """Compute statistics of batch norm over the points of a round."""
@@ -280,6 +339,11 @@ DISCLOSURES = (
         (MEAN_TOP,),
         "how sure the model is of its points",
         lambda settings: settings[SemiFLSettings].learning_status,
+    ),
+    measured(
+        (MEAN_POSTERIOR,),
+        "the mean of its points' posteriors by the model that it received, a number for each class",
+        lambda settings: settings[SemiFLSettings].alignment,
     ),
     Sent(
         STATISTICS,

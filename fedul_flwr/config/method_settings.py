@@ -355,6 +355,10 @@ class SemiFLSettings(Settings):
     ] = False
     """Weigh clients by 1 − the mean top probability of their points ((FL)²): those whose points the
     model knows least count most. They send that number. Otherwise `client-weights` counts."""
+    alignment: bool = False
+    """Whether a client scales its points' probabilities before it makes pseudo labels, so that the
+    mean over the last round's clients is the class shares of the server's labels. Only with a
+    server whose labels have about the clients' shares. Clients send the mean of theirs."""
     sharpness: Weight = 0.0
     """Radius ρ of (FL)²'s consistency between the weights and the worst ones near them; 0 leaves it
     out, (FL)² has 0.1, and 1 for CIFAR-100. A step then costs three times as much."""

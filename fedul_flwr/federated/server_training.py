@@ -12,7 +12,7 @@ from torch.nn import functional
 from fedul_flwr.config.method_settings import ServerTrainingSettings
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.seeds import stream
-from fedul_flwr.data.types import Arrays, LabeledPoints
+from fedul_flwr.data.types import Arrays, Ints, LabeledPoints
 from fedul_flwr.federated.messages import to_arrays, to_record
 from fedul_flwr.federated.nodes import DataShape
 from fedul_flwr.learning.batch_statistics import batch_statistics
@@ -41,12 +41,17 @@ class ServerTrainer:
     def __init__(self, settings: RunConfig, shape: DataShape, data: LabeledPoints) -> None:
         self._settings = settings
         self._data = data
+        self._num_classes = len(shape.class_names)
         self.model = build_model(
             settings.model,
             shape.model_shape,
-            len(shape.class_names),
+            self._num_classes,
             options=settings.model_options,
         )
+
+    def label_counts(self) -> Ints:
+        """``(K,)``, the number of labels of each class."""
+        return np.bincount(self._data.labels, minlength=self._num_classes)
 
     def plan(self, server_round: int, server_lr_factor: float = 1.0) -> LocalPlan:
         """Plan of a round's training; ``server_lr_factor`` multiplies the step size (`plateau`)."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
+from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.learning.local import Network, frozen_statistics
 from fedul_flwr.learning.pseudo_labels import mixed_cross_entropy, mixing_ratio
 from fedul_flwr.learning.views import View
@@ -63,6 +64,29 @@ def select(probabilities: Tensor, threshold: float) -> Selection:
     of_classes = probabilities.mean(dim=0)
     least = (mean_top - ROUNDING) * (of_classes / of_classes.max())[labels]
     return Selection(labels, top >= least, top >= SURE, mean_top)
+
+
+def class_factors(label_counts: Ints, mean_posterior: Floats, num_points: float) -> Floats:
+    """``(K,)``, the factors with which a model predicts each class as often as it is labeled.
+
+    That is distribution alignment (Berthelot et al. 2020, arXiv:1911.09785, section 3.1), with one
+    more label and one more point of each class, so that none is lost.
+
+    Parameters
+    ----------
+    label_counts : ``(K,)``, labels of each class.
+    mean_posterior : ``(K,)``, the mean over the points of the model's posteriors; its sum is 1.
+    num_points : how many points these are.
+    """
+    labels, points = label_counts + 1, mean_posterior * num_points + 1
+    factors: Floats = labels / labels.sum() / (points / points.sum())
+    return factors
+
+
+def aligned(probabilities: Tensor, factors: Tensor) -> Tensor:
+    """``(n, K)`` probabilities times ``(K,)`` factors, each row with sum 1 again."""
+    scaled = probabilities * factors
+    return scaled / scaled.sum(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True)

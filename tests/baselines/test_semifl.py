@@ -10,7 +10,7 @@ import torch
 from flwr.app import MetricRecord, RecordDict
 from safetensors.numpy import load_file
 
-from fedul_flwr.baselines.semifl import SemiFL, StatusCodec, check_variances
+from fedul_flwr.baselines.semifl import MEAN_POSTERIOR, MEAN_TOP, SemiFL, check_variances
 from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content
@@ -42,9 +42,6 @@ FL2: dict[str, Any] = {
 }
 
 
-# What it computes
-
-
 def test_every_setting_counts(settings: Settings) -> None:
     """Those that the example has are compared with its page."""
     plain: dict[str, Any] = {**QUICK, "server.epochs": 3}
@@ -52,6 +49,7 @@ def test_every_setting_counts(settings: Settings) -> None:
     others: list[dict[str, Any]] = [
         {"semifl.mix-weight": 0.0},
         {"semifl.sharpness": 0.5},
+        {"semifl.alignment": True},
         {"server.when": "before"},
         {"ssl.operations": 1},
         {"scenario.streaming-steps": 2, "scenario.rounds-per-step": 1},
@@ -64,12 +62,10 @@ def test_every_setting_counts(settings: Settings) -> None:
     assert not same(runs[-2], runs[-1])
 
 
-# What lives on
-
-
 RESUMED: dict[str, dict[str, Any]] = {
     "momentum": {"fraction_train": 0.5, "base": "fedavgm", "learning_rate_schedule": "cosine"},
     "(FL)2": FL2,
+    "alignment": {"semifl.alignment": True},
     "batch norm": {"model": TINY, "augment": "rotate"},
 }
 
@@ -97,9 +93,6 @@ def test_given_a_client_then_its_momentum_is_in_its_own_folder_and_nothing_is_se
         assert any(array.any() for array in kept.values())
     state = load_file(directory / "state-3.safetensors")
     assert {name.removeprefix("momentum/") for name in state} == last_model(directory).keys()
-
-
-# Static batch norm
 
 
 def test_given_batch_norm_then_its_statistics_are_those_of_the_model_on_all_points(
@@ -137,9 +130,6 @@ def test_given_a_variance_below_0_then_the_client_is_refused() -> None:
         check_variances({"a.running_var": np.array([1.0, -0.1])})
 
 
-# Weights by learning status
-
-
 def reply(**figures: Any) -> Any:
     values = {name.replace("_", "-"): value for name, value in figures.items()}
     return SimpleNamespace(content=RecordDict({METRICS: MetricRecord(values)}))
@@ -161,16 +151,21 @@ def test_given_learning_status_then_the_least_learned_client_counts_most(
     assert strategy_of(settings(**QUICK)).weigh(replies).tolist() == [1.0] * len(tops)
 
 
-@pytest.mark.parametrize("top", [-3.0, 1.5, 1, None])
-def test_given_a_weight_that_no_points_give_then_the_client_is_refused(top: Any) -> None:
-    figures = {"num_examples": 3} | ({} if top is None else {"mean_top_probability": top})
+NO_POSTERIORS = (*((MEAN_TOP, x) for x in (-3.0, 1.5, 1, None)), (MEAN_POSTERIOR, [0.5, 0.5, 0.0]))
+
+
+@pytest.mark.parametrize(("name", "wrong"), [*NO_POSTERIORS, (MEAN_POSTERIOR, [1.5, -0.5])])
+def test_given_numbers_that_no_points_give_then_the_client_is_refused(
+    settings: Settings, name: str, wrong: Any
+) -> None:
+    codec = strategy_of(settings(**QUICK | FL2 | {"semifl.alignment": True})).make_codec()
+    right = {"num-examples": 3, MEAN_TOP: 0.5, MEAN_POSTERIOR: [0.25, 0.75]}
+    given = {key: value for key, value in {**right, name: wrong}.items() if value is not None}
     record = cast(RoundRecord, None)
     with refuses("message-out-of-range", BadMessageError):
-        StatusCodec().decode(ClientRef(0, 0), reply(**figures), record)
-    StatusCodec().decode(ClientRef(0, 0), reply(num_examples=0), record)  # it counts nothing
-
-
-# What is refused
+        codec.decode(ClientRef(0, 0), reply(**given), record)
+    for fine in (right, {"num-examples": 0}):  # it counts nothing
+        codec.decode(ClientRef(0, 0), reply(**fine), record)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from fedul_flwr.config.base import ADAPTIVE
 from fedul_flwr.data.types import Arrays
+from fedul_flwr.learning import fix_mix
 from fedul_flwr.learning.batch_statistics import (
     BATCH,
     batch_statistics,
@@ -45,9 +46,6 @@ def network_of(*sizes: int, norm: bool = False) -> Network:
     return Network(nn.Sequential(*layers).double().train(), CPU, "float64")
 
 
-# Which points
-
-
 def test_given_a_threshold_then_points_at_it_or_above_are_chosen() -> None:
     found = select(torch.tensor([[0.96, 0.04], [0.1, 0.9], [0.2, 0.8]], **WIDE), 0.9)
     assert found.labels.tolist() == [0, 1, 1]
@@ -70,6 +68,14 @@ def test_given_points_that_are_all_alike_then_all_reach_the_adaptive_threshold()
         assert found.chosen.all()
 
 
+def test_given_four_labels_and_points_then_the_classes_are_aligned() -> None:
+    """Labels (3+1, 1+1)/6, points (4 · 0.25 + 1, 4 · 0.75 + 1)/6; 0.2 · 2 and 0.8 / 2 are equal."""
+    factors = fix_mix.class_factors(np.array([3, 1]), np.array([0.25, 0.75]), 4)
+    np.testing.assert_allclose(factors, [2, 0.5])
+    found = fix_mix.aligned(torch.tensor([[0.2, 0.8]]), torch.tensor(factors, dtype=torch.float32))
+    assert found.tolist() == [[0.5, 0.5]]
+
+
 def test_given_an_epoch_then_every_sure_point_comes_once_with_any_other() -> None:
     stored = np.arange(20, dtype=np.float32).reshape(20, 1)
     points, labels = np.arange(10, 20), np.arange(10) % 3
@@ -84,9 +90,6 @@ def test_given_an_epoch_then_every_sure_point_comes_once_with_any_other() -> Non
         others += rows[2:].tolist()
     assert sorted(found) == [11, 14, 15, 18]
     assert set(others) - {11, 14, 15, 18}  # unsure ones, too
-
-
-# The loss and its step
 
 
 def strong(inputs: Tensor) -> Tensor:
@@ -232,9 +235,6 @@ def test_given_training_then_statistics_of_batch_norm_stay() -> None:
     )
     for name, value in before.items():
         assert torch.equal(network.model.state_dict()[name], value)
-
-
-# Static batch norm
 
 
 def test_given_two_batches_then_statistics_are_means_of_those_of_each() -> None:
