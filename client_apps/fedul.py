@@ -134,6 +134,7 @@ class FedULClient(MethodClient[UnlabeledSetData]):
             torch.from_numpy(sizes),
             None if prior is None else torch.from_numpy(prior),
             kind=options.surrogate_loss,
+            absent_weight=options.absent_weight,
         )
 
     def _prior(self, config: Mapping[str, Any]) -> Floats | None:

@@ -114,6 +114,9 @@ class SurrogateLoss(nn.Module):
     kind : ``"nll"``, the negative log-likelihood of eq. 9; or ``"release"``, the loss of the
         authors' code: cross-entropy that takes the *probabilities* Q for logits, without the test
         prior's D(pi)^-1.
+    absent_weight : weight of -log of the probability of the classes that any of the sets has. Eq. 9
+        says nothing of the others: they divide out of Q. It is the loss of points with candidate
+        labels (Feng et al. 2020, arXiv:2007.08929, eq. 8), and 0 in the paper.
 
     Examples
     --------
@@ -130,9 +133,12 @@ class SurrogateLoss(nn.Module):
         set_sizes: Tensor,
         test_prior: Tensor | None = None,
         kind: str = "nll",
+        absent_weight: float = 0.0,
     ) -> None:
         super().__init__()
         self.kind = kind
+        self.absent_weight = absent_weight
+        self.present = (priors[set_sizes > 0] > 0).any(dim=0)
         self.transition = SurrogateTransition(
             priors, set_sizes, None if kind == "release" else test_prior
         )
@@ -141,5 +147,11 @@ class SurrogateLoss(nn.Module):
         """Mean loss of ``(n, K)`` logits for ``(n,)`` surrogate labels ``0..M-1``."""
         log_q = self.transition(logits)
         if self.kind == "release":
-            return functional.cross_entropy(log_q.exp(), sets)
-        return functional.nll_loss(log_q, sets)
+            loss = functional.cross_entropy(log_q.exp(), sets)
+        else:
+            loss = functional.nll_loss(log_q, sets)
+        if self.absent_weight == 0 or self.present.all():
+            return loss
+        log_eta = functional.log_softmax(logits.to(log_q.dtype), dim=1)
+        of_present = log_eta[:, self.present.to(log_eta.device)].logsumexp(dim=1)
+        return loss - self.absent_weight * of_present.mean()

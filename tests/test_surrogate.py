@@ -128,6 +128,17 @@ def test_a_confident_wrong_model_still_gets_a_gradient() -> None:
     close(logits.grad, torch.tensor([[-1.0, 1.0]]))
 
 
+def test_given_a_class_that_no_set_with_points_has_then_it_is_ruled_out() -> None:
+    """Without its weight the loss ignores class 2; with it, 0.5 · -log(0.2 + 0.3) comes on top."""
+    priors, sizes = tensor([[0.5, 0.5, 0.0], [0.25, 0.75, 0.0], [0, 0, 1]]), tensor([1, 1, 0])
+    logits, sets = tensor([[0.2, 0.3, 0.5]]).log(), torch.tensor([0])
+    plain = SurrogateLoss(priors, sizes)(logits, sets)
+    weighed = SurrogateLoss(priors, sizes, absent_weight=0.5)(logits, sets)
+    close(weighed - plain, tensor(-0.5 * np.log(0.5)))
+    everything = SurrogateLoss(priors, tensor([1, 1, 1]), absent_weight=0.5)(logits, sets)
+    close(everything, SurrogateLoss(priors, tensor([1, 1, 1]))(logits, sets))
+
+
 def test_a_set_without_training_points_leaves_gradients_finite() -> None:
     loss = SurrogateLoss(torch.full((3, 2), 0.5), torch.tensor([3, 0, 2]))
     logits = torch.zeros(2, 2, requires_grad=True)

@@ -132,6 +132,9 @@ class FedULSettings(AdmissionSettings):
 
     surrogate_loss: Literal["nll", "release"] = "nll"
     """Negative log-likelihood (eq. 9), or the loss of the authors' code."""
+    absent_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of a second loss, by which a client's points are of no class that all its sets lack;
+    0 is the paper's, and says nothing of such classes. Without such classes it is 0."""
     heldout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Fraction of every set that is held out, if the best round is selected by held-out loss."""
     learn_priors: Annotated[bool, only_with("fedul.surrogate-loss", "nll")] = False

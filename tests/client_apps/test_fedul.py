@@ -196,3 +196,8 @@ def test_a_client_that_cannot_take_part_tells_no_class_masses(client: Build) -> 
     few = told(test_prior="sets", **{"fedul.num-sets": 5})
     assert few["reason"]
     assert "class-masses" not in few
+
+
+def test_the_weight_of_absent_classes_arrives_in_the_loss(client: Build) -> None:
+    weighed = client(FedULClient, method="fedul", **{"fedul.absent-weight": 0.5})
+    assert weighed.loss({}).absent_weight == 0.5

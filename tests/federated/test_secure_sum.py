@@ -91,9 +91,6 @@ def close(one: Path, other: Path, tolerance: float = 1e-5) -> None:
         np.testing.assert_allclose(array, last_model(other)[name], atol=tolerance)
 
 
-# The vector
-
-
 def test_given_updates_when_words_are_added_then_the_sum_is_that_of_the_rounded_values() -> None:
     rng = np.random.default_rng(0)
     sent = {ARRAYS: {"w": np.zeros((3, 2), np.float32), "count": np.array(7)}}
@@ -145,9 +142,6 @@ def test_given_another_model_or_value_when_digested_then_the_digest_differs() ->
         digest({**model, CONTROL: {"w": np.zeros(2)}}, {"server-round": 1}),
     ]
     assert len({same, *others}) == 5
-
-
-# Runs
 
 
 @pytest.mark.parametrize(
@@ -261,9 +255,6 @@ def test_given_equal_runs_when_replies_are_read_then_they_have_nothing_in_common
         assert (one == other).mean() < 1e-3
 
 
-# Who drops out
-
-
 def test_given_a_client_that_drops_out_when_training_then_the_mean_is_that_of_the_others(
     settings: Settings,
 ) -> None:
@@ -369,9 +360,6 @@ def test_given_new_keys_when_a_client_has_sent_its_vector_then_no_other_sum_of_t
     assert state.ephemeral("secure-sum")[LAST] == last
 
 
-# Differential privacy
-
-
 def test_given_an_update_when_noise_is_added_then_it_has_its_deviation_in_whole_steps() -> None:
     privacy = DPSettings(clipping="client", norm=2.0, noise_multiplier=0.5)
     zeros = {(ARRAYS, "w"): np.zeros((300, 200))}
@@ -461,9 +449,6 @@ def test_given_sets_that_leave_classes_alike_when_they_are_summed_then_the_run_i
         train(settings(**chosen), 3, client_app=own_data_app(folders))
 
 
-# What is refused
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -481,9 +466,6 @@ def test_given_what_a_sum_cannot_give_when_a_run_starts_then_it_is_refused(
 ) -> None:
     with pytest.raises(UserError, match="secure-sum"):
         train(settings(**{**SUM, **options}), 3)
-
-
-# Owners
 
 
 @pytest.fixture
