@@ -115,8 +115,8 @@ class SurrogateLoss(nn.Module):
         authors' code: cross-entropy that takes the *probabilities* Q for logits, without the test
         prior's D(pi)^-1.
     absent_weight : weight of -log of the probability of the classes that any of the sets has. Eq. 9
-        says nothing of the others: they divide out of Q. It is the loss of points with candidate
-        labels (Feng et al. 2020, arXiv:2007.08929, eq. 8), and 0 in the paper.
+        says nothing of the others: they divide out of Q. It is the classifier-consistent loss
+        of points with candidate labels (Feng et al. 2020, arXiv:2007.08929); 0 in the paper.
 
     Examples
     --------

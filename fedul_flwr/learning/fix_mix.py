@@ -69,7 +69,7 @@ def select(probabilities: Tensor, threshold: float) -> Selection:
 def class_factors(label_counts: Ints, mean_posterior: Floats, num_points: float) -> Floats:
     """``(K,)``, the factors with which a model predicts each class as often as it is labeled.
 
-    That is distribution alignment (Berthelot et al. 2020, arXiv:1911.09785, section 3.1), with one
+    That is distribution alignment (Berthelot et al. 2020, arXiv:1911.09785), with one
     more label and one more point of each class, so that none is lost.
 
     Parameters
