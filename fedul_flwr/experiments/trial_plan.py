@@ -193,7 +193,7 @@ def in_effect(runs: Mapping[str, Overrides], shared: Overrides) -> dict[str, Sca
     They are fewer than a file's where only some of its rows run, or with settings that a search
     chose.
     """
-    used = {key for own in runs.values() for key in apply(shared, own)}
+    used = {key for settings in runs.values() for key in apply(shared, settings)}
     return {key: value for key, value in shared.items() if key in used}
 
 
