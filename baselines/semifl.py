@@ -27,7 +27,7 @@ from fedul_flwr.data.types import Arrays, Content, Floats, Ints, Value, below, n
 from fedul_flwr.errors import BadMessageError, NothingToLearnError, UserError
 from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import PartlyLabeledData
-from fedul_flwr.federated.client_training import arrived
+from fedul_flwr.federated.client_training import arrived, part_of_step
 from fedul_flwr.federated.disclosure import (
     AVERAGED,
     EVERY_ROUND,
@@ -211,7 +211,7 @@ class SemiFL(LabelSourceStrategy):
         assert self.trainer is not None
         clients = {client.node_id: client.partition_id for client in self._round[1]}
         answers = [self.registry.answers[clients[r.metadata.src_node_id]] for r in replies]
-        counts = [number(answer, NUM_POINTS) for answer in answers]
+        counts = [self._num_arrived(answer) for answer in answers]
         means = [
             cast(list[float], r.content.metric_records[METRICS][MEAN_POSTERIOR]) for r in replies
         ]
@@ -240,12 +240,17 @@ class SemiFL(LabelSourceStrategy):
         records, counts = [to_record(statistics)], [count]
         for client, answer in answers.items():
             if answer.arrays:
-                points = number(self.registry.answers[client.partition_id], NUM_POINTS)
+                points = self._num_arrived(self.registry.answers[client.partition_id])
                 records.append(to_record(answer.arrays))
                 counts.append(num_statistic_batches(points))
         weights, robust = np.array(counts, float), self.settings.base in ROBUST
         averaged = average_buffers(records, weights, names, model, robust=robust)
         return array_record({name: averaged.get(name, array) for name, array in model.items()})
+
+    def _num_arrived(self, answer: Content) -> int:
+        """Points of a client in this round's streaming step, by its answer to ``setup``."""
+        points = np.arange(number(answer, NUM_POINTS))
+        return len(part_of_step(points, self.settings, self.record.round))
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
         """The base's state, the server's momentum, and the classes' factors."""

@@ -185,11 +185,16 @@ def staged_task(
 
 def arrived(data: PartlyLabeledData, positions: Ints, round: Round) -> Ints:
     """Those of ``positions`` that arrive in a round's streaming step, in random order."""
-    scenario = data.settings[ScenarioSettings]
-    steps = scenario.streaming_steps
-    step = min((round.number - 1) // scenario.rounds_per_step, steps - 1)
     order = stream(data.settings.seed, "streaming", data.node.partition_id)
-    return np.array_split(order.permutation(positions), steps)[step]
+    return part_of_step(order.permutation(positions), data.settings, round.number)
+
+
+def part_of_step(positions: Ints, settings: RunConfig, round_number: int) -> Ints:
+    """The part of ``positions`` that is of the streaming step of a round."""
+    scenario = settings[ScenarioSettings]
+    steps = scenario.streaming_steps
+    step = min((round_number - 1) // scenario.rounds_per_step, steps - 1)
+    return np.array_split(positions, steps)[step]
 
 
 def smallest_top(

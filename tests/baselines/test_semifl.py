@@ -1,5 +1,6 @@
 """SemiFL in runs: who trains when, what lives on between rounds, what is refused."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,6 +13,7 @@ from safetensors.numpy import load_file
 
 from fedul_flwr.baselines.semifl import MEAN_POSTERIOR, MEAN_TOP, SemiFL, check_variances
 from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.types import Content
 from fedul_flwr.errors import BadMessageError
@@ -95,20 +97,28 @@ def test_given_a_client_then_its_momentum_is_in_its_own_folder_and_nothing_is_se
     assert {name.removeprefix("momentum/") for name in state} == last_model(directory).keys()
 
 
-def test_given_batch_norm_then_its_statistics_are_those_of_the_model_on_all_points(
-    settings: Settings,
+@pytest.mark.parametrize(("clients", "points", "steps"), [(3, 60, 1), (1, 1000, 2)])
+def test_given_batch_norm_then_its_statistics_are_those_of_the_model_on_all_batches(
+    settings: Settings, clients: int, points: int, steps: int
 ) -> None:
-    """Clients and the server have fewer points than a batch of them: one batch each."""
-    directory = train(settings(**{**QUICK, "model": TINY}), 3)
-    config = settings(**{**QUICK, "model": TINY})
-    arrays, split = last_model(directory), split_of(config, 3)
+    """Batches have up to 250 points, and with a stream only those of the present step count."""
+    plan = {**QUICK, "model": TINY, "points_per_client": points, "scenario.streaming-steps": steps}
+    config = settings(**plan)
+    directory = train(config, clients)
+    arrays, split = last_model(directory), split_of(config, clients)
     source = load_source("digits")
-    parts = [split.server, *(np.sort(client.points) for client in split.clients)]
+    parts = [split.server]
+    for number, client in enumerate(split.clients):
+        order = stream(config.seed, "streaming", number).permutation(len(client.points))
+        parts.append(client.points[np.array_split(order, steps)[0]])
     model = build_model(TINY, source.input_shape, 10)
     model.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
     found = [batch_statistics(model, source.train.inputs, rows, LocalPlan())[0] for rows in parts]
+    batches = [math.ceil(len(rows) / 250) for rows in parts]
+    assert max(batches) == steps  # the one client has 500 points in its step, of 1,000
     for name in found[0]:
-        mean = np.mean([statistics[name] for statistics in found], axis=0)
+        statistics = [one[name] for one in found]
+        mean = np.average(statistics, axis=0, weights=batches)
         np.testing.assert_allclose(arrays[name], mean, rtol=1e-4, atol=1e-5)
 
 
