@@ -43,7 +43,8 @@ from fedul_flwr.config.sections import (
     KrumSettings,
     MultiKrumSettings,
 )
-from fedul_flwr.config.shared import MORE_THAN_MODELS
+from fedul_flwr.config.shared import MORE_THAN_MODELS, is_function
+from fedul_flwr.data.class_priors import uniform_prior
 from fedul_flwr.data.types import Arrays, Content, Floats, Value, below, count
 from fedul_flwr.errors import NoUpdateError, UserError
 from fedul_flwr.federated.client_policy import ClientPolicy
@@ -182,7 +183,9 @@ class MethodStrategy(Strategy):
     @classmethod
     def validate(cls, settings: RunConfig) -> None:
         """Refuse settings that have no effect on this method, before anything starts."""
-        if settings.test_prior not in (AUTO, "uniform") and not cls.takes_test_prior:
+        of_names = settings.test_prior == "em" and is_function(settings.start_from)
+        takes = cls.takes_test_prior or of_names
+        if settings.test_prior not in (AUTO, "uniform") and not takes:
             raise UserError(
                 f"Setting test-prior = {settings.test_prior!r}: "
                 f"{settings.method!r} has no transition that takes class priors.",
@@ -238,8 +241,11 @@ class MethodStrategy(Strategy):
 
     @property
     def test_prior(self) -> Floats | None:
-        """``(K,)``, pi, the class priors that the model is trained for; ``None`` if not known."""
-        return None
+        """``(K,)``, pi, the class priors that the model is trained for; ``None`` if not known.
+
+        A model from the names of classes counts all of them as equally likely.
+        """
+        return uniform_prior(self.num_classes) if self.settings.test_prior == "em" else None
 
     def stage_start(self, round_number: int) -> int:
         """First round of the stage that a round belongs to; `plateau` restarts in each stage."""

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedul_flwr.config.run_config import resolve
 from fedul_flwr.config.trusted_modules import named_modules
 from fedul_flwr.data.types import Inputs
+from fedul_flwr.results.predict import load_model
 from fedul_flwr.run.server_data import open_server_data
 from tests.support.refusals import refuses
 from tests.support.runs import last_model, resume, summary, train
@@ -63,6 +64,25 @@ def test_given_a_start_without_labels_then_pseudo_labels_train_the_model(
     directory = train(settings(**START, **NO_LABELS, **stages), 3)
     _, weights = last_model(directory).values()
     assert weights[3, 0] > 1  # every point got the label 3
+
+
+def test_given_em_then_the_class_shares_of_test_points_are_estimated(settings: Settings) -> None:
+    unsure = {**START, **NO_LABELS, "method": "fixmatch", "fixmatch.threshold": 0.99}
+    config = settings(**unsure, **{"test-prior": "em"})
+    directory = train(config, 3)
+    # As above, each point has class 3 with e²/(e² + 9), for equal class shares. A point of
+    # expectation maximization is a mean of the points' posteriors and of one pseudo point a class.
+    likelihood = np.where(np.arange(10) == 3, np.exp(2), 1)
+    prior = np.array(summary(directory)["test_prior_estimate"])
+    source = open_server_data(config).source
+    assert source is not None
+    num_points = len(source.test.labels)
+    posterior = prior * likelihood / (prior @ likelihood)
+    np.testing.assert_allclose(prior, (num_points * posterior + 1) / (num_points + 10), atol=1e-4)
+    assert prior[3] > 0.9
+    np.testing.assert_array_equal(load_model(directory).trained_priors(), np.full(10, 0.1))
+    with refuses("method-mismatch", setting="test-prior"):
+        train(settings(method="fixmatch", **{"test-prior": "em"}), 3)
 
 
 @pytest.mark.parametrize(
