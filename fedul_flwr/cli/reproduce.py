@@ -204,17 +204,12 @@ def _plans(
 
 def _verify(task: Reproduction, rows: list[str], columns: list[str], count: int) -> None:
     """Run ``count`` stored trials again; the exit code is 1 if there are none."""
-    keys = [key for key in task.file.read() if key[0] in rows and key[1] in columns]
-    if not keys:
-        raise UserError(
-            f"{task.file.path} has no result of these rows and columns to verify.",
-            "result-file-wrong",
-        )
     stored: dict[int, dict[str, list[str]]] = {}
-    for row, column, seed in keys:
-        stored.setdefault(seed, {}).setdefault(column, []).append(row)
+    for row, column, seed in task.file.read():
+        if row in rows and column in columns:
+            stored.setdefault(seed, {}).setdefault(column, []).append(row)
     plans = [plan for seed in sorted(stored) for plan in _plans(task, stored[seed], (seed,))]
-    largest = task.verify(plans, count)
+    largest = task.verify(plans, rows, count)
     typer.echo(f"Largest difference: {largest:.2f} percentage points.")
 
 

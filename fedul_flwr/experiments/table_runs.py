@@ -12,6 +12,7 @@ from fedul_flwr.config.run_config import LAST_MODEL, RunConfig
 from fedul_flwr.data.run_files.records import read_run
 from fedul_flwr.data.run_files.run_lock import require_unlocked
 from fedul_flwr.data.run_files.store import CONFIG, RunDirectory
+from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.result_file import ResultFile, differences, edited
 from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, local_settings
@@ -78,27 +79,44 @@ class Reproduction:
         """
         return sum(self._run_column(plan, self.missing(plan, rows)) for plan in plans)
 
-    def verify(self, plans: Sequence[Plan], count: int) -> float:
+    def verify(self, plans: Sequence[Plan], rows: Sequence[str], count: int) -> float:
         """Run some trials that have a result once more, and print how far the figures are apart.
 
         Parameters
         ----------
         plans : columns with the seeds of stored results.
+        rows : only trials of these rows.
         count : number of trials; they are drawn by a fixed seed.
 
         Returns
         -------
         Largest difference of two test errors, in percentage points.
+
+        Raises
+        ------
+        UserError
+            If no result is of the settings that the table has now.
         """
         stored = self.file.read()
-        valid = [
+        listed = [
             (plan, trial)
             for plan in plans
             for trial in plan.trials
-            if plan.start is None
-            and (result := stored.get(trial.key)) is not None
-            and not differences(result["settings"], trial.settings)
+            if trial.row in rows and trial.key in stored
         ]
+        valid = [
+            (plan, trial)
+            for plan, trial in listed
+            if plan.start is None and not differences(stored[trial.key]["settings"], trial.settings)
+        ]
+        if len(valid) < len(listed):
+            text = "have other settings than the table now, or start from another run"
+            self.say(f"{len(listed) - len(valid)} of {len(listed)} results {text}: left out.")
+        if not valid:
+            raise UserError(
+                f"{self.file.path} has no result of these rows and columns to verify.",
+                "result-file-wrong",
+            )
         largest = 0.0
         for plan, trial in random.Random(0).sample(valid, min(count, len(valid))):
             with TemporaryDirectory(prefix="fedul-verify-") as scratch:

@@ -147,3 +147,15 @@ def test_given_verify_then_runs_repeat_and_drift_shows(
     change_result(0, figures=stored | {"test_error": stored["test_error"] - 1.5})
     done = reproduce(*MINI, "--rows", "FedUL", "--verify", "5")
     assert "1.50 percentage" in done.output
+    ran.clear()
+    done = reproduce(*MINI, "--rows", "all labels", "--verify", "5")
+    assert [config.method for config in ran] == ["supervised"]  # of the rows asked for alone
+    assert "0.00 percentage" in done.output
+    change_result(1, settings=stored_results()[1]["settings"] | {"batch-size": 7})
+    ran.clear()
+    assert reproduce(*MINI, "--verify", "5").exit_code == 0
+    assert len(ran) == 1  # the other result is not of the table's settings
+    change_result(0, settings=stored_results()[0]["settings"] | {"batch-size": 7})
+    none = reproduce(*MINI, "--verify", "5")
+    assert none.exit_code == 1
+    assert code_of(none.output) == "result-file-wrong"
