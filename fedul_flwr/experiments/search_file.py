@@ -23,7 +23,7 @@ from fedul_flwr.experiments.table_file import Table
 from fedul_flwr.experiments.table_plan import Device, plan_column
 from fedul_flwr.experiments.trial import Log, Trial, changes_text, digest
 from fedul_flwr.experiments.trial_plan import Overrides, Plan
-from fedul_flwr.experiments.user_content import changed_content
+from fedul_flwr.run.user_content import changed_content
 
 StoredSearch = Mapping[str, Any]
 """The stored search of one row as :func:`make_search` makes it."""

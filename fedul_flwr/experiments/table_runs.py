@@ -28,7 +28,7 @@ from fedul_flwr.experiments.trial import (
     run_trials,
 )
 from fedul_flwr.experiments.trial_plan import Plan
-from fedul_flwr.experiments.user_content import changed_content
+from fedul_flwr.run.user_content import changed_content
 
 SETTINGS = "settings.sha256"
 """File of a run's directory with the digest of the trial's settings."""

@@ -32,9 +32,9 @@ from fedul_flwr.data.run_files.store import CONFIG, ERROR, SUMMARY, RunDirectory
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.engine.simulate import plan_rounds
 from fedul_flwr.errors import UserError
-from fedul_flwr.experiments.user_content import FILE, changed_content
 from fedul_flwr.results.printed_summary import duration, percent
 from fedul_flwr.run.summary import RELEASED_DOWN, SHARES
+from fedul_flwr.run.user_content import FILE, changed_content
 
 Values = Mapping[str, float]
 
@@ -151,7 +151,7 @@ class Trial:
         stored result is valid as long as they are the same.
     column : the column of a paper's table; empty in a comparison of runs.
     content : digests of the user's files and modules that the settings name
-        (:func:`~fedul_flwr.experiments.user_content.user_content`).
+        (:func:`~fedul_flwr.run.user_content.user_content`).
     """
 
     row: str

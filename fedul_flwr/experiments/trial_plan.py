@@ -22,7 +22,7 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.split import split_settings
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.trial import CLIENTS, Trial
-from fedul_flwr.experiments.user_content import user_content
+from fedul_flwr.run.user_content import user_content
 
 Overrides = Mapping[str, Scalar]
 T = TypeVar("T")

@@ -39,6 +39,11 @@ from fedul_flwr.models import build_model
 from fedul_flwr.models.last_layer import TwoHeads
 from fedul_flwr.models.torchvision_model import TorchvisionModel, pretrained_arrays
 from fedul_flwr.run.server_data import ServerData, open_server_data
+from fedul_flwr.run.user_content import changed_content, user_content
+
+CONTENT = "content"
+"""Entry of ``config.json``: digests of the files with data, by the setting that names them."""
+_DATA_FILES = ("dataset", "server.dataset", "columns", "labels.split")
 
 
 def load_starting_weights(
@@ -182,8 +187,18 @@ def open_data(
     Raises
     ------
     UserError
-        If data or nodes cannot be used, or a simulation resumes with another number of clients.
+        If data or nodes cannot be used, or a run resumes with other data, or a simulation with
+        another number of clients.
     """
+    if settings.resume:
+        then = directory.read_json(store.CONFIG).get(CONTENT, {})
+        for setting in changed_content(then, _data_content(settings)):
+            raise UserError(
+                f"Setting {setting}: the files have another content than when the run in "
+                f"{directory.path} began. Restore them, or begin anew in another output.",
+                "result-of-other-settings",
+                setting=setting,
+            )
     data = open_server_data(settings)
     nodes, own_data = find_nodes(grid, settings)
     clients = recorded_clients(directory.path) if settings.resume and not own_data else None
@@ -197,6 +212,11 @@ def open_data(
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     data.save_split(directory.path / store.SPLIT)
     return data, nodes
+
+
+def _data_content(settings: RunConfig) -> dict[str, str]:
+    """Digests of the files with data that settings name."""
+    return {key: value for key, value in user_content(settings).items() if key in _DATA_FILES}
 
 
 def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
@@ -257,6 +277,7 @@ def describe(
         store.CONFIG,
         {
             "settings": flat,
+            CONTENT: _data_content(settings),
             "data": {
                 "input_shape": list(data.shape.input_shape),
                 "columns": None if columns is None else columns.features,

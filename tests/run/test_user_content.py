@@ -10,8 +10,9 @@ from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.run_files.store import CONFIG, SUMMARY, RunDirectory
 from fedul_flwr.experiments.trial import check_unchanged, identity, write_content
 from fedul_flwr.experiments.trial_plan import make_plan
-from fedul_flwr.experiments.user_content import changed_content, user_content
+from fedul_flwr.run.user_content import changed_content, user_content
 from tests.support.refusals import refuses
+from tests.support.runs import resume, train
 
 
 @pytest.fixture
@@ -53,6 +54,16 @@ def test_given_another_value_or_name_in_the_data_then_another_digest(folder: Pat
         before = user_content(config(folder))
         change()
         assert list(changed_content(before, user_content(config(folder)))) == ["dataset"]
+
+
+def test_given_other_data_then_a_run_does_not_resume(folder: Path) -> None:
+    plan = {"model": "linear", "num-rounds": 1, "fedul.num-sets": 2, "output": "./data/runs/first"}
+    directory = train(config(folder, **plan), 2)
+    resume(directory, 2, **{"num-rounds": 2})  # what a run writes into the folder does not count
+    file = folder / "data" / "train.csv"
+    file.write_text(file.read_text().replace("39,", "38,"))
+    with refuses("result-of-other-settings", setting="dataset"):
+        resume(directory, 2, **{"num-rounds": 3})
 
 
 @pytest.mark.parametrize("name", ["content_model.py", "content_helper.py"])

@@ -32,7 +32,8 @@ _OURS = "fedul_flwr"
 def user_content(config: RunConfig) -> dict[str, str]:
     """SHA-256 of what each setting names, by its key.
 
-    A file or a folder counts with all its content, a run to start from with its models. A module
+    A file or a folder counts with all its content, but for what has the run's own output, and a run
+    to start from with its models. A module
     counts with the user's own modules that it imports. Names of data sets, models and modules that
     are installed do not count, nor does what does not exist.
     """
@@ -46,7 +47,7 @@ def user_content(config: RunConfig) -> dict[str, str]:
         if modules:
             files = sorted(set(_user_files(modules)))
         elif path.is_absolute() and path.exists():
-            files = sorted(_files(path, _MODELS if key == START else "*"))
+            files = sorted(_files(path, _MODELS if key == START else "*", Path(config.output)))
         else:
             continue
         if files:
@@ -59,11 +60,14 @@ def changed_content(then: Mapping[str, str], now: Mapping[str, str]) -> Iterator
     return (setting for setting, digest in now.items() if then.get(setting, digest) != digest)
 
 
-def _files(path: Path, pattern: str) -> Iterator[Path]:
+def _files(path: Path, pattern: str, output: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
+    results = path / output.relative_to(path).parts[0] if path in output.parents else None
     for file in path.rglob(pattern):
+        if results is not None and file.is_relative_to(results):
+            continue
         if file.is_file() and not any(
             part.startswith(".") or part == "__pycache__" for part in file.relative_to(path).parts
         ):
