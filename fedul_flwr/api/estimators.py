@@ -26,9 +26,10 @@ from fedul_flwr.api.keywords import (
     unmasked,
 )
 from fedul_flwr.api.points import as_array, images_or_vectors, is_of
-from fedul_flwr.config.class_priors import checked_prior
+from fedul_flwr.config.class_priors import checked_prior, in_order
 from fedul_flwr.config.method_settings import FedULSettings, PropagationSettings
 from fedul_flwr.config.shared import SharedSettings, TrainingSettings
+from fedul_flwr.data.class_labels import class_labels
 from fedul_flwr.data.cores import exclusive
 from fedul_flwr.data.seeds import stream
 from fedul_flwr.data.set_check import check_sets, identifiable_directions
@@ -139,8 +140,10 @@ class FedULClassifier(_Classifier):
             points as one array.
         y : ``(M, K)`` class priors of the sets, if X is a list of sets. Else ``(n,)``, the set of
             each point.
-        priors : ``(M, K)``, with one array X; row m is for the m-th smallest value in ``y``. By
-            default each set is one class, which is ordinary training with labels.
+        priors : ``(M, K)``, with one array X; row m is for the m-th smallest value in ``y``, by the
+            order of its categories if they have one. In a DataFrame the index names the sets, and
+            the columns the classes. By default each set is one class, which is ordinary training
+            with labels.
         clients : ``(M,)``, the client that has each set; by default one client has all.
 
         Raises
@@ -158,18 +161,21 @@ class FedULClassifier(_Classifier):
                 raise ValueError("with a list of sets, priors are the second argument")
             names = np.arange(len(X))
             y, priors = np.repeat(names, [len(part) for part in X]), y
+            rows: Any = priors
             X = _joined(X)  # noqa: N806
         else:
             if y is not None and missing_values(y).any():
                 raise ValueError("y has missing values: each point needs its set or class")
+            rows = _by_categories(priors, y)
             y = column_or_1d(y, warn=True)
             check_classification_targets(y)
             names = np.unique(y)
+            rows = in_order(rows, names)
         points = self._points(X, y)
         sets = np.searchsorted(names, np.asarray(y)).astype(np.int64)
-        proportions = np.eye(len(names)) if priors is None else np.asarray(priors, dtype=float)
+        proportions = np.eye(len(names)) if priors is None else np.asarray(rows, dtype=float)
         owners = self._owners(names, clients)
-        self.classes_ = names if priors is None else np.arange(_columns(proportions))
+        self.classes_ = names if priors is None else _class_names(priors, _columns(proportions))
         try:
             _check(proportions, np.bincount(sets, minlength=len(names)), owners)
             with exclusive():
@@ -279,7 +285,8 @@ class FedULClassifier(_Classifier):
 
     def _prior(self, num_classes: int) -> Floats:
         try:
-            prior = checked_prior(np.asarray(self.test_prior, dtype=float))
+            values = in_order(self.test_prior, self.classes_)
+            prior = checked_prior(np.asarray(values, dtype=float))
         except (TypeError, ValueError) as error:
             raise ValueError(f"test_prior = {self.test_prior!r}: {error}") from None
         if len(prior) != num_classes:
@@ -318,6 +325,27 @@ def _joined(sets: Sequence[Any]) -> Any:
     import pandas as pd
 
     return pd.concat([part[names] for part in sets], ignore_index=True)
+
+
+def _by_categories(priors: Any, y: Any) -> Any:
+    """``priors`` with the names of sets, if these are categories that have an order."""
+    import pandas as pd
+
+    kind = getattr(y, "dtype", None)
+    if priors is None or not getattr(kind, "ordered", False) or _is_named(priors, "index"):
+        return priors
+    there = [category for category in kind.categories if category in set(y)]  # type: ignore[union-attr]
+    return pd.DataFrame(np.asarray(priors), index=there)
+
+
+def _is_named(table: Any, axis: str) -> bool:
+    """Whether rows (``"index"``) or ``"columns"`` of a DataFrame have other names than numbers."""
+    names: Any = getattr(table, axis, ())
+    return hasattr(table, "columns") and [*names] != [*range(len(names))]
+
+
+def _class_names(priors: Any, count: int) -> NDArray[Any]:
+    return np.array([*priors.columns]) if _is_named(priors, "columns") else np.arange(count)
 
 
 def _columns(priors: Floats) -> int:
@@ -556,7 +584,10 @@ def _without_gaps(y: Any) -> tuple[Any, NDArray[np.bool_]]:
     # Texts may stand beside -1.
     is_present = ~missing_values(y)
     if any(isinstance(value, str) for value in objects[is_present]):
-        is_present[is_present] = [value not in (UNLABELED, "") for value in objects[is_present]]
+        try:
+            is_present = class_labels(objects, "y").numbers != UNLABELED
+        except UserError as error:
+            raise ValueError(str(error)) from error
     if is_present.all():
         return y, is_present
     if not is_present.any():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,32 @@ def checked_prior(values: ArrayLike) -> NDArray[np.float64]:
     if abs(prior.sum() - 1) > SUM_TOLERANCE:
         raise ValueError("must be class priors that sum to 1")
     return np.asarray(prior / prior.sum(), dtype=np.float64)
+
+
+def in_order(values: Any, names: Iterable[object]) -> Any:
+    """Values of which each has a name, in the order of ``names``; others as they are.
+
+    A mapping has names, and so has a Series or a DataFrame (for its rows), unless its index is
+    that of pandas by default.
+
+    Raises
+    ------
+    ValueError
+        If they have other names.
+    """
+    is_mapping = isinstance(values, Mapping)
+    index = list(values) if is_mapping else getattr(values, "index", None)
+    if index is None or callable(index):  # a list has a method of this name
+        return values
+    if not is_mapping and list(index) == [*range(len(index))]:
+        return values
+    there, wanted = [*map(str, index)], [*map(str, names)]
+    if sorted(there) != sorted(wanted):
+        raise ValueError(
+            f"the priors are of {', '.join(there)}, and must be of {', '.join(wanted)}"
+        )
+    rows = np.asarray([*values.values()] if is_mapping else values)
+    return rows[[there.index(name) for name in wanted]]
 
 
 def parse_prior(text: str, words: Sequence[str] = ()) -> list[float]:

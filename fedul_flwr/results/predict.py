@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.base import modules_from
-from fedul_flwr.config.class_priors import checked_prior, parse_prior
+from fedul_flwr.config.class_priors import checked_prior, in_order, parse_prior
 from fedul_flwr.config.shared import RUN, SharedSettings, recorded_options
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
@@ -281,11 +281,14 @@ class Predictor:
             )
         return self.priors
 
-    def checked_priors(self, priors: ArrayLike) -> NDArray[np.float64]:
-        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them."""
+    def checked_priors(self, priors: ArrayLike | Mapping[str, float]) -> NDArray[np.float64]:
+        """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them.
+
+        With names of classes (a mapping or a Series) their order does not matter.
+        """
         trained = self.trained_priors()
         try:
-            wanted = checked_prior(priors)
+            wanted = checked_prior(in_order(priors, self.class_names))
         except ValueError as error:
             raise UserError(
                 f"Class priors = {np.asarray(priors).tolist()}: {error}.", "class-priors-wrong"

@@ -223,6 +223,32 @@ def test_given_several_threads_then_each_has_the_numbers_of_one_alone(tmp_path: 
             assert found.result() == alone[job]
 
 
+@pytest.mark.parametrize("values", [np.array, list], ids=["array", "list"])
+def test_given_no_label_among_texts_then_it_is_no_class(values: Callable[[Any], Any]) -> None:
+    y = values(["ill", -1, "sound", -1])  # in an array these are texts
+    found = ff.GraphLabelClassifier(k=1).fit([[1, 0.1], [1, 0.2], [-1, 0.1], [-1, 0.2]], y)
+    assert found.transduction_.tolist() == ["ill", "ill", "sound", "sound"]
+
+
+def test_given_names_of_sets_and_classes_then_their_order_does_not_matter() -> None:
+    sets = np.where(Y == 0, "march", np.where(Y == 1, "april", "may"))
+    months, order = ["march", "april", "may"], [2, 0, 1]
+    frame = pd.DataFrame(PRIORS, index=months, columns=["barolo", "barbera", "grignolino"])
+    categories = pd.Series(pd.Categorical(sets, months, ordered=True))
+    test = pd.Series([0.2, 0.5, 0.3], index=frame.columns)
+    arguments: list[tuple[Any, Any, Any]] = [
+        (sets, frame, test),
+        (sets, frame.iloc[order], test.iloc[order]),
+        (categories, frame.to_numpy(), test.to_numpy()),
+    ]
+    fitted = [ff.FedULClassifier(rounds=2, test_prior=p).fit(X, y, t) for y, t, p in arguments]
+    assert fitted[0].classes_.tolist() == frame.columns.tolist()
+    for other in fitted[1:]:
+        np.testing.assert_array_equal(other.predict_proba(X), fitted[0].predict_proba(X))
+    with pytest.raises(ValueError, match="april"):
+        ff.FedULClassifier(rounds=2).fit(X, sets, frame.rename(index={"march": "june"}))
+
+
 def test_given_some_labels_then_transduction_is_label_propagation() -> None:
     given = np.where(GIVEN >= 0, GIVEN + 5, -1)
     found = ff.GraphLabelClassifier(similarity="cosine", standardize=False).fit(X, given)

@@ -1,10 +1,11 @@
 """Class priors: Bayes' rule, expectation maximization and the mean over clients, by other means."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.typing import NDArray
 
-from fedul_flwr.config.class_priors import checked_prior, parse_prior
+from fedul_flwr.config.class_priors import checked_prior, in_order, parse_prior
 from fedul_flwr.data.class_priors import (
     FLOOR,
     class_masses,
@@ -95,6 +96,16 @@ def test_priors_as_text() -> None:
         parse_prior("a,b")
     with pytest.raises(ValueError, match=r"'a', 'b' .*numbers"):
         parse_prior("0.5;0.5", ("a", "b"))
+
+
+def test_given_names_then_priors_are_in_their_order() -> None:
+    counts = pd.Series([9, 1], index=["sound", "ill"])  # as `value_counts` has them
+    for values in (counts, dict(counts)):
+        assert in_order(values, ["ill", "sound"]).tolist() == [1, 9]
+        with pytest.raises(ValueError, match=r"sound, ill.*ill, well"):
+            in_order(values, ["ill", "well"])
+    for plain in ([9, 1], np.array([9, 1]), pd.Series([9, 1])):
+        assert in_order(plain, ["ill", "sound"]) is plain
 
 
 @pytest.mark.parametrize(
