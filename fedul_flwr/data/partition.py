@@ -379,6 +379,13 @@ def _by_library(
                     setting="natural.column",
                 )
             table["group"] = np.asarray(columns[natural.column])[order].tolist()
+            if gaps := sum(group in ("", UNLABELED) for group in table["group"]):
+                raise UserError(
+                    f"Setting natural.column = {natural.column!r}: {gaps} of {len(labels)} points "
+                    "have no value there; each point needs its client.",
+                    "clients-of-points",
+                    setting="natural.column",
+                )
             built = library.NaturalIdPartitioner("group")
     table["position"] = order.tolist()
     built.dataset = datasets.Dataset.from_dict(table)

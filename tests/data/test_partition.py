@@ -21,13 +21,14 @@ WRITERS = np.random.default_rng(3).permutation(np.arange(600) % 6)
 
 
 def split(
-    partition: str, num_clients: int = 6, labels: Ints = LABELS, **options: Any
+    partition: str, num_clients: int = 6, labels: Ints = LABELS, columns: Any = None, **options: Any
 ) -> list[Ints]:
     """``split("shard", **{"shard.shards-per-client": 3})``."""
     values = {**default_flat(), "partition": partition, **options}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's advice on its options
-        return partition_points(labels, {"writer": WRITERS}, 10, num_clients, parse_flat(values))
+        columns = columns or {"writer": WRITERS}
+        return partition_points(labels, columns, 10, num_clients, parse_flat(values))
 
 
 PLAIN = ("iid", "dirichlet", "pathological", "shard", "majority", "majority-mild", "imbalanced")
@@ -119,6 +120,10 @@ def test_natural_groups_of_a_column_that_exists_are_clients_in_order() -> None:
     for column in ("", "hospital"):
         with refuses("column-missing", setting="natural.column"):
             split("natural", **{"natural.column": column})
+    for column, missing in ((WRITERS, -1), (WRITERS.astype(str), "")):
+        gaps = {"writer": np.where(np.arange(600) < 3, missing, column)}
+        with refuses("clients-of-points", setting="natural.column"):
+            split("natural", columns=gaps, **KINDS["natural"])
 
 
 @each_kind
