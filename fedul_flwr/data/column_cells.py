@@ -113,7 +113,7 @@ def infer_column(parts: Sequence[Cells]) -> Column:
     first = next((part for part in parts if len(_present_cells(part))), parts[0])
     if not _is_category(first):
         return Column(name)
-    values = {text for part in parts for text in _texts(part) if text is not None}
+    values = {canonical(text) for part in parts for text in _texts(part) if text is not None}
     if len(values) > MAX_CATEGORIES:
         zeros = next((text for text in values if re.match(_LEADING_ZERO, text)), "")
         codes_hint = f" (such as {zeros!r}: leading zeros make it a code)" if zeros else ""

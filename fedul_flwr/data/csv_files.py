@@ -19,7 +19,7 @@ import io
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -218,8 +218,12 @@ class _MisfitError(Exception):
     """Whether all rows have as many."""
 
 
-def open_csv(path: Path) -> CsvFile:
+def open_csv(path: Path, as_written: Collection[str] = ()) -> CsvFile:
     """Read a CSV file with a row of names, in any dialect that can be told for sure.
+
+    Parameters
+    ----------
+    as_written : columns in which ``NA`` and the like are texts; elsewhere they are missing values.
 
     Raises
     ------
@@ -229,7 +233,22 @@ def open_csv(path: Path) -> CsvFile:
     text, encoding = read_csv_text(path)
     start, hint = _after_hint(text)
     file = _read(path, text, start, hint)
-    return replace(file, notes=(*_how(file.separator, encoding), *file.notes))
+    cells = file.cells
+    for index, name in enumerate(cells.column_names):
+        if name not in as_written:
+            cells = cells.set_column(index, name, _without_missing(cells.column(index)))
+    return replace(file, cells=cells, notes=(*_how(file.separator, encoding), *file.notes))
+
+
+def _without_missing(column: Any) -> Any:
+    """The column with null for each of the texts that mean a missing value to Arrow."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.compute as pc  # type: ignore[import-untyped]
+    from pyarrow import csv as arrow_csv
+
+    missing = pc.is_in(column, value_set=pa.array(arrow_csv.ConvertOptions().null_values))
+    has_some = pc.any(missing).as_py()
+    return pc.if_else(missing, pa.scalar(None, pa.string()), column) if has_some else column
 
 
 def _how(separator: str, encoding: str) -> tuple[str, ...]:
@@ -328,7 +347,7 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
     _MisfitError
         If a row has more or fewer cells than the header.
     """
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
     is_spaced = _has_spaced_quotes(body, mark)
@@ -349,7 +368,9 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
             ),
             parse_options=arrow_csv.ParseOptions(delimiter=mark, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(keys, pa.string()), strings_can_be_null=True
+                column_types=dict.fromkeys(keys, pa.string()),
+                strings_can_be_null=True,
+                null_values=[""],
             ),
         )
     except pa.ArrowInvalid:
@@ -405,10 +426,8 @@ def _refuse_swallowed_rows(path: Path, body: str, mark: str, skipped: int) -> No
 def _ragged(records: Iterator[tuple[int, list[str]]], header: list[str], mark: str) -> Any:
     """Table of the rows below the header."""
     import pyarrow as pa
-    from pyarrow import csv as arrow_csv
 
     width = len(header)
-    missing = {*arrow_csv.ConvertOptions().null_values}
     columns: list[list[str | None]] = [[] for _ in header]
     odd: list[tuple[int, int]] = []
     rows = 0
@@ -422,7 +441,7 @@ def _ragged(records: Iterator[tuple[int, list[str]]], header: list[str], mark: s
             odd.append((line, len(row)))
             continue
         for column, cell in zip(columns, row, strict=True):
-            column.append(None if cell in missing else cell)
+            column.append(cell or None)
     if odd:
         line, count = odd[0]
         always = len(odd) == rows and len({count for _, count in odd}) == 1
@@ -601,7 +620,7 @@ def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
         If the file does not show what a comma or a point in a number means.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc  # type: ignore[import-untyped]
+    import pyarrow.compute as pc
 
     columns = dict(zip(file.cells.column_names, file.cells.columns, strict=True))
     forms: dict[str, _Forms] = {}

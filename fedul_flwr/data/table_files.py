@@ -157,9 +157,9 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
     UserError
         If it cannot be read, or could be read in several ways.
     """
-    file = open_csv(path)
-    names, columns = file.cells.column_names, options.columns
     texts = {options.text, id_column}
+    file = open_csv(path, as_written=texts)
+    names, columns = file.cells.column_names, options.columns
     label = usual_label(names, options.label)
     if options.trained or (columns is not None and label in columns.names):
         label = ""  # a feature that is called as labels often are

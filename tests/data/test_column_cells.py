@@ -60,6 +60,7 @@ def test_given_any_type_of_numbers_then_they_are_numbers(values: Any, wanted: li
         (pa.array(["b", "a"]).dictionary_encode(), ("a", "b")),
         (pa.array([10, 2, None]).dictionary_encode(), ("10", "2")),  # a categorical of pandas
         (["<18", "18-65", ">65"], ("18-65", "<18", ">65")),
+        (["w", "x", "y", "z", "true", "True", "1.0"], ("1", "true", "w", "x", "y", "z")),
         (["ma\u0308nnlich", "m\u00e4nnlich"], ("m\u00e4nnlich",)),  # as macOS writes it
     ],
 )

@@ -82,6 +82,9 @@ def test_given_an_id_column_then_ids_are_copied_as_written(packed: Path, tmp_pat
     assert [row.pop("patient") for row in found] == [f"00{number}" for number in range(12)]
     assert [row.pop("name") for row in plain] == [str(number) for number in range(12)]
     assert found == plain
+    frame[:2].assign(patient=["NA", "null"]).to_csv(tmp_path / "ids.csv", index=False)
+    write_predictions(packed, tmp_path / "ids.csv", tmp_path / "c.csv", id_column="patient")
+    assert [row["patient"] for row in rows(tmp_path / "c.csv")] == ["NA", "null"]
 
 
 @pytest.mark.parametrize(
