@@ -8,8 +8,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from fedul_flwr.config.class_priors import PriorsLike
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.run_files.records import Run, number, read_run
 from fedul_flwr.errors import UserError
@@ -59,19 +60,20 @@ class TrainedModel:
         """
         return self.predictor.model
 
-    def predict(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.int64]:
+    def predict(self, x: Any, *, priors: PriorsLike | None = None) -> NDArray[np.int64]:
         """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
         labels: NDArray[np.int64] = self.predict_proba(x, priors=priors).argmax(axis=1)
         return labels
 
-    def predict_proba(self, x: Any, *, priors: ArrayLike | None = None) -> NDArray[np.float64]:
+    def predict_proba(self, x: Any, *, priors: PriorsLike | None = None) -> NDArray[np.float64]:
         """Class probabilities ``(n, K)`` of points.
 
         Parameters
         ----------
         x : images, uint8 or floats in [0, 1], ``(n, h, w)``, ``(n, h, w, c)`` or ``(n, c, h, w)``;
             vectors ``(n, d)``; or a DataFrame with the columns of the training data.
-        priors : ``(K,)``, class priors of these points if they are others than in training.
+        priors : ``(K,)``, class priors of these points if they are others than in training; a
+            mapping or a Series has them by the names of classes.
 
         Raises
         ------

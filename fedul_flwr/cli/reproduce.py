@@ -174,7 +174,7 @@ def _run_and_print(
     print_lines(
         table, size, list(lines(table, {size: chosen}, rows, columns)), tuned=task.file.tuned
     )
-    return failed, row_errors(table, rows, columns, chosen, len(seeds))
+    return failed, row_errors(table, rows, columns, chosen)
 
 
 def _client_gpus(config: RunConfig) -> float:

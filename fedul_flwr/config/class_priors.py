@@ -10,6 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedul_flwr.config.base import nearest
 
+PriorsLike = ArrayLike | Mapping[str, float]
+"""Class priors in the order of the classes, or by their names."""
 SUM_TOLERANCE = 1e-4
 """How far the sum of class priors may be from 1."""
 

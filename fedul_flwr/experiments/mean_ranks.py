@@ -61,37 +61,39 @@ def critical_difference(num_rows: int, num_columns: int, level: float = LEVEL) -
 
 
 def row_errors(
-    table: Table, rows: Sequence[str], columns: Sequence[str], results: Results, num_seeds: int
+    table: Table, rows: Sequence[str], columns: Sequence[str], results: Results
 ) -> dict[str, dict[str, float]]:
     """Mean test errors (percent) of the rows that have ranks, in columns where no seed is missing.
 
-    Parameters
-    ----------
-    results : results of these rows and columns with ``num_seeds`` seeds.
+    A seed is missing where another row has a result of it.
     """
     ranked = [row for row in rows if row not in table.settings.unranked]
     errors: dict[str, dict[str, float]] = {row: {} for row in ranked}
-    for row in ranked:
-        for column in columns:
+    for column in columns:
+        num_seeds = len({seed for _, of, seed in results if of == column})
+        for row in ranked:
             figures = [result["figures"] for result in of_cell(results, row, column)]
             values = [each["test_error"] for each in figures if "test_error" in each]
-            if len(values) == num_seeds:
+            if len(values) == num_seeds > 0:
                 errors[row][column] = sum(values) / num_seeds
     return errors
 
 
-def print_ranks(name: str, errors: Errors) -> None:
-    """Print the mean ranks of a table, the best first, and the critical difference."""
+def rank_lines(errors: Errors) -> tuple[list[tuple[str, str]], list[str]]:
+    """Rows with their mean ranks, the best first, and notes with the critical difference."""
     columns, ranks = complete_columns(errors), mean_ranks(errors)
     if len(errors) < 2 or not ranks:
-        note = "No ranks: they need two rows, and a column that has a test error of every row."
-        print_table(f"{name}: mean ranks", ["row", "mean rank"], [], 1, [note])
-        return
-    lines = [(row, f"{ranks[row]:.2f}") for row in sorted(ranks, key=ranks.__getitem__)]
+        return [], ["No ranks: they need two rows, and a column with a test error of every row."]
     least = critical_difference(len(errors), len(columns))
     notes = [
         f"Ranks of mean test errors over columns: {', '.join(columns)}.",
         f"Mean ranks that differ by less than {least:.2f} are not told apart at the "
         f"{LEVEL * 100:.0f} % level (Nemenyi's test).",
     ]
+    return [(row, f"{ranks[row]:.2f}") for row in sorted(ranks, key=ranks.__getitem__)], notes
+
+
+def print_ranks(name: str, errors: Errors) -> None:
+    """Print the mean ranks of a table and the critical difference."""
+    lines, notes = rank_lines(errors)
     print_table(f"{name}: mean ranks", ["row", "mean rank"], lines, 1, notes)

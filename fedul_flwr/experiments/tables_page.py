@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from fedul_flwr.config.user_files import read_text
 from fedul_flwr.data.safe_files import write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.experiments.compare_table import markdown_table, markdown_text
+from fedul_flwr.experiments.mean_ranks import rank_lines, row_errors
 from fedul_flwr.experiments.paper_table import Line, Results, lines, mean_curves
 from fedul_flwr.experiments.result_file import ResultFile
 from fedul_flwr.experiments.search_file import (
@@ -120,15 +121,27 @@ class TableResults:
         if self.has_run():
             if self.plotted():
                 head += ["", f"![{settings.title}]({self.plot_file()})"]
-            searches = [line for size in self.tuned for line in self._searches(size)]
-            table_lines = result_lines(table, shown, list(self.tuned))
-            return "\n".join([*head, "", *table_lines, *not_run_lines(table, shown), *searches, ""])
+            parts: list[Iterable[str]] = [
+                result_lines(table, shown, list(self.tuned)),
+                not_run_lines(table, shown),
+            ]
+            for size, results in self.tuned.items():
+                parts += [self._ranks(results), self._searches(size)]
+            return "\n".join([*head, "", *chain.from_iterable(parts), ""])
         if settings.benchmark:
             head.append(f"A benchmark measures it: `{settings.benchmark}`.")
         else:
             command = ResultFile(self.folder, table.name, "full").command()
             head.append(f"Not run: `{command}`, or with `--quick`.")
         return "\n".join([*head, "", *_paper_lines(table, shown)])
+
+    def _ranks(self, results: Results) -> Iterator[str]:
+        """Mean ranks, in a table that says which rows have none."""
+        if self.table.settings.unranked:
+            errors = row_errors(self.table, self.table.rows(), list(self.table.columns), results)
+            ranks, notes = rank_lines(errors)
+            rows = [map(markdown_text, line) for line in ranks]
+            yield from ["", *markdown_table(["row", "mean rank"], rows, 1), "", *notes]
 
     def _searches(self, size: Size) -> Iterator[str]:
         """The settings that the searches of tuned runs chose."""

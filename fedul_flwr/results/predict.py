@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from fedul_flwr.config.base import modules_from
-from fedul_flwr.config.class_priors import checked_prior, in_order, parse_prior
+from fedul_flwr.config.class_priors import PriorsLike, checked_prior, in_order, parse_prior
 from fedul_flwr.config.shared import RUN, SharedSettings, recorded_options
 from fedul_flwr.config.trusted_modules import require_trusted_modules
 from fedul_flwr.config.user_files import regular_file, user_path
@@ -222,14 +222,14 @@ class Predictor:
     scaling: Scaling | Literal["unknown"] | None = None
 
     def predict(
-        self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
+        self, inputs: Inputs, batch_size: int = 256, priors: PriorsLike | None = None
     ) -> NDArray[np.int64]:
         """Labels ``(n,)`` of points; arguments as for :meth:`predict_proba`."""
         labels: NDArray[np.int64] = self.predict_proba(inputs, batch_size, priors).argmax(axis=1)
         return labels
 
     def predict_proba(
-        self, inputs: Inputs, batch_size: int = 256, priors: ArrayLike | None = None
+        self, inputs: Inputs, batch_size: int = 256, priors: PriorsLike | None = None
     ) -> NDArray[np.float64]:
         """Class probabilities ``(n, K)`` of points.
 
@@ -281,7 +281,7 @@ class Predictor:
             )
         return self.priors
 
-    def checked_priors(self, priors: ArrayLike | Mapping[str, float]) -> NDArray[np.float64]:
+    def checked_priors(self, priors: PriorsLike) -> NDArray[np.float64]:
         """``priors`` as ``(K,)``, or a UserError if the model cannot be re-weighed by them.
 
         With names of classes (a mapping or a Series) their order does not matter.
