@@ -395,7 +395,7 @@ def _largest_value(name: str, content: bytes | Path) -> int:
     """The largest value of an image with more than 8 bits."""
     with _open(name, content) as image:
         upper_half = _loses_bits(image)
-        values = np.asarray(image)
+        values = np.asarray(as_written(image))
         if upper_half:
             return (
                 int(values[..., : values.shape[2] - (image.mode in {"LA", "RGBA"})].max()) << 8
@@ -403,6 +403,17 @@ def _largest_value(name: str, content: bytes | Path) -> int:
             )
         _refuse_other_range(values, 16)
         return int(values.max())
+
+
+def as_written(image: Image.Image) -> Image.Image:
+    """The image with the values of its file: Pillow stretches those of a 16-bit PGM to 65535."""
+    from PIL import Image
+
+    # A tile's last entry names the largest value of the file, until the pixels are read.
+    tiles = getattr(image, "tile", ())
+    if image.format != "PPM" or image.mode != "I" or not tiles or tiles[0][3] == "I;16B":
+        return image
+    return Image.fromarray(np.rint(np.asarray(image) * (tiles[0][3][1] / 65535)).astype(np.int32))
 
 
 def _refuse_other_range(values: NDArray[Any], bits: int) -> None:
@@ -453,7 +464,7 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
             )
         image.load()
         return image
-    values = np.asarray(image)
+    values = np.asarray(as_written(image))
     _refuse_other_range(values, bits)
     if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         values = 2**bits - 1 - values
