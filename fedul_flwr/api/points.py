@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from fedul_flwr.data.column_cells import canonical
 from fedul_flwr.data.columns import unnamed_columns
-from fedul_flwr.data.decode import EncodedImages, Images, PixelImages, join_blocks, list_batches
+from fedul_flwr.data.decode import (
+    EncodedImages,
+    Images,
+    PixelImages,
+    as_written,
+    join_blocks,
+    list_batches,
+    readable,
+    upright,
+)
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.tables import (
     NO_OPTIONS,
@@ -116,12 +125,12 @@ def is_picture(value: object) -> bool:
 
 
 def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
-    """Pictures of any size and mode as the content of image files, without loss.
+    """Pictures of any size and mode as the content of image files, without loss, upright.
 
     Raises
     ------
     UserError
-        If one is no picture.
+        If one is no picture, or its file cannot be read.
     """
     encoded = []
     for index, picture in enumerate(pictures):
@@ -131,12 +140,14 @@ def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
                 "points must be of one kind.",
                 "points-type",
             )
-        converted = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
         content = BytesIO()
-        if converted.mode in _OF_PNG:
-            converted.save(content, "PNG", compress_level=1)
-        else:
-            converted.save(content, "TIFF")
+        with readable(f"picture {index} of {what}"):
+            converted = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
+            converted = upright(as_written(converted), picture)
+            if converted.mode in _OF_PNG:
+                converted.save(content, "PNG", compress_level=1)
+            else:
+                converted.save(content, "TIFF")
         encoded.append(content.getvalue())
     return encoded
 

@@ -284,14 +284,19 @@ def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNK
         If the image cannot be read, or its values have more bits, or floats are not in [0, 1].
     """
     with _open(name, content) as image:
-        upright = _to_8_bits(image, bits)
-        if _orientation(image) > 1:
-            from PIL import ImageOps
+        return to_shape(upright(_to_8_bits(image, bits), image), shape)
 
-            # The conversion may have lost the tag; the rotation has to be that of the file.
-            upright.info["exif"] = image.info["exif"]
-            upright = ImageOps.exif_transpose(upright)
-        return to_shape(upright, shape)
+
+def upright(converted: Image.Image, image: Image.Image) -> Image.Image:
+    """``converted`` by the orientation of the ``image`` that it was made from."""
+    image.load()  # in a PNG the tag may stand behind the pixels
+    if _orientation(image) <= 1:
+        return converted
+    from PIL import ImageOps
+
+    # The conversion may have lost the tag.
+    converted.info["exif"] = image.info["exif"]
+    return ImageOps.exif_transpose(converted)
 
 
 def to_shape(image: Image.Image, shape: Shape) -> Bytes:
@@ -318,15 +323,24 @@ def _decode_into(block: Bytes, batch: list[Item], bits: int) -> None:
 
 @contextmanager
 def _open(name: str, content: bytes | Path) -> Iterator[Image.Image]:
-    """Open one image; whatever Pillow raises meanwhile becomes a sentence with the reason."""
-    from PIL import Image, UnidentifiedImageError
+    """Open one image, within :func:`readable`."""
+    from PIL import Image
 
-    try:
+    with readable(name):
         # A pipe would never end.
         file = BytesIO(content) if isinstance(content, bytes) else regular_file(content)
         with Image.open(file) as image:
             _refuse_several(image)
             yield image
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Whatever Pillow raises about an image becomes a sentence with the reason."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        yield
     except Image.DecompressionBombError as error:
         most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise UserError(

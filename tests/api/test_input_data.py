@@ -157,6 +157,22 @@ def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_
     assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
 
 
+def test_given_pictures_opened_from_files_then_they_are_as_the_files(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    Image.fromarray(IMAGES[0]).save(tmp_path / "x.png", exif=exif)
+    found = stored_points([Image.open(tmp_path / "x.png")], (4, 5, 3))
+    assert found.tolist() == [IMAGES[0, ::-1, ::-1].tolist()]
+    deep = IMAGES[0, ..., 0].astype(np.uint16) * 16
+    (tmp_path / "x.pgm").write_bytes(b"P5\n5 4\n4095\n" + deep.astype(">u2").tobytes())
+    pictures = [Image.open(tmp_path / "x.pgm")]
+    found = stored_points(pictures, (4, 5, 1), TableOptions(bits=12))
+    assert found.tolist() == IMAGES[:1, ..., :1].tolist()
+    (tmp_path / "x.pgm").write_bytes(b"P5\n5 4\n255\n")
+    with refuses("image-not-readable"):
+        stored_points([Image.open(tmp_path / "x.pgm")], (4, 5, 1))
+
+
 def test_given_pictures_by_path_then_the_data_set_has_their_pixels(tmp_path: Path) -> None:
     paths = [str(tmp_path / f"{n}.png") for n in range(len(IMAGES))]
     for path, image in zip(paths, IMAGES, strict=True):
