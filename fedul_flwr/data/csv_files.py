@@ -513,8 +513,8 @@ def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     """Rows of a small CSV file, the header first, and how it was read if not as usual.
 
-    Cells are stripped of spaces, and empty rows left out. Rows may have other numbers of cells;
-    nothing is a missing value.
+    Cells are stripped of spaces, and empty rows left out, as are empty cells beyond the header's
+    last. Rows may have other numbers of cells; nothing is a missing value.
 
     Raises
     ------
@@ -527,7 +527,10 @@ def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     rows_by_mark = {}
     for mark in [hint] if hint in SEPARATORS else _candidates(body):
         rows = [[cell.strip() for cell in row] for _, row in _records(body, mark)]
-        rows_by_mark[mark] = [row for row in rows if any(row)]
+        rows = [row for row in rows if any(row)]
+        width = max((n for n, cell in enumerate(rows[0], 1) if cell), default=0) if rows else 0
+        # A separator at the end of a row is nothing.
+        rows_by_mark[mark] = [row if any(row[width:]) else row[:width] for row in rows]
 
     def fit(mark: str) -> tuple[bool, int]:
         """By the right separator all rows are equally long, and the header has the most cells."""

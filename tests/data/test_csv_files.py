@@ -182,9 +182,11 @@ def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None
         load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
 
 
-def test_rows_keep_texts_that_tables_take_as_missing(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("name,label\nNA,null\n")
-    assert read_csv_rows(tmp_path / "labels.csv") == ([["name", "label"], ["NA", "null"]], "")
+@pytest.mark.parametrize("end", ["", ",", ",,"])
+def test_rows_keep_texts_that_tables_take_as_missing(end: str, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(f"name,label{end}\nNA,null{end}\na,{end}\nb,c,d\n")
+    rows = [["name", "label"], ["NA", "null"], ["a", ""], ["b", "c", "d"]]
+    assert read_csv_rows(tmp_path / "labels.csv") == (rows, "")
 
 
 def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:
