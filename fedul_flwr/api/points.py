@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.data.column_cells import canonical
 from fedul_flwr.data.columns import unnamed_columns
 from fedul_flwr.data.decode import (
@@ -209,11 +210,11 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     if is_of(frame, "pandas", "DataFrame"):
-        names = [str(name) for name in frame.columns]
+        names = [column_name(str(name)) for name in frame.columns]
         columns = [_arrow_column(frame.iloc[:, k], name, what) for k, name in enumerate(names)]
     else:
         table = pa.table(frame)
-        names = list(table.column_names)
+        names = list(map(column_name, table.column_names))
         columns = [_plain_type(table.column(index)) for index in range(len(names))]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

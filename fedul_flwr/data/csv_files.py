@@ -17,13 +17,13 @@ import codecs
 import csv
 import io
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.errors import UserError
 
@@ -334,7 +334,7 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
     is_spaced = _has_spaced_quotes(body, mark)
     records = _records(body, mark, is_spaced)
     try:
-        header = [unicodedata.normalize("NFC", cell.strip()) for cell in next(records)[1]]
+        header = [column_name(cell) for cell in next(records)[1]]
     except csv.Error:
         raise _MisfitError(mark, 1, 1, 0) from None
     keys = [str(index) for index in range(len(header))]

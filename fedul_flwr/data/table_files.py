@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.data.arrow import (
     ArrowTable,
     arrow_images,
@@ -62,6 +63,7 @@ def read_with_ids(
             "option-without-effect",
             option="--id-column",
         )
+    id_column = column_name(id_column)
     table = open_table(path, options, id_column)
     table.refuse_twice(id_column)
     if id_column not in table.names:

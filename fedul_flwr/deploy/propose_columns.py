@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.arrow import LABEL_NAMES, open_parquet
 from fedul_flwr.data.column_cells import MAX_CATEGORIES
@@ -116,6 +117,7 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
     UserError
         If a folder has no table, a file cannot be read, or no column is left.
     """
+    label = column_name(label)
     paths = [user_path(folder) for folder in folders]
     short = [path.name for path in paths]
     names = [path.name if short.count(path.name) == 1 else str(path) for path in paths]
