@@ -49,6 +49,7 @@ class ArrowTable:
     twice : names that several columns have, and an empty one for columns without a name; these
         columns are not in ``schema``.
     note : how a CSV file was read, if not as usual; else empty.
+    mark : what stands before decimals, if a CSV file shows it; else empty.
     untyped : whether all cells are texts because the file has no types, as CSV.
     """
 
@@ -61,6 +62,7 @@ class ArrowTable:
     untyped: bool = False
     twice: tuple[str, ...] = ()
     note: str = ""
+    mark: str = ""
 
     def refuse_twice(self, name: str) -> None:
         """Refuse a column that cannot be chosen because several have its name."""

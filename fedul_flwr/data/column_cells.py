@@ -87,7 +87,7 @@ def _joined(columns: Sequence[Cells]) -> Any:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     kinds = {cells.column.type for cells in columns}
-    if len(kinds) != 1 or not _is_text(kinds.pop()) or not len(columns[0].column):
+    if len(kinds) != 1 or not is_text(kinds.pop()) or not len(columns[0].column):
         return None
     if sum(cells.column.nbytes for cells in columns) > _MOST_JOINED:
         return None
@@ -140,7 +140,7 @@ def _is_category(cells: Cells) -> bool:
     kind = cells.column.type
     if pa.types.is_dictionary(kind):
         return True
-    if not _is_text(kind):
+    if not is_text(kind):
         _refuse_other_types(cells)
         return False
     present = _present_cells(cells)
@@ -217,7 +217,7 @@ def numbers(cells: Cells) -> Floats:
     import pyarrow as pa
 
     column = _without_dictionary(cells)
-    if _is_text(column.type):
+    if is_text(column.type):
         column = _numbers_of_texts(cells, _stripped(column))
     else:
         _refuse_other_types(cells._replace(column=column))
@@ -278,7 +278,7 @@ def _texts(cells: Cells) -> NDArray[np.object_]:
     import pyarrow.compute as pc
 
     column = _without_dictionary(cells)
-    if _is_text(column.type):
+    if is_text(column.type):
         return np.array(pc.utf8_normalize(_stripped(column), "NFC").to_pylist(), dtype=object)
     if pa.types.is_temporal(column.type):
         return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
@@ -320,7 +320,7 @@ def canonical(text: str) -> str:
 def _present_cells(cells: Cells) -> Any:
     """The cells that have a value."""
     column = cells.column
-    return (_stripped(column) if _is_text(column.type) else column).drop_null()
+    return (_stripped(column) if is_text(column.type) else column).drop_null()
 
 
 def _stripped(texts: Any) -> Any:
@@ -344,7 +344,8 @@ def _first(texts: Any) -> str:
     return str(texts[0].as_py())[:50]
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
     import pyarrow as pa
 
     is_view = getattr(pa.types, "is_string_view", lambda _: False)(kind)

@@ -16,7 +16,8 @@ from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.data.table_files import read_table
+from fedul_flwr.data.tables import TableOptions, encode
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.experiments.compare_table import csv_text
 from tests.support.points import load_points
@@ -180,6 +181,20 @@ def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None
     (tmp_path / "JAN.csv").write_text("a;b\n1,5;2\n")
     with refuses("files-contradict"):
         load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
+
+
+def test_a_point_that_nothing_explains_is_refused_beside_a_decimal_comma(tmp_path: Path) -> None:
+    columns = Columns((Column("a"), Column("b")))
+    tables = {}
+    for row in ("1.234,5\t2", "1.234\t2", "1.234\t2.5", "0.512\t2"):
+        (tmp_path / f"{len(tables)}.csv").write_text(f"a\tb\n{row}\n")
+        tables[row] = read_table(tmp_path / f"{len(tables)}.csv", TableOptions(columns=columns))
+    comma, doubtful, *clear = tables.values()
+    found = [one.vectors.tolist()[0] for one in encode([comma, *clear], columns)]
+    assert found == np.array([[1234.5, 2], [1.234, 2.5], [0.512, 2]], np.float32).tolist()
+    assert encode([doubtful, *clear], columns)[0].vectors[0, 0] == np.float32(1.234)
+    with refuses("decimal-mark"):
+        encode([doubtful, comma], columns)
 
 
 @pytest.mark.parametrize("end", ["", ",", ",,"])
