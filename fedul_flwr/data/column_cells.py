@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -242,6 +243,19 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
     return texts.cast(pa.float64())
+
+
+def category_counts(cells: Cells) -> Counter[str] | None:
+    """Number of rows of every category; None of a number, or without a value.
+
+    Raises
+    ------
+    UserError
+        As :func:`infer_column`, but for many texts.
+    """
+    if not _is_category(cells):
+        return None
+    return Counter(canonical(text) for text in _texts(cells) if text is not None)
 
 
 def codes(cells: Cells, column: Column) -> Ints:
