@@ -25,6 +25,8 @@ from fedul_flwr.api.points import (
     is_frame,
     is_of,
 )
+from fedul_flwr.config.base import column_name
+from fedul_flwr.data.arrow import columns_by_name
 from fedul_flwr.data.cache import IN_MEMORY, build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels, class_labels, distinct_values
 from fedul_flwr.data.decode import BLOCK
@@ -231,6 +233,7 @@ def dataset_of(data: Any, test: Any = None, label_column: str = "", clients: Any
                 "data-not-readable",
             )
         data, test = data["train"], data["test"]
+    label_column = column_name(label_column)
     train = _rows(data, label_column, "data")
     if clients is not None:
         frame = data if is_frame(data) else data[0] if isinstance(data, tuple | list) else None
@@ -345,7 +348,8 @@ def _hub_data(dataset: Any, label_column: str, what: str) -> _HubData:
     for name, feature in dataset.features.items():
         if isinstance(feature, datasets.Image):  # also pictures that are not to be decoded
             dataset = dataset.cast_column(name, datasets.Image())
-    label = _label(dataset.column_names, label_column, what)
+    originals, _ = columns_by_name(dataset.column_names)
+    label = originals[_label([*originals], label_column, what)]
     return _HubData(dataset, label, f"Column {label!r} of {what}")
 
 

@@ -14,9 +14,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.data.column_cells import canonical
 from fedul_flwr.data.columns import unnamed_columns
-from fedul_flwr.data.decode import EncodedImages, Images, PixelImages, join_blocks, list_batches
+from fedul_flwr.data.decode import (
+    EncodedImages,
+    Images,
+    PixelImages,
+    as_written,
+    join_blocks,
+    list_batches,
+    readable,
+    upright,
+)
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.tables import (
     NO_OPTIONS,
@@ -116,12 +126,12 @@ def is_picture(value: object) -> bool:
 
 
 def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
-    """Pictures of any size and mode as the content of image files, without loss.
+    """Pictures of any size and mode as the content of image files, without loss, upright.
 
     Raises
     ------
     UserError
-        If one is no picture.
+        If one is no picture, or its file cannot be read.
     """
     encoded = []
     for index, picture in enumerate(pictures):
@@ -131,12 +141,14 @@ def encoded_pictures(pictures: Sequence[Any], what: str) -> list[bytes]:
                 "points must be of one kind.",
                 "points-type",
             )
-        converted = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
         content = BytesIO()
-        if converted.mode in _OF_PNG:
-            converted.save(content, "PNG", compress_level=1)
-        else:
-            converted.save(content, "TIFF")
+        with readable(f"picture {index} of {what}"):
+            converted = picture if picture.mode in _OF_PNG | _OF_TIFF else picture.convert("RGB")
+            converted = upright(as_written(converted), picture)
+            if converted.mode in _OF_PNG:
+                converted.save(content, "PNG", compress_level=1)
+            else:
+                converted.save(content, "TIFF")
         encoded.append(content.getvalue())
     return encoded
 
@@ -198,11 +210,11 @@ def arrow_table(frame: Any, what: str = "x") -> Any:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     if is_of(frame, "pandas", "DataFrame"):
-        names = [str(name) for name in frame.columns]
+        names = [column_name(str(name)) for name in frame.columns]
         columns = [_arrow_column(frame.iloc[:, k], name, what) for k, name in enumerate(names)]
     else:
         table = pa.table(frame)
-        names = list(table.column_names)
+        names = list(map(column_name, table.column_names))
         columns = [_plain_type(table.column(index)) for index in range(len(names))]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

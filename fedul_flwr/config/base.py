@@ -9,15 +9,17 @@ import re
 import sys
 import sysconfig
 import traceback
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     PlainSerializer,
@@ -63,6 +65,14 @@ OR_AUTO = _number_or(AUTO)
 """Annotations of a number that may be :data:`AUTO`; its type is that of a run that has begun."""
 OR_ADAPTIVE = _number_or(ADAPTIVE)
 """Annotations of a number that may be :data:`ADAPTIVE`."""
+
+
+def column_name(text: str) -> str:
+    """The name of a column in every kind of file: no spaces around it, letters composed (NFC)."""
+    return unicodedata.normalize("NFC", text.strip())
+
+
+ColumnName = Annotated[str, AfterValidator(column_name)]
 
 
 class OnlyWith(NamedTuple):

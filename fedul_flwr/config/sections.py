@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from fedul_flwr.config.base import Settings, only_with
+from fedul_flwr.config.base import ColumnName, Settings, only_with
 
 Positive = Annotated[float, Field(gt=0)]
 Unit = Annotated[float, Field(ge=0, lt=1)]
@@ -103,7 +103,7 @@ class NaturalSettings(Settings):
     """One group of a column of the data set (writer, hospital) per client."""
 
     table: ClassVar[str] = "natural"
-    column: str = ""
+    column: ColumnName = ""
     """Name of the column. It is no feature of a table, unless `columns` has it."""
 
 

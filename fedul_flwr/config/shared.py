@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from fedul_flwr.config.base import (
     AUTO,
     OR_AUTO,
+    ColumnName,
     OnlyWith,
     Settings,
     nearest,
@@ -83,9 +84,9 @@ class DataSettings(Settings):
     """Columns file, or directory of a run with one: which columns of tables are features, which of
     them are categories, and what fills their missing values (docs/vectors.md). Empty takes all
     columns of `dataset`."""
-    label_column: str = ""
+    label_column: ColumnName = ""
     """Column of labels in tables; empty takes `label` or another usual name."""
-    text_column: Annotated[str, only_with("points", "texts")] = ""
+    text_column: Annotated[ColumnName, only_with("points", "texts")] = ""
     """Column of texts in tables that `features`, a function of your own, turns into vectors; other
     columns than this one and the labels are left out (docs/features.md)."""
     missing: Annotated[

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import regular_file
 from fedul_flwr.data.class_labels import class_labels, labels_of_cells
 from fedul_flwr.data.decode import BLOCK, EncodedImages, Images, Item
@@ -48,6 +49,7 @@ class ArrowTable:
     twice : names that several columns have, and an empty one for columns without a name; these
         columns are not in ``schema``.
     note : how a CSV file was read, if not as usual; else empty.
+    mark : what stands before decimals, if a CSV file shows it; else empty.
     untyped : whether all cells are texts because the file has no types, as CSV.
     """
 
@@ -60,6 +62,7 @@ class ArrowTable:
     untyped: bool = False
     twice: tuple[str, ...] = ()
     note: str = ""
+    mark: str = ""
 
     def refuse_twice(self, name: str) -> None:
         """Refuse a column that cannot be chosen because several have its name."""
@@ -105,27 +108,36 @@ def open_parquet(path: Path) -> ArrowTable:
         metadata = file.schema_arrow.metadata or {}
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-    except (KeyError, TypeError, ValueError):
+        features = {column_name(name): feature for name, feature in features.items()}
+    except (AttributeError, KeyError, TypeError, ValueError):
         features = {}
 
     written = file.schema_arrow
-    counts = Counter(written.names)
-    twice = tuple(name for name, count in counts.items() if count > 1)
-    schema = pa.schema([f for f in written if counts[f.name] == 1], written.metadata)
-    views = _without_views(schema)
+    originals, twice = columns_by_name(written.names)
+    fields = [written.field(original).with_name(name) for name, original in originals.items()]
+    schema = _without_views(pa.schema(fields, written.metadata))
 
     def batches(columns: list[str]) -> Iterator[Any]:
         with _readable_parquet(path):
-            for batch in file.iter_batches(batch_size=BLOCK, columns=columns):
-                if views is schema:
-                    yield batch
-                    continue
-                fields = [views.field(name) for name in batch.schema.names]
-                cells = [c.cast(f.type) for c, f in zip(batch.columns, fields, strict=True)]
+            wanted = [originals[name] for name in columns]
+            for batch in file.iter_batches(batch_size=BLOCK, columns=wanted):
+                fields = [schema.field(column_name(name)) for name in batch.schema.names]
+                cells = [
+                    c if c.type == f.type else c.cast(f.type)
+                    for c, f in zip(batch.columns, fields, strict=True)
+                ]
                 yield pa.RecordBatch.from_arrays(cells, schema=pa.schema(fields))
 
     rows = file.metadata.num_rows
-    return ArrowTable(str(path), rows, views, features, batches, twice=twice)
+    return ArrowTable(str(path), rows, schema, features, batches, twice=twice)
+
+
+def columns_by_name(written: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Names that a file has by their :func:`column_name`, without those of which several are one
+    or empty; and these."""
+    counts = Counter(map(column_name, written))
+    twice = tuple(name for name, count in counts.items() if count > 1 or not name)
+    return {column_name(name): name for name in written if column_name(name) not in twice}, twice
 
 
 def _without_views(schema: Any) -> Any:
@@ -310,7 +322,7 @@ def index_columns(schema: Any) -> set[str]:
         listed = json.loads((schema.metadata or {})[b"pandas"])["index_columns"]
     except (KeyError, TypeError, ValueError):
         listed = []
-    named = {name for name in listed if isinstance(name, str)}
+    named = {column_name(name) for name in listed if isinstance(name, str)}
     return named | {name for name in schema.names if _UNNAMED_INDEX.fullmatch(name)}
 
 

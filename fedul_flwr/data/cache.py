@@ -19,8 +19,9 @@ IN_MEMORY = "given"
 NETWORKS = "networks"
 KINDS = (IN_MEMORY, "owned", "sources", "splits", NETWORKS)
 """Folders of the cache; that of networks holds facts about them, and no data."""
-FORMAT_VERSION = 4
-"""Part of every key: increase it whenever the format of the cached files changes."""
+FORMAT_VERSION = 5
+"""Part of every key: increase it whenever the format of the cached files changes, or values that
+were decoded wrongly."""
 
 
 def cache_directory() -> Path:

@@ -186,15 +186,13 @@ def spelling(name: str) -> str:
 
 def class_of_cell(cell: str, classes: Mapping[str, int]) -> int | None:
     """The class that a text in an owner's file names, -1 for no label, None if there is no such."""
-    if cell in classes:
-        return classes[cell]
-    cell = class_text(cell)
-    if cell in classes:
-        return classes[cell]
-    if cell in _NO_LABEL | _UNCLEAR:
-        return UNLABELED
-    # Programs write whole numbers beside missing ones as 1.0.
-    return classes.get(cell.removesuffix(".0")) if _NUMBER.fullmatch(cell) else None
+    text = class_text(cell)
+    # Programs write whole numbers beside missing ones as 1.0, and no label as -1.0.
+    whole = text.removesuffix(".0") if _NUMBER.fullmatch(text) else text
+    for name in (cell, text, whole):
+        if name in classes:
+            return classes[name]
+    return UNLABELED if whole in _NO_LABEL | _UNCLEAR else None
 
 
 def sorted_classes(names: Collection[str]) -> tuple[str, ...]:

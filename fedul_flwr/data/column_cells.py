@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -87,7 +88,7 @@ def _joined(columns: Sequence[Cells]) -> Any:
     import pyarrow as pa  # type: ignore[import-untyped]
 
     kinds = {cells.column.type for cells in columns}
-    if len(kinds) != 1 or not _is_text(kinds.pop()) or not len(columns[0].column):
+    if len(kinds) != 1 or not is_text(kinds.pop()) or not len(columns[0].column):
         return None
     if sum(cells.column.nbytes for cells in columns) > _MOST_JOINED:
         return None
@@ -140,7 +141,7 @@ def _is_category(cells: Cells) -> bool:
     kind = cells.column.type
     if pa.types.is_dictionary(kind):
         return True
-    if not _is_text(kind):
+    if not is_text(kind):
         _refuse_other_types(cells)
         return False
     present = _present_cells(cells)
@@ -217,7 +218,7 @@ def numbers(cells: Cells) -> Floats:
     import pyarrow as pa
 
     column = _without_dictionary(cells)
-    if _is_text(column.type):
+    if is_text(column.type):
         column = _numbers_of_texts(cells, _stripped(column))
     else:
         _refuse_other_types(cells._replace(column=column))
@@ -242,6 +243,19 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
     return texts.cast(pa.float64())
+
+
+def category_counts(cells: Cells) -> Counter[str] | None:
+    """Number of rows of every category; None of a number, or without a value.
+
+    Raises
+    ------
+    UserError
+        As :func:`infer_column`, but for many texts.
+    """
+    if not _is_category(cells):
+        return None
+    return Counter(canonical(text) for text in _texts(cells) if text is not None)
 
 
 def codes(cells: Cells, column: Column) -> Ints:
@@ -278,7 +292,7 @@ def _texts(cells: Cells) -> NDArray[np.object_]:
     import pyarrow.compute as pc
 
     column = _without_dictionary(cells)
-    if _is_text(column.type):
+    if is_text(column.type):
         return np.array(pc.utf8_normalize(_stripped(column), "NFC").to_pylist(), dtype=object)
     if pa.types.is_temporal(column.type):
         return np.array(column.cast(pa.string()).to_pylist(), dtype=object)
@@ -320,7 +334,7 @@ def canonical(text: str) -> str:
 def _present_cells(cells: Cells) -> Any:
     """The cells that have a value."""
     column = cells.column
-    return (_stripped(column) if _is_text(column.type) else column).drop_null()
+    return (_stripped(column) if is_text(column.type) else column).drop_null()
 
 
 def _stripped(texts: Any) -> Any:
@@ -344,7 +358,8 @@ def _first(texts: Any) -> str:
     return str(texts[0].as_py())[:50]
 
 
-def _is_text(kind: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
     import pyarrow as pa
 
     is_view = getattr(pa.types, "is_string_view", lambda _: False)(kind)

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import parse_json, read_object, user_path
 from fedul_flwr.errors import UserError
 
@@ -234,9 +235,9 @@ def _parse(content: Mapping[str, Any], where: str) -> Columns:
 
 
 def _parse_column(one: Any, where: str) -> Column:
-    if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one["name"]:
+    written = one.get("name") if isinstance(one, dict) else None
+    if not isinstance(written, str) or not (name := column_name(written)):
         raise UserError(f'{where}: every column needs a "name".', "columns-file-wrong")
-    name = one["name"]
     for key in one:
         if key not in _KEYS:
             raise UserError(

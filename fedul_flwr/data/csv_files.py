@@ -4,7 +4,8 @@ The character that separates cells is the only one by which every row has as man
 header. What a cell means is decided later (:mod:`fedul_flwr.data.column_cells`).
 
 Numbers: ``1,5`` can only be one and a half, and ``1.234,5`` only 1234.5. ``1.234`` may be either:
-it is read only if the file shows what a point means there, and refused otherwise.
+it is read only if the file shows what a point means there, or nothing speaks against decimals: not
+the separator ``;``, and no other file beside it (:func:`doubtful_point`). It is refused otherwise.
 
 Spreadsheets take a cell for a formula if it begins with one of four signs, and a file's name may
 begin with any. Such a cell gets a ``'`` in front when it is written, as OWASP advises against CSV
@@ -17,13 +18,13 @@ import codecs
 import csv
 import io
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.errors import UserError
 
@@ -187,6 +188,7 @@ class CsvFile:
     twice : names that several columns have, and an empty one for columns without a name: these
         columns are not in ``cells``.
     notes : how the file was read, where it is not as usual.
+    mark : what its numbers show to stand before decimals; empty if nothing does.
     skipped : lines above the header.
     """
 
@@ -195,6 +197,7 @@ class CsvFile:
     separator: str
     twice: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    mark: str = ""
     skipped: int = field(default=0, repr=False)
 
     def line_of(self, row: int) -> int:
@@ -353,7 +356,7 @@ def _parse(data: bytes, body: str, mark: str) -> tuple[list[str], Any]:
     is_spaced = _has_spaced_quotes(body, mark)
     records = _records(body, mark, is_spaced)
     try:
-        header = [unicodedata.normalize("NFC", cell.strip()) for cell in next(records)[1]]
+        header = [column_name(cell) for cell in next(records)[1]]
     except csv.Error:
         raise _MisfitError(mark, 1, 1, 0) from None
     keys = [str(index) for index in range(len(header))]
@@ -526,14 +529,14 @@ def _named(path: Path, header: list[str], cells: Any, mark: str, skipped: int) -
         rows -= 1
     dropped = len(cells) - rows
     notes = () if not dropped else (f"{dropped} empty rows at the end left out",)
-    return CsvFile(path, table.slice(0, rows), mark, twice, notes, skipped)
+    return CsvFile(path, table.slice(0, rows), mark, twice, notes, skipped=skipped)
 
 
 def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     """Rows of a small CSV file, the header first, and how it was read if not as usual.
 
-    Cells are stripped of spaces, and empty rows left out. Rows may have other numbers of cells;
-    nothing is a missing value.
+    Cells are stripped of spaces, and empty rows left out, as are empty cells beyond the header's
+    last. Rows may have other numbers of cells; nothing is a missing value.
 
     Raises
     ------
@@ -546,7 +549,10 @@ def read_csv_rows(path: Path) -> tuple[list[list[str]], str]:
     rows_by_mark = {}
     for mark in [hint] if hint in SEPARATORS else _candidates(body):
         rows = [[cell.strip() for cell in row] for _, row in _records(body, mark)]
-        rows_by_mark[mark] = [row for row in rows if any(row)]
+        rows = [row for row in rows if any(row)]
+        width = max((n for n, cell in enumerate(rows[0], 1) if cell), default=0) if rows else 0
+        # A separator at the end of a row is nothing.
+        rows_by_mark[mark] = [row if any(row[width:]) else row[:width] for row in rows]
 
     def fit(mark: str) -> tuple[bool, int]:
         """By the right separator all rows are equally long, and the header has the most cells."""
@@ -648,7 +654,21 @@ def plain_numbers(file: CsvFile, names: Iterable[str]) -> CsvFile:
     if groups:
         notes.append(f"thousands separated by {groups[0]}")
     cells = pa.table(columns) if columns else file.cells
-    return replace(file, cells=cells, notes=(*file.notes, *notes))
+    shown = mark if any(one.shown for one in forms.values()) else ""
+    return replace(file, cells=cells, notes=(*file.notes, *notes), mark=shown)
+
+
+def doubtful_point(columns: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Column and text of a number such as ``1.234``, if no text of one file shows what its point
+    means."""
+    doubt = None
+    for name, column in columns.items():
+        forms = _forms(trimmed(column))
+        if forms is not None and forms.shown:
+            return None
+        if forms is not None and forms.either["."] >= 0:
+            doubt = name, column[forms.either["."]].as_py()
+    return doubt
 
 
 def _usual(columns: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:

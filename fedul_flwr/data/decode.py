@@ -284,14 +284,19 @@ def decode_image(name: str, content: bytes | Path, shape: Shape, bits: int = UNK
         If the image cannot be read, or its values have more bits, or floats are not in [0, 1].
     """
     with _open(name, content) as image:
-        upright = _to_8_bits(image, bits)
-        if _orientation(image) > 1:
-            from PIL import ImageOps
+        return to_shape(upright(_to_8_bits(image, bits), image), shape)
 
-            # The conversion may have lost the tag; the rotation has to be that of the file.
-            upright.info["exif"] = image.info["exif"]
-            upright = ImageOps.exif_transpose(upright)
-        return to_shape(upright, shape)
+
+def upright(converted: Image.Image, image: Image.Image) -> Image.Image:
+    """``converted`` by the orientation of the ``image`` that it was made from."""
+    image.load()  # in a PNG the tag may stand behind the pixels
+    if _orientation(image) <= 1:
+        return converted
+    from PIL import ImageOps
+
+    # The conversion may have lost the tag.
+    converted.info["exif"] = image.info["exif"]
+    return ImageOps.exif_transpose(converted)
 
 
 def to_shape(image: Image.Image, shape: Shape) -> Bytes:
@@ -318,15 +323,24 @@ def _decode_into(block: Bytes, batch: list[Item], bits: int) -> None:
 
 @contextmanager
 def _open(name: str, content: bytes | Path) -> Iterator[Image.Image]:
-    """Open one image; whatever Pillow raises meanwhile becomes a sentence with the reason."""
-    from PIL import Image, UnidentifiedImageError
+    """Open one image, within :func:`readable`."""
+    from PIL import Image
 
-    try:
+    with readable(name):
         # A pipe would never end.
         file = BytesIO(content) if isinstance(content, bytes) else regular_file(content)
         with Image.open(file) as image:
             _refuse_several(image)
             yield image
+
+
+@contextmanager
+def readable(name: str) -> Iterator[None]:
+    """Whatever Pillow raises about an image becomes a sentence with the reason."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        yield
     except Image.DecompressionBombError as error:
         most = 2 * (Image.MAX_IMAGE_PIXELS or 0)
         raise UserError(
@@ -395,7 +409,7 @@ def _largest_value(name: str, content: bytes | Path) -> int:
     """The largest value of an image with more than 8 bits."""
     with _open(name, content) as image:
         upper_half = _loses_bits(image)
-        values = np.asarray(image)
+        values = np.asarray(as_written(image))
         if upper_half:
             return (
                 int(values[..., : values.shape[2] - (image.mode in {"LA", "RGBA"})].max()) << 8
@@ -403,6 +417,17 @@ def _largest_value(name: str, content: bytes | Path) -> int:
             )
         _refuse_other_range(values, 16)
         return int(values.max())
+
+
+def as_written(image: Image.Image) -> Image.Image:
+    """The image with the values of its file: Pillow stretches those of a 16-bit PGM to 65535."""
+    from PIL import Image
+
+    # A tile's last entry names the largest value of the file, until the pixels are read.
+    tiles = getattr(image, "tile", ())
+    if image.format != "PPM" or image.mode != "I" or not tiles or tiles[0][3] == "I;16B":
+        return image
+    return Image.fromarray(np.rint(np.asarray(image) * (tiles[0][3][1] / 65535)).astype(np.int32))
 
 
 def _refuse_other_range(values: NDArray[Any], bits: int) -> None:
@@ -453,7 +478,7 @@ def _to_8_bits(image: Image.Image, bits: int) -> Image.Image:
             )
         image.load()
         return image
-    values = np.asarray(image)
+    values = np.asarray(as_written(image))
     _refuse_other_range(values, bits)
     if getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         values = 2**bits - 1 - values

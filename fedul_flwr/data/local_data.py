@@ -590,5 +590,7 @@ def _tables(folder: Path) -> list[Path]:
     return [
         path
         for path in sorted(folder.iterdir())
-        if path.suffix.lower() in TEXT_FILES and path.name not in named and not is_hidden(path.name)
+        if path.suffix.lower() in TEXT_FILES
+        and path.name.lower() not in named
+        and not is_hidden(path.name)
     ]

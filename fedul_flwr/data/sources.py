@@ -19,7 +19,7 @@ import numpy as np
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.shared import BUILT_IN
 from fedul_flwr.config.user_files import user_path
-from fedul_flwr.data.arrow import ArrowTable
+from fedul_flwr.data.arrow import ArrowTable, columns_by_name
 from fedul_flwr.data.cache import build_once, cache_directory, cache_key
 from fedul_flwr.data.class_labels import ClassLabels
 from fedul_flwr.data.columns import parse_columns
@@ -77,6 +77,9 @@ def _read_hub(name: str, options: TableOptions) -> tuple[Split, Split]:
 def _hub_table(where: str, data: Any) -> ArrowTable:
     import datasets
 
+    originals, twice = columns_by_name(data.column_names)
+    data = data.select_columns([*originals.values()])
+    data = data.rename_columns({original: name for name, original in originals.items()})
     undecoded = data
     for column, feature in data.features.items():
         if isinstance(feature, datasets.Image):
@@ -85,9 +88,8 @@ def _hub_table(where: str, data: Any) -> ArrowTable:
     def batches(columns: list[str]) -> Iterator[Any]:
         yield from undecoded.select_columns(columns).with_format("arrow").iter(BLOCK)
 
-    return ArrowTable(
-        where, len(data), data.features.arrow_schema, data.features.to_dict(), batches, True
-    )
+    schema, features = data.features.arrow_schema, data.features.to_dict()
+    return ArrowTable(where, len(data), schema, features, batches, True, twice=twice)
 
 
 class NamedDataset(NamedTuple):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedul_flwr.config.base import column_name
 from fedul_flwr.data.arrow import (
     ArrowTable,
     arrow_images,
@@ -62,6 +63,7 @@ def read_with_ids(
             "option-without-effect",
             option="--id-column",
         )
+    id_column = column_name(id_column)
     table = open_table(path, options, id_column)
     table.refuse_twice(id_column)
     if id_column not in table.names:
@@ -172,7 +174,8 @@ def csv_table(path: Path, options: TableOptions, id_column: str = "") -> ArrowTa
         wanted = [name for name in wanted if name in features]
     file = plain_numbers(file, (name for name in wanted if name not in texts))
     table = in_memory(str(path), file.cells)
-    return replace(table, twice=file.twice, note=", ".join(file.notes), untyped=True)
+    note = ", ".join(file.notes)
+    return replace(table, twice=file.twice, note=note, mark=file.mark, untyped=True)
 
 
 def in_memory(where: str, content: Any) -> ArrowTable:
@@ -276,7 +279,7 @@ def arrow_features(table: ArrowTable, options: TableOptions, label: str) -> Tabl
     cells = {n: pa.chunked_array(c, None if c else types[n]) for n, c in parts.items()}
     for name in wanted if columns is None else ():
         refuse_file_names(cells[name], name, table.where)
-    return Table(table.where, cells=cells, note=table.note)
+    return Table(table.where, cells=cells, note=table.note, mark=table.mark)
 
 
 def _from_lists(table: ArrowTable, name: str, names: list[str]) -> Table:

@@ -15,9 +15,11 @@ from fedul_flwr.data.column_cells import (
     are_plain_numbers,
     codes,
     infer_column,
+    is_text,
     number_block,
 )
 from fedul_flwr.data.columns import MAX_FEATURES, Column, Columns, unnamed_columns
+from fedul_flwr.data.csv_files import doubtful_point
 from fedul_flwr.data.types import Bools, Floats, InputShape
 from fedul_flwr.errors import UserError
 
@@ -107,12 +109,14 @@ class Table:
     vectors : ``(n, d)`` numbers, if they came without names; NaN is a missing value.
     cells : else the columns by header, in order, as Arrow's chunked arrays of one length.
     note : how its file was read, if not as usual; else empty.
+    mark : what stands before decimals, if a CSV file shows it; else empty.
     """
 
     where: str
     vectors: NDArray[Any] | None = None
     cells: Mapping[str, Any] | None = None
     note: str = ""
+    mark: str = ""
 
     def __len__(self) -> int:
         if self.vectors is not None:
@@ -306,10 +310,26 @@ def encode(tables: Sequence[Table], columns: Columns) -> list[VectorPoints]:
     ------
     UserError
         If a column is missing, a value is missing and its column has no ``fill``, a number is not
-        finite, a text stands where a number is needed, a category is unknown, or vectors have
-        another length.
+        finite, a text stands where a number is needed, a category is unknown, vectors have
+        another length, or a number may have decimals or, as other tables have them, thousands.
     """
+    _refuse_doubtful_points(tables, columns)
     return [VectorPoints(table.where, _encode(table, columns)) for table in tables]
+
+
+def _refuse_doubtful_points(tables: Sequence[Table], columns: Columns) -> None:
+    """Refuse ``1.234`` in a file that does not show what it means beside one of decimal commas."""
+    with_comma = [table.where for table in tables if table.mark == ","]
+    numbers = {column.name for column in columns.columns if column.categories is None}
+    for table in tables if with_comma else ():
+        cells = {n: c for n, c in (table.cells or {}).items() if n in numbers and is_text(c.type)}
+        if not table.mark and (doubt := doubtful_point(cells)):
+            raise UserError(
+                f"Column {doubt[0]!r} of {table.where} holds {doubt[1][:50]!r}, whose point "
+                f"may separate thousands, as {with_comma[0]} has a decimal comma: write numbers "
+                "without separators of thousands.",
+                "decimal-mark",
+            )
 
 
 def _encode(table: Table, columns: Columns) -> Vectors:

@@ -13,25 +13,35 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from fedul_flwr.config.base import column_name
 from fedul_flwr.config.user_files import user_path
 from fedul_flwr.data.arrow import LABEL_NAMES, open_parquet
-from fedul_flwr.data.column_cells import MAX_CATEGORIES
+from fedul_flwr.data.column_cells import (
+    MAX_CATEGORIES,
+    Cells,
+    category_counts,
+    numbers,
+)
 from fedul_flwr.data.columns import Column, Columns
-from fedul_flwr.data.csv_files import NUMBER, CsvFile, open_csv, plain_numbers, trimmed
+from fedul_flwr.data.csv_files import CsvFile, open_csv, plain_numbers
 from fedul_flwr.data.formats import is_hidden
 from fedul_flwr.data.local_data import LABELS_FILE
 from fedul_flwr.data.priors_file import COUNTS_FILE, PRIORS_FILE
+from fedul_flwr.data.types import Floats
 from fedul_flwr.errors import UserError
 
 RARE = 5
 """A category in fewer rows of an owner than this may tell of single patients."""
 _LONGEST_CATEGORY = 60
 _NO_TABLES = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
-_DATE = re.compile(
-    r"\d{4}[-/]\d{1,2}[-/]\d{1,2}([ T].*)?|\d{1,2}([./-])\d{1,2}\2\d{2,4}( .*)?"
-    r"|\d{1,2}:\d{2}(:\d{2})?"
-)
-_CODE = re.compile(r"0\d+")
+_UNFIT = {
+    "column-of-dates": "dates or times",
+    "cell-not-a-number": "numbers with a unit or sign, or beside other texts",
+    "decimal-mark": "numbers with a decimal comma",
+}
+"""Why a column is neither a number nor a category, by the code of the error that says so."""
 _ID_NAME = re.compile(
     r"(?i:(^|[\W_\d])(id|nr|no|number|nummer|mrn|pid|uuid|index)($|[\W_\d]))|I[dD]$"
 )
@@ -116,6 +126,7 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
     UserError
         If a folder has no table, a file cannot be read, or no column is left.
     """
+    label = column_name(label)
     paths = [user_path(folder) for folder in folders]
     short = [path.name for path in paths]
     names = [path.name if short.count(path.name) == 1 else str(path) for path in paths]
@@ -247,7 +258,8 @@ def _read_file(file: Path, notes: list[str]) -> tuple[dict[str, Any], int, dict[
         table = open_parquet(file)
         schema = pa.schema(list(table.schema))
         content = pa.Table.from_batches(list(table.batches(table.names)), schema)
-        return dict(zip(table.names, content.columns, strict=True)), len(content), {}
+        why = dict.fromkeys(table.twice, f"several columns of {file.name} have this name")
+        return dict(zip(table.names, content.columns, strict=True)), len(content), why
     csv_file = open_csv(file)
     why = dict.fromkeys(csv_file.twice, f"several columns of {file.name} have this name")
     csv_file, doubtful = _readable(csv_file)
@@ -257,7 +269,7 @@ def _read_file(file: Path, notes: list[str]) -> tuple[dict[str, Any], int, dict[
     if csv_file.notes:
         notes.append(f"{file.parent.name}/{file.name}: {', '.join(csv_file.notes)}")
     columns = dict(zip(csv_file.cells.column_names, csv_file.cells.columns, strict=True))
-    return {n: trimmed(c) for n, c in columns.items() if n not in why}, len(csv_file.cells), why
+    return {n: c for n, c in columns.items() if n not in why}, len(csv_file.cells), why
 
 
 def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
@@ -278,46 +290,28 @@ def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
 
 
 def _facts(name: str, column: Any) -> _Facts:
-    import pyarrow as pa
+    cells = Cells(name, "", column)
+    try:
+        counts = category_counts(cells)
+        if counts is None:
+            values = numbers(cells)
+            return _number_facts(name, values[~np.isnan(values)])
+    except UserError as error:  # its sentence has a cell, which nobody else may read
+        return _Facts(_UNFIT.get(error.code, f"cells of type {column.type}"))
+    rows = counts.total()
+    is_identifier = len(counts) == rows and (rows >= RARE or bool(_ID_NAME.search(name)))
+    return _Facts("category" if rows else "empty", rows, counts, is_identifier)
 
-    if pa.types.is_dictionary(column.type):
-        column = pa.chunked_array([chunk.dictionary_decode() for chunk in column.chunks])
-    kind = column.type
-    if pa.types.is_temporal(kind):
-        return _Facts("dates or times")
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    present = column.drop_null()
-    if not len(present):
+
+def _number_facts(name: str, values: Floats) -> _Facts:
+    if not len(values):
         return _Facts("empty")
-    if is_number:
-        return _number_facts(name, present.cast(pa.float64(), safe=False))
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        return _Facts(f"cells of type {kind}")
-    counts: Counter[str] = Counter(present.to_pylist())
-    if all(map(_DATE.fullmatch, counts)):
-        return _Facts("dates or times")
-    truths = {text.lower() for text in counts} <= {"true", "false"}
-    numbers = sum(count for text, count in counts.items() if NUMBER.fullmatch(text))
-    if truths or (numbers == len(present) and not any(map(_CODE.fullmatch, counts))):
-        try:
-            return _number_facts(name, present.cast(pa.bool_() if truths else pa.float64()))
-        except pa.ArrowInvalid:
-            return _Facts("numbers that cannot be read")
-    if numbers < len(present) <= 2 * numbers:
-        return _Facts(f"numbers, and {len(present) - numbers} cells that are none")
-    different = len(counts) == len(present)
-    is_identifier = different and (len(present) >= RARE or bool(_ID_NAME.search(name)))
-    return _Facts("category", len(present), counts, is_identifier)
-
-
-def _number_facts(name: str, values: Any) -> _Facts:
-    import numpy as np
-
-    numbers = np.asarray(values.to_numpy(), dtype=np.float64)
-    unique = np.unique(numbers)
+    if (np.abs(values) > np.finfo(np.float32).max).any():
+        return _Facts("numbers that are infinite or too large for float32")
+    unique = np.unique(values)
     counts = Counter({str(value): 1 for value in unique[:2]})
-    whole = len(unique) == len(numbers) > 1 and bool((numbers == np.floor(numbers)).all())
-    counted = len(numbers) >= 20 and bool(unique[-1] - unique[0] < 2 * len(numbers))
-    rising = len(numbers) >= 20 and bool((np.diff(numbers) > 0).all())
+    whole = len(unique) == len(values) > 1 and bool((values == np.floor(values)).all())
+    counted = len(values) >= 20 and bool(unique[-1] - unique[0] < 2 * len(values))
+    rising = len(values) >= 20 and bool((np.diff(values) > 0).all())
     is_identifier = whole and (counted or rising or bool(_ID_NAME.search(name)))
-    return _Facts("number", len(numbers), counts, is_identifier)
+    return _Facts("number", len(values), counts, is_identifier)

@@ -15,7 +15,9 @@ from torch.utils.data import Dataset, TensorDataset
 from fedul_flwr.api.input_data import CLIENT, dataset_of
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.api.points import stored_points
+from fedul_flwr.config.shared import SharedSettings
 from fedul_flwr.data.cache import cache_directory, clear_cache, measure_cache
+from fedul_flwr.data.columns import Column, Columns, parse_columns
 from fedul_flwr.data.sources import load_source
 from fedul_flwr.data.tables import TableOptions
 from tests.support.refusals import refuses
@@ -155,6 +157,33 @@ def test_given_pictures_of_other_sizes_and_modes_then_they_are_read_as_files_of_
         load_source(dataset_of(larger))
     assert load_source(dataset_of(larger), image_size=4).input_shape == (4, 4, 1)
     assert stored_points(gray, (4, 5, 1)).tolist() == IMAGES[..., :1].tolist()
+
+
+def test_given_names_with_spaces_then_columns_are_called_as_a_csv_has_them() -> None:
+    frame = pd.DataFrame({" a": VECTORS[:, 0], "gro\u0308\u00dfe": VECTORS[:, 1], "dx ": LABELS})
+    options = TableOptions(label=SharedSettings.parse({"label-column": "dx "}).label_column)
+    for data in (frame, pa.Table.from_pandas(frame), datasets.Dataset.from_pandas(frame)):
+        source = load_source(dataset_of(data, label_column="dx "), table=options)
+        columns = Columns((Column("a"), Column("gr\u00f6\u00dfe")))
+        assert source.columns == columns == parse_columns(columns.to_json().replace('"a"', '" a"'))
+    with refuses("name-twice"):
+        dataset_of(frame.assign(a=1), label_column="dx")
+
+
+def test_given_pictures_opened_from_files_then_they_are_as_the_files(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 3  # upside down
+    Image.fromarray(IMAGES[0]).save(tmp_path / "x.png", exif=exif)
+    found = stored_points([Image.open(tmp_path / "x.png")], (4, 5, 3))
+    assert found.tolist() == [IMAGES[0, ::-1, ::-1].tolist()]
+    deep = IMAGES[0, ..., 0].astype(np.uint16) * 16
+    (tmp_path / "x.pgm").write_bytes(b"P5\n5 4\n4095\n" + deep.astype(">u2").tobytes())
+    pictures = [Image.open(tmp_path / "x.pgm")]
+    found = stored_points(pictures, (4, 5, 1), TableOptions(bits=12))
+    assert found.tolist() == IMAGES[:1, ..., :1].tolist()
+    (tmp_path / "x.pgm").write_bytes(b"P5\n5 4\n255\n")
+    with refuses("image-not-readable"):
+        stored_points([Image.open(tmp_path / "x.pgm")], (4, 5, 1))
 
 
 def test_given_pictures_by_path_then_the_data_set_has_their_pixels(tmp_path: Path) -> None:

@@ -103,9 +103,9 @@ def test_given_cells_without_types_then_they_are_numbers_only_if_all_are_written
 
 def test_given_a_cell_of_an_owners_file_then_it_is_a_class_no_label_or_neither() -> None:
     classes = {"1": 0, "NA": 1}
-    cells = ["1", "1.0", "NA", "nan", "", "-1", "None", "01", "2"]
+    cells = ["1", "1.0", "NA", "nan", "", "-1", "-1.0", "None", "01", "2", "-2.0"]
     found = [class_of_cell(cell, classes) for cell in cells]
-    assert found == [0, 0, 1, -1, -1, -1, -1, None, None]
+    assert found == [0, 0, 1, -1, -1, -1, -1, -1, None, None, None]
 
 
 def write(folder: Path, kind: str, train: list[Any], test: list[Any]) -> str:

@@ -16,7 +16,8 @@ from fedul_flwr.data.local_data import load_unlabeled_sets
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.run_files.label_files import read_labels, write_labels
 from fedul_flwr.data.sources import load_source
-from fedul_flwr.data.tables import TableOptions
+from fedul_flwr.data.table_files import read_table
+from fedul_flwr.data.tables import TableOptions, encode
 from fedul_flwr.data.types import Propagated
 from fedul_flwr.experiments.compare_table import csv_text
 from tests.support.points import load_points
@@ -182,9 +183,25 @@ def test_sets_and_their_priors_in_german_and_in_capitals(tmp_path: Path) -> None
         load_unlabeled_sets(tmp_path, ["ill", "sound"], 2, (2,), table=options)
 
 
-def test_rows_keep_texts_that_tables_take_as_missing(tmp_path: Path) -> None:
-    (tmp_path / "labels.csv").write_text("name,label\nNA,null\n")
-    assert read_csv_rows(tmp_path / "labels.csv") == ([["name", "label"], ["NA", "null"]], "")
+def test_a_point_that_nothing_explains_is_refused_beside_a_decimal_comma(tmp_path: Path) -> None:
+    columns = Columns((Column("a"), Column("b")))
+    tables = {}
+    for row in ("1.234,5\t2", "1.234\t2", "1.234\t2.5", "0.512\t2"):
+        (tmp_path / f"{len(tables)}.csv").write_text(f"a\tb\n{row}\n")
+        tables[row] = read_table(tmp_path / f"{len(tables)}.csv", TableOptions(columns=columns))
+    comma, doubtful, *clear = tables.values()
+    found = [one.vectors.tolist()[0] for one in encode([comma, *clear], columns)]
+    assert found == np.array([[1234.5, 2], [1.234, 2.5], [0.512, 2]], np.float32).tolist()
+    assert encode([doubtful, *clear], columns)[0].vectors[0, 0] == np.float32(1.234)
+    with refuses("decimal-mark"):
+        encode([doubtful, comma], columns)
+
+
+@pytest.mark.parametrize("end", ["", ",", ",,"])
+def test_rows_keep_texts_that_tables_take_as_missing(end: str, tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text(f"name,label{end}\nNA,null{end}\na,{end}\nb,c,d\n")
+    rows = [["name", "label"], ["NA", "null"], ["a", ""], ["b", "c", "d"]]
+    assert read_csv_rows(tmp_path / "labels.csv") == (rows, "")
 
 
 def test_a_row_of_more_than_a_mebibyte_and_many_columns(tmp_path: Path) -> None:

@@ -92,6 +92,15 @@ def test_modes_of_gray_have_the_same_values(image: Image.Image, form: str) -> No
     np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
 
 
+@pytest.mark.parametrize(
+    "head", [b"P5\n5 4\n65535\n", b"P5\n5 4\n65534\n", b"P5\n5 4\n4095\n", b"P2 5 4 4095\n"]
+)
+def test_a_pgm_has_the_values_of_its_file_whatever_its_largest_one(head: bytes) -> None:
+    plain = " ".join(map(str, DEEP.flat)).encode()
+    content = head + (plain if head[:2] == b"P2" else DEEP.astype(">u2").tobytes())
+    np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)
+
+
 def test_a_tiff_whose_white_is_zero_is_turned_around() -> None:
     content = encoded(Image.fromarray(4095 - DEEP), "TIFF", tiffinfo={262: 0})
     np.testing.assert_array_equal(decode_image("x", content, SIZE, 12)[..., 0], GRAY)

@@ -103,7 +103,7 @@ def test_given_tables_then_columns_and_filled_cells_are_listed(here: Path) -> No
     (ward / "patients.csv").write_text(
         "patient,age,sex,diagnosis,lactate\n007,61,f,x,1.5\n008,,m,y,\n009,44,,x,\n010,50,f,y,2\n"
     )
-    (ward / "labels.csv").write_text("name,label\n0,sound\n3,ill\n")
+    (ward / "LABELS.CSV").write_text("name,label\n0,sound\n3,ill\n")  # as Windows writes it
     (here / "columns.json").write_text(
         '{"columns": [{"name": "age"}, {"name": "sex", "categories": ["f", "m"]},'
         ' {"name": "lactate"}]}'

@@ -3,13 +3,16 @@
 import json
 from pathlib import Path
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.data.columns import Column, read_columns
+from fedul_flwr.data.columns import Column, parse_columns, read_columns
+from fedul_flwr.data.table_files import read_table
+from fedul_flwr.data.tables import TableOptions, encode, fit
 from fedul_flwr.deploy.propose_columns import propose_columns
 from tests.support.refusals import refuses
 
@@ -56,7 +59,7 @@ def test_one_owner_gets_numbers_and_categories_and_reasons_for_all_others(tmp_pa
         "site": "constant: all rows have the same value",
         "note": "free text or an identifier: every row has another value",
         "unit": "constant: all rows have the same value",
-        "lab": "numbers, and 6 cells that are none",
+        "lab": "numbers with a unit or sign, or beside other texts",
         "empty": "empty",
         "time": "its numbers can be read in two ways, or are written otherwise than others",
     }
@@ -84,6 +87,33 @@ def test_given_a_column_of_other_kinds_then_it_is_left_out_with_the_owners(tmp_p
     assert found.left_out == {"grade": "not the same at all owners", "label": "the label"}
     assert list(found.differences) == ["'grade': number at a, category at b"]
     assert propose_columns([tmp_path / "a"], "grade").columns.names == ("age", "label")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_given_cells_of_any_form_then_they_are_what_later_commands_read(
+    kind: str, tmp_path: Path
+) -> None:
+    texts = {
+        "sex": ["f", "m ", " m", " NA", "NaT", "<NA>"],
+        "crp": ["1", " 2.5", "2.5", " NA", "<NA>", "4e0"],
+        "ward": ["a\u0308", "\u00e4", "1", "1.0", "b", "b"],
+        "day": ["01-FEB-24", "2-MAR-24", "01-FEB-24", "NaT", "01-FEB-24", "01-FEB-24"],
+        "share": ["5 %", "6 %", "5 %", "5 %", "5 %", "5 %"],
+        "huge": ["inf", "1", "2.5", "1e39", "1", "1"],
+    }
+    frame = pd.DataFrame(texts).rename(columns={"sex": "sex "})
+    file = tmp_path / f"jan.{kind}"
+    frame.to_csv(file, index=False) if kind == "csv" else frame.to_parquet(file, index=False)
+    found = propose_columns([tmp_path])
+    ward = Column("ward", ("1", "b", "\u00e4"))
+    assert found.columns.columns == (Column("sex", ("f", "m")), Column("crp"), ward)
+    assert [*found.left_out] == ["day", "share", "huge"]
+    assert found.left_out["day"] == "dates or times"
+    columns = parse_columns(found.to_json())
+    table = read_table(file, TableOptions(columns=columns))
+    [points] = encode([table], fit([table], columns, "mean"))
+    # The mean of 1, 2.5, 2.5 and 4, and the most frequent category.
+    assert points.vectors[3].tolist() == [0, 1, 2.5, 1, 0, 0]
 
 
 def test_the_command_writes_a_columns_file_and_prints_no_cell_of_others(tmp_path: Path) -> None:
