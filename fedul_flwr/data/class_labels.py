@@ -29,7 +29,7 @@ Kind = Literal["number", "truth value", "text", "name", ""]
 has a label."""
 
 _INT64_DIGITS = 18
-_NO_LABEL = {"", "-1", "nan", "NaN", "-nan", "<NA>", "NaT"}
+_NO_LABEL = {"", "-1", "-1.0", "nan", "NaN", "-nan", "<NA>", "NaT"}
 """Texts that programs write for a missing value."""
 _UNCLEAR = {"None", "NA", "N/A", "n/a", "#N/A", "NULL", "null", "?"}
 """Texts that mean a missing value in some files and a class in others."""
