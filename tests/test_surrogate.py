@@ -147,40 +147,6 @@ def test_a_set_without_training_points_leaves_gradients_finite() -> None:
     assert torch.isfinite(logits.grad).all()
 
 
-class Mixture:
-    """Three Gaussian classes on a line with a test prior, and four sets that mix them otherwise."""
-
-    means, deviations = np.array([-1.0, 0.5, 2.0]), np.array([0.7, 0.5, 1.0])
-    test_prior = np.array([0.6, 0.3, 0.1])
-    priors = np.array([[0.7, 0.2, 0.1], [0.1, 0.8, 0.1], [0.3, 0.1, 0.6], [0.05, 0.25, 0.7]])
-    sizes = np.array([120_000.0, 30_000.0, 60_000.0, 15_000.0])
-
-    def densities(self, x: Floats) -> Floats:
-        z = (x[:, None] - self.means) / self.deviations
-        return np.exp(-0.5 * z**2) / self.deviations
-
-    def class_logits(self, x: Floats) -> Tensor:
-        """Log of eta(x) under the test prior, shifted: logits are free up to a constant."""
-        return tensor(np.log(self.test_prior * self.densities(x)) + 7.0)
-
-    def surrogate_posterior(self, x: Floats) -> Floats:
-        """p(m | x) by Bayes' rule from the densities, without eta, Theorem 1 or the test prior."""
-        joint = self.sizes * (self.densities(x) @ self.priors.T)
-        return joint / joint.sum(axis=1, keepdims=True)
-
-
-def test_bayes_rule_exactly() -> None:
-    mixture, x = Mixture(), np.linspace(-5, 6, 201)
-    layer = SurrogateTransition(
-        tensor(mixture.priors), tensor(mixture.sizes), tensor(mixture.test_prior)
-    )
-    found = layer(mixture.class_logits(x)).exp().numpy()
-    np.testing.assert_allclose(found, mixture.surrogate_posterior(x), rtol=1e-11)
-    # The check can fail: a uniform test prior in the layer is far off.
-    wrong = SurrogateTransition(tensor(mixture.priors), tensor(mixture.sizes))
-    assert np.abs(wrong(mixture.class_logits(x)).exp().numpy() - found).max() > 0.1
-
-
 def both(loss: nn.Module, other: object, logits: Tensor, targets: Tensor) -> None:
     """Assert that values and gradients of two losses agree."""
     results = []
@@ -204,11 +170,6 @@ def classes() -> Tensor:
     return torch.from_numpy(np.random.default_rng(5).integers(0, 3, 20))
 
 
-def test_pure_sets_of_the_test_prior_are_supervised(logits: Tensor, classes: Tensor) -> None:
-    loss = SurrogateLoss(torch.eye(3), torch.tensor([20, 30, 50]), tensor([0.2, 0.3, 0.5]))
-    both(loss, functional.cross_entropy, logits, classes)
-
-
 def test_pure_sets_of_other_sizes_shift_the_logits(logits: Tensor, classes: Tensor) -> None:
     sizes, test_prior = torch.tensor([70, 20, 10]), tensor([0.2, 0.3, 0.5])
     shift = (sizes / sizes.sum()).double().log() - test_prior.log()
@@ -218,25 +179,6 @@ def test_pure_sets_of_other_sizes_shift_the_logits(logits: Tensor, classes: Tens
 
     sizes_share = sizes.double() / 100  # sizes count relative to each other only
     both(SurrogateLoss(torch.eye(3), sizes_share, test_prior), shifted, logits, classes)
-
-
-def test_order_of_sets_means_nothing(logits: Tensor) -> None:
-    priors, sizes, test_prior = random_case(6, 3, seed=6)
-    order = np.array([3, 0, 5, 1, 4, 2])  # new set i is old set order[i]
-    new_index = torch.from_numpy(np.argsort(order))
-    old = torch.from_numpy(np.random.default_rng(7).integers(0, 6, 20))
-    loss = SurrogateLoss(tensor(priors), tensor(sizes), tensor(test_prior))
-    permuted = SurrogateLoss(tensor(priors[order]), tensor(sizes[order]), tensor(test_prior))
-    both(loss, lambda f, targets: permuted(f, new_index[targets]), logits, old)
-
-
-def test_a_uniform_test_prior_cancels(logits: Tensor) -> None:
-    priors, sizes, _ = random_case(6, 3, seed=8)
-    unnormalized = softmax(logits.numpy()) @ (sizes[:, None] * priors).T
-    expected = unnormalized / unnormalized.sum(axis=1, keepdims=True)
-    for uniform in (None, torch.full((3,), 1 / 3, dtype=torch.float64)):
-        layer = SurrogateTransition(tensor(priors), tensor(sizes), uniform)
-        np.testing.assert_allclose(layer(logits).exp().numpy(), expected, rtol=1e-12)
 
 
 # eta = (.75, .25), Pi = [[.9, .1], [.2, .8]], n = (1, 3), no D(pi)^-1:
@@ -351,19 +293,6 @@ def test_the_minimizer_is_the_posterior_of_labels(clients: list[Client], start: 
 
     optimizer.step(closure)
     np.testing.assert_allclose(softmax(logits.detach().numpy()), posterior(), atol=1e-4)
-
-
-def test_given_a_client_with_fewer_sets_than_classes_then_the_minimizer_is_not_unique() -> None:
-    """Where Theorem 4 does not hold: another eta has the same surrogate posterior, and loss."""
-    priors, sizes = CLIENTS[1]
-    (kernel,) = np.linalg.svd(np.diag(sizes) @ priors @ np.diag(1 / TRUE_PRIOR))[2][2:]
-    other = posterior() + 0.05 * kernel
-    other = other / other.sum(axis=1, keepdims=True)
-    assert np.abs(other - posterior()).max() > 0.01
-    values = [
-        float(population_loss(tensor(np.log(eta)), CLIENTS[1:2])) for eta in (posterior(), other)
-    ]
-    assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
 def test_given_algorithm_1_then_the_gradient_vanishes_and_the_rounds_end_at_the_posterior() -> None:

@@ -372,18 +372,6 @@ def test_who_has_labels_is_drawn() -> None:
     assert (fewer <= found[7]).all()
 
 
-def test_balanced_labels_by_hand() -> None:
-    # Classes of 1, 4 and 9 points: 9 labels are 1 + 4 + 4, for the first two have no more.
-    truth = np.repeat([0, 1, 2], [1, 4, 9])
-    (labels,), (new,) = assign_labels_to_clients([truth], options(total=9), seed=3)
-    assert counts(labels, 3) == [1, 4, 4]
-    assert not new.any()
-    (labels,), _ = assign_labels_to_clients([truth], options(total=3), seed=3)
-    assert counts(labels, 3) == [1, 1, 1]
-    (labels,), _ = assign_labels_to_clients([truth], options(total=14), seed=3)
-    np.testing.assert_array_equal(labels, truth)
-
-
 def test_given_classes_per_client_then_labels_alone_are_of_so_many_classes() -> None:
     """XCLP's Non-IID: each class is at k of K clients, as often in each, and points stay."""
     truth = [np.repeat(np.arange(10), 12)] * 20

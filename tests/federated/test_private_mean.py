@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.exception import PrivacyBudgetExhausted
 from flwr.serverapp.strategy import FedAvg
 from scipy.optimize import brentq
 from scipy.stats import norm
@@ -150,17 +149,6 @@ def test_sampling_some_clients_costs_as_much() -> None:
     a_round(some, START, [FAR, NEAR])
     a_round(both, START, [FAR, NEAR])
     assert privacy_spent(some)["epsilon"] == privacy_spent(both)["epsilon"]
-
-
-def test_a_budget_ends_before_it_is_exceeded() -> None:
-    two, three = (gaussian_epsilon(releases, 1.0, 1e-5) for releases in (2, 3))
-    strategy = private_mean(2, max_epsilon=(two + three) / 2)
-    for number in (1, 2):
-        a_round(strategy, START, [FAR, NEAR], number)
-    with pytest.raises(PrivacyBudgetExhausted):
-        ask(strategy, 3, START)
-    spent = privacy_spent(strategy)
-    assert (spent["releases"], spent["budget_exhausted"]) == (2, True)
 
 
 def test_a_budget_for_no_round_is_refused() -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fedul_flwr.learning import batches
-from fedul_flwr.learning.batches import augment_batch, rotate, rotations, shears, translate, warp
+from fedul_flwr.learning.batches import augment_batch, rotate, shears, translate, warp
 
 
 def noise(*shape: int) -> Tensor:
@@ -169,16 +169,7 @@ def test_affine_scales_are_of_the_image_and_not_of_its_map(monkeypatch: pytest.M
     assert 1.42 < max(sizes) < 1.55
 
 
-EYE = torch.eye(2)[None]
 NONE = torch.zeros(1, 2)
-
-
-def test_values_between_pixels_are_interpolated_or_of_the_nearest() -> None:
-    image = torch.tensor([0.0, 4, 8])[None, None, None]
-    shift = torch.tensor([[0.25 / 3, 0.0]])  # a quarter of a pixel
-    # 0 + 1, 4 + 1, and three quarters of 8
-    torch.testing.assert_close(warp(image, EYE, shift)[0, 0, 0], torch.tensor([1.0, 5, 6]))
-    assert warp(image, EYE, shift, "nearest").equal(image)
 
 
 def test_shears_by_hand() -> None:
@@ -191,14 +182,6 @@ def test_shears_by_hand() -> None:
     torch.testing.assert_close(across[0, 0], expected)
     expected = torch.tensor([[0.0, 2, 6], [1, 5, 9], [4, 8, 0]])
     torch.testing.assert_close(down[0, 0], expected)
-
-
-def test_rotations_are_counter_clockwise_in_degrees() -> None:
-    turned = warp(noise(1, 2, 6, 6), rotations(torch.tensor([90.0])), NONE)
-    torch.testing.assert_close(turned, torch.rot90(noise(1, 2, 6, 6), 1, dims=(2, 3)))
-    right, up, *_ = moments(warp(blob(41, 61, 8, 0) + 1, rotations(torch.tensor([30.0])), NONE) - 1)
-    assert right == pytest.approx(8 * math.cos(math.pi / 6), abs=0.05)
-    assert up == pytest.approx(4, abs=0.05)
 
 
 @pytest.mark.parametrize("shape", [(3, 1, 28, 28), (2, 3, 5, 9), (1, 1, 1, 1)])

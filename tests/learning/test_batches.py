@@ -114,6 +114,7 @@ def test_given_vectors_then_their_noise_is_of_the_rounds_generator() -> None:
     order = rng.permutation(4)
     np.testing.assert_array_equal(targets.numpy(), order)
     noise = rng.standard_normal((4, 3)).astype(np.float32)
+    assert inputs.dtype == torch.float32
     np.testing.assert_allclose(inputs.numpy(), 1 + 0.5 * noise, rtol=1e-6)
 
 

@@ -43,15 +43,6 @@ def test_reweighing_is_bayes_rule() -> None:
     np.testing.assert_allclose(found, bayes(x, SHIFTED), rtol=1e-12)
 
 
-def test_reweighing_by_hand() -> None:
-    # 0.5 · (0.2/0.5), 0.5 · (0.8/0.5): 1 to 4.
-    found = reweigh(np.array([[0.5, 0.5]]), [0.5, 0.5], [0.2, 0.8])
-    np.testing.assert_allclose(found, [[0.2, 0.8]])
-    # 0.9 · (0.5/0.75), 0.1 · (0.5/0.25): 0.6 to 0.2.
-    found = reweigh(np.array([[0.9, 0.1]]), [0.75, 0.25], [0.5, 0.5])
-    np.testing.assert_allclose(found, [[0.75, 0.25]])
-
-
 def test_the_shift_of_a_mixture_is_found() -> None:
     x, classes = draw(SHIFTED, 20_000)
     posterior = bayes(x, TRAINED)

@@ -40,13 +40,6 @@ WEAK = torch.tensor([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]], dtype=torch.float64).l
 STRONG = torch.tensor([[0.5, 0.5], [0.3, 0.7], [0.6, 0.4]], dtype=torch.float64).log()
 
 
-def test_the_hard_form_by_hand() -> None:
-    # Threshold .75 keeps points 0 and 2 with labels 0 and 1: (-log .5 - log .4) / 3.
-    value, masked = fixmatch_loss(WEAK, STRONG, 0.75)
-    assert float(value) == pytest.approx((0.693147 + 0.916291) / 3, abs=1e-6)
-    assert float(masked) == pytest.approx(1 / 3)
-
-
 def test_a_point_at_the_threshold_counts() -> None:
     even = torch.tensor([[0.5, 0.5]], dtype=torch.float64).log()
     for value, masked in (

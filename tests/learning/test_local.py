@@ -67,32 +67,6 @@ def same(one: nn.Module, other: nn.Module) -> bool:
     return all(np.array_equal(a, b) for a, b in pairs)
 
 
-# One weight per class and one white pixel: input 1, logits are the weights.
-
-
-def train_one_pixel(plan: LocalPlan, weights: list[float]) -> tuple[list[float], LocalResult]:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(1, 2, bias=False)).double()
-    load_arrays(model, {"1.weight": np.array(weights)[:, None]})
-    white, only = np.full((1, 1, 1, 1), 255, dtype=np.uint8), np.array([0])
-    batches, objective = point_batches(white, only, only, plan), on_logits(functional.cross_entropy)
-    result = train_local(model, batches, objective, plan, np.random.default_rng(0))
-    return model[1].weight.detach()[:, 0].tolist(), result
-
-
-def test_a_step_with_every_penalty_by_hand() -> None:
-    # Weights (0, 0), gradient (-.5, .5); L1 has no gradient at 0: w1 = (.05, -.05).
-    # Second step: softmax of a difference of .1 is p = 1/(1 + e^-.1) = 0.52497919; gradient
-    # (p - 1, 1 - p) = (-.47502081, .47502081); L1 .01·(1, -1); mu .5·(w1 - 0) = (.025, -.025);
-    # weight decay .2·w1 = (.01, -.01). Sum: -.47502081 + .01 + .025 + .01 = -.43002081.
-    # w2 = (.05 + .043002081, …).
-    plan = replace(WIDE, local_epochs=2, l1=0.01, proximal_mu=0.5, weight_decay=0.2)
-    weights, result = train_one_pixel(plan, [0.0, 0.0])
-    assert weights == pytest.approx([0.093002081, -0.093002081], abs=1e-9)
-    assert result.steps == 2
-    # log 2 and -log p = 0.64439666
-    assert result.loss == pytest.approx((np.log(2) + 0.64439666) / 2, abs=1e-8)
-
-
 @pytest.mark.parametrize("gradient", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 def test_l1_reaches_every_entry(layout: torch.memory_format, gradient: torch.memory_format) -> None:

@@ -1,4 +1,4 @@
-"""SAGE's target and loss by hand and by its authors' formula; runs with it."""
+"""SAGE's target and loss by its authors' formula; runs with it."""
 
 import math
 from collections.abc import Callable
@@ -19,17 +19,6 @@ from tests.support.runs import assert_same_run, cut_off, last_model, metrics, re
 
 Settings = Callable[..., RunConfig]
 WIDE: Any = {"dtype": torch.float64}
-
-
-def test_given_two_models_then_targets_are_those_worked_out_by_hand() -> None:
-    """Tops differ by .05: lambda is 1/2. The second point is sure by the received model alone, the
-    third by none; of the fourth both say class 0."""
-    local = torch.tensor([[0.95, 0.05], [0.6, 0.4], [0.7, 0.3], [0.99, 0.01]], **WIDE)
-    received = torch.tensor([[0.1, 0.9], [0.08, 0.92], [0.2, 0.8], [0.99, 0.01]], **WIDE)
-    target, counts = corrected_target(local, received, 0.9)
-    expected = torch.tensor([[0.5, 0.5], [0.0, 1.0], [0.0, 1.0], [1.0, 0.0]], **WIDE)
-    torch.testing.assert_close(target, expected, atol=2e-5, rtol=0)
-    assert counts.tolist() == [True, True, False, True]
 
 
 def authors_target(local: Tensor, received: Tensor, threshold: float) -> Tensor:

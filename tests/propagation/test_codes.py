@@ -29,16 +29,6 @@ def test_known_answer() -> None:
     np.testing.assert_allclose(first, KNOWN_PROJECTION, rtol=1e-12)
 
 
-def test_numbers_come_from_the_raw_stream_by_box_and_muller() -> None:
-    raw = np.random.Philox(np.random.SeedSequence(int.from_bytes(SEED, "little"))).random_raw(24)
-    u = [int(number) // 2**11 / 2**53 for number in raw]
-    found = next(projections(SEED, 3, 8)).ravel()
-    for i in range(0, 24, 2):
-        radius = np.sqrt(-2 * np.log(1 - u[i]))
-        assert found[i] == pytest.approx(radius * np.cos(2 * np.pi * u[i + 1]))
-        assert found[i + 1] == pytest.approx(radius * np.sin(2 * np.pi * u[i + 1]))
-
-
 def test_blocks_do_nothing_and_short_codes_begin_long_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     points = np.random.default_rng(0).normal(size=(37, 11))
     whole = encode(points, SEED, 512)
@@ -56,12 +46,6 @@ def test_only_directions_count(exponent: int, point: list[float]) -> None:
     vector = np.array([point])
     vector[np.abs(vector) < 1e-6] = 0  # leaves room for the scale above the smallest float
     assert (encode(vector * 2.0**exponent, SEED, 64) == encode(vector, SEED, 64)).all()
-
-
-def test_zero_vectors_have_zero_codes() -> None:
-    codes = encode(np.array([[0.0, 0.0], [1.0, 2.0]]), SEED, 64)
-    assert not codes[0].any()
-    assert codes[1].any()
 
 
 def test_distances_lie_in_the_binomial_band_of_the_angle() -> None:

@@ -95,11 +95,6 @@ def test_who_drops_out_takes_its_labels_and_leaves_its_points() -> None:
     assert np.abs(smaller[:80] - whole[:80]).max() > 1e-3
 
 
-def test_own_rows_by_hand() -> None:
-    # Blocks of 2, 0 and 3 rows and a row of counts after each: 0 1 | 2, | 3, 4 5 6 | 7.
-    assert [own_rows([2, 0, 3], i) for i in range(3)] == [slice(0, 3), slice(3, 4), slice(4, 8)]
-
-
 def test_a_part_by_hand() -> None:
     # Two labeled points of classes 1 and 0, five rows of influence; three labels in all.
     columns = np.array([[1, 10], [2, 20], [3, 30], [4, 40], [5, 50]])

@@ -12,7 +12,6 @@ from fedul_flwr.propagation.solve import (
     one_hot,
     propagate,
     propagation_columns,
-    scaled_by_class,
 )
 from tests.propagation.conftest import Floats, cluster_graph, clusters, dense_inverse
 from tests.support.refusals import refuses
@@ -94,13 +93,6 @@ def test_results_do_not_depend_on_the_cores(monkeypatch: pytest.MonkeyPatch) -> 
     for cores in (1, 3):
         monkeypatch.setattr(module, "usable_cpus", lambda cores=cores: cores)
         assert (propagation_columns(graph, points) == found).all()
-
-
-def test_class_scaling_by_hand() -> None:
-    # Columns with 2, 1 and no labels: by 2, by 1, as it is.
-    given = np.array([[1.0, 0, 0], [1, 0, 0], [0, 1, 0]])
-    expected = [[0.5, 0, 0], [0.5, 0, 0], [0, 1, 0]]
-    assert scaled_by_class(given, given.sum(axis=0)).tolist() == expected
 
 
 def test_alpha_close_to_1_is_solved_or_refused() -> None:

@@ -52,8 +52,10 @@ def held(config: RunConfig, clients: int) -> list[NDArray[np.float32]]:
     return [np.asarray(source.train.inputs[client.points]) for client in split]
 
 
-def assert_standardized_by(directory: Path, points: list[NDArray[np.float32]]) -> None:
-    rows = np.concatenate(points).astype(np.float64)
+def assert_standardized_by(directory: Path, config: RunConfig, *clients: int) -> None:
+    """The columns of a run of four are those of these clients' points."""
+    points = held(config, 4)
+    rows = np.concatenate([points[client] for client in clients]).astype(np.float64)
     columns = read_columns(directory).columns
     assert [column.mean for column in columns] == pytest.approx(rows.mean(axis=0), rel=1e-12)
     assert [column.scale for column in columns] == pytest.approx(rows.std(axis=0), rel=1e-12)
@@ -149,8 +151,7 @@ def test_given_an_answer_that_is_none_then_its_sender_is_named_and_the_sum_is_wi
     config = settings(**MASKED, on_client_failure="continue")
     directory = train(config, 4, wrap_grid=forging(name, phase, 2, size))
     assert metrics(directory)[0]["failed"] == ["Client 2"]
-    points = held(config, 4)
-    assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
+    assert_standardized_by(directory, config, 0, 1, 3)
 
 
 def test_given_shares_that_nobody_can_open_then_the_run_ends(settings: Settings) -> None:
@@ -173,8 +174,7 @@ def test_given_an_identity_that_nobody_knows_then_the_sum_is_without_it(settings
     config = settings(**MASKED, on_client_failure="continue")
     directory = train(config, 4, wrap_grid=named)
     assert metrics(directory)[0]["failed"] == ["Client 2"]
-    points = held(config, 4)
-    assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
+    assert_standardized_by(directory, config, 0, 1, 3)
 
 
 def losing(phase: str, *clients: int) -> Callable[[Grid], Grid]:
@@ -201,8 +201,7 @@ def losing(phase: str, *clients: int) -> Callable[[Grid], Grid]:
 def test_given_a_client_lost_before_then_the_others_count(settings: Settings, phase: str) -> None:
     config = settings(**MASKED, on_client_failure="continue")
     directory = train(config, 4, wrap_grid=losing(phase, 2))
-    points = held(config, 4)
-    assert_standardized_by(directory, [points[client] for client in (0, 1, 3)])
+    assert_standardized_by(directory, config, 0, 1, 3)
     # It comes back for the rounds, and gets the scaling.
     assert [(line["clients"], line["failures"]) for line in metrics(directory)] == [(4, 1), (4, 0)]
 
@@ -210,7 +209,7 @@ def test_given_a_client_lost_before_then_the_others_count(settings: Settings, ph
 def test_given_a_client_lost_after_the_sum_then_its_points_count(settings: Settings) -> None:
     config = settings(**MASKED, on_client_failure="continue")
     directory = train(config, 4, wrap_grid=losing(UNMASK, 2))
-    assert_standardized_by(directory, held(config, 4))
+    assert_standardized_by(directory, config, 0, 1, 2, 3)
 
 
 @pytest.mark.parametrize("phase", [KEYS, UNMASK])
