@@ -170,6 +170,11 @@ def classes() -> Tensor:
     return torch.from_numpy(np.random.default_rng(5).integers(0, 3, 20))
 
 
+def test_pure_sets_of_the_test_prior_are_supervised(logits: Tensor, classes: Tensor) -> None:
+    loss = SurrogateLoss(torch.eye(3), torch.tensor([20, 30, 50]), tensor([0.2, 0.3, 0.5]))
+    both(loss, functional.cross_entropy, logits, classes)
+
+
 def test_pure_sets_of_other_sizes_shift_the_logits(logits: Tensor, classes: Tensor) -> None:
     sizes, test_prior = torch.tensor([70, 20, 10]), tensor([0.2, 0.3, 0.5])
     shift = (sizes / sizes.sum()).double().log() - test_prior.log()
@@ -179,6 +184,15 @@ def test_pure_sets_of_other_sizes_shift_the_logits(logits: Tensor, classes: Tens
 
     sizes_share = sizes.double() / 100  # sizes count relative to each other only
     both(SurrogateLoss(torch.eye(3), sizes_share, test_prior), shifted, logits, classes)
+
+
+def test_a_uniform_test_prior_cancels(logits: Tensor) -> None:
+    priors, sizes, _ = random_case(6, 3, seed=8)
+    unnormalized = softmax(logits.numpy()) @ (sizes[:, None] * priors).T
+    expected = unnormalized / unnormalized.sum(axis=1, keepdims=True)
+    for uniform in (None, torch.full((3,), 1 / 3, dtype=torch.float64)):
+        layer = SurrogateTransition(tensor(priors), tensor(sizes), uniform)
+        np.testing.assert_allclose(layer(logits).exp().numpy(), expected, rtol=1e-12)
 
 
 # eta = (.75, .25), Pi = [[.9, .1], [.2, .8]], n = (1, 3), no D(pi)^-1:
@@ -293,6 +307,19 @@ def test_the_minimizer_is_the_posterior_of_labels(clients: list[Client], start: 
 
     optimizer.step(closure)
     np.testing.assert_allclose(softmax(logits.detach().numpy()), posterior(), atol=1e-4)
+
+
+def test_given_a_client_with_fewer_sets_than_classes_then_the_minimizer_is_not_unique() -> None:
+    """Where Theorem 4 does not hold: another eta has the same surrogate posterior, and loss."""
+    priors, sizes = CLIENTS[1]
+    (kernel,) = np.linalg.svd(np.diag(sizes) @ priors @ np.diag(1 / TRUE_PRIOR))[2][2:]
+    other = posterior() + 0.05 * kernel
+    other = other / other.sum(axis=1, keepdims=True)
+    assert np.abs(other - posterior()).max() > 0.01
+    values = [
+        float(population_loss(tensor(np.log(eta)), CLIENTS[1:2])) for eta in (posterior(), other)
+    ]
+    assert values[0] == pytest.approx(values[1], rel=1e-12)
 
 
 def test_given_algorithm_1_then_the_gradient_vanishes_and_the_rounds_end_at_the_posterior() -> None:
