@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from flwr.app import ArrayRecord
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
@@ -90,19 +91,21 @@ class FedULStrategy(MethodStrategy):
         if has_gram and isinstance(self.policy, SetAdmission):
             self.policy.check_directions(directions_of_gram(numbers[-k * k :].reshape(k, k)))
         self._has_summed = True
+        self.on_summed()
 
     def state_dict(self) -> dict[str, NDArray[Any]]:
-        """The base's state, and pi if it comes from a secure sum."""
+        """The base's state, and what a secure sum of sets gave: pi, or no number."""
         state = super().state_dict()
-        if self._has_summed and self._mean_of_sets is not None:
-            state[SUMMED_PRIOR] = self._mean_of_sets
+        if self._has_summed:
+            state[SUMMED_PRIOR] = np.zeros(0) if self._mean_of_sets is None else self._mean_of_sets
         return state
 
     def load_state_dict(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Restore the state from :meth:`state_dict`."""
         super().load_state_dict(state)
         if SUMMED_PRIOR in state:
-            self._mean_of_sets, self._has_summed = state[SUMMED_PRIOR], True
+            self._has_summed = True
+            self._mean_of_sets = state[SUMMED_PRIOR] if len(state[SUMMED_PRIOR]) else None
 
     def _masses(self, answer: Content) -> Floats:
         masses = numbers(answer, CLASS_MASSES)

@@ -167,9 +167,9 @@ class ColumnPooling:
         scaling = scaling_by(whole, self._columns)
         values = scaling_values(scaling)
         self._setup.values |= values
+        self.on_scaling(scaling, whole)
         contents = {client: Content(values=values) for client in self._registry.clients}
         self._registry.query(grid, COLUMNS, contents)
-        self.on_scaling(scaling, whole)
 
     def _masked_sum(self, grid: Grid) -> Moments:
         """Moments of all points together, of which no client shows its part."""

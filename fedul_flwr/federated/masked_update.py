@@ -52,7 +52,6 @@ from fedul_flwr.secure.vector_sum import (
     SEALED,
     SENDERS,
     SHARE_SENDERS,
-    SURVIVORS,
     Tail,
     Words,
     confirm,
@@ -518,7 +517,7 @@ class MaskedUpdates:
         present = content.arrays[PARTICIPANTS]
         require_enough(present, self._fewest)
         largest = content.values.get(LARGEST_WEIGHT)
-        if not isinstance(largest, float) or not 1 <= largest < 2.0**40:
+        if not isinstance(largest, float) or not 1 <= largest <= 2.0**40:
             raise UserError(
                 "The server sent no largest weight for a secure sum.", "message-incomplete"
             )
@@ -537,14 +536,8 @@ class MaskedUpdates:
 
     def _unmask(self, content: Content) -> tuple[Arrays, Arrays]:
         state = self._stored()
-        who = content.arrays.get(SURVIVORS)
         least = max(self._least(state), self._fewest)
-        if who is None or len(np.unique(who)) < least:
-            raise UserError(
-                f"Too few clients are left in the secure sum: this client asks for {least}.",
-                "too-few-clients",
-            )
-        return unmask(state, self._client, content.arrays, self._identities)
+        return unmask(state, self._client, content.arrays, self._identities, least)
 
     @property
     def _fewest(self) -> int:

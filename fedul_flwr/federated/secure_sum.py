@@ -93,6 +93,8 @@ from fedul_flwr.secure.vector_sum import (
 )
 
 _ORIGIN = "Client {} sent for a secure sum"
+MOST_TIMES_MEDIAN = 2**16
+"""A client with more points than this times the median drowns the others in rounding."""
 
 
 class SecureSums:
@@ -159,7 +161,7 @@ class SecureSums:
 
     def _shared(self, asked: Iterable[int], model: bytes, of: Summed) -> list[int]:
         """The clients that have shared this sum's masks; new sessions without who must leave."""
-        present = sorted(asked)
+        present = self._without_giants(sorted(asked))
         while True:
             if not set(present) <= self._members.keys() or self._is_stale(present):
                 self._open_session(present)
@@ -172,9 +174,7 @@ class SecureSums:
                 model,
                 pinned=self._pinned,
             )
-            # A power of two tells less than the largest number of points does.
-            points = (count(answer, NUM_POINTS) for answer in self._registry.answers.values())
-            largest = float(2 ** math.ceil(math.log2(max(1, *points))))
+            largest = self._largest_weight(present)
             terms = server.terms()
             contents = {
                 self._members[client]: Content(
@@ -211,6 +211,28 @@ class SecureSums:
             server.take_shares(answers)
             self._server = server
             return sorted(answers)
+
+    def _largest_weight(self, present: Iterable[int]) -> float:
+        """What weights are divided by: a power of two, which tells less than a number of points."""
+        if self._settings.client_weights == "uniform":
+            return 1.0
+        points = (count(self._registry.answers[client], NUM_POINTS) for client in present)
+        return float(2 ** math.ceil(math.log2(max(1, *points))))
+
+    def _without_giants(self, present: list[int]) -> list[int]:
+        """Clients without those beside whose number of points all others round to nothing."""
+        if self._settings.client_weights == "uniform":
+            return present
+        points = {client: count(self._registry.answers[client], NUM_POINTS) for client in present}
+        most = MOST_TIMES_MEDIAN * max(1.0, float(np.median([*points.values()])))
+        giants = {client for client in present if points[client] > most}
+        reason = (
+            f"it has announced more than {MOST_TIMES_MEDIAN} times as many points as half of the "
+            "clients have, too many for a secure sum with client-weights = 'examples'"
+        )
+        by_number = {client.partition_id: client for client in self._registry.clients}
+        self._registry.fail({by_number[client]: reason for client in giants})
+        return [client for client in present if client not in giants]
 
     def _is_stale(self, present: Sequence[int]) -> bool:
         """Whether a client of the session may have come back without its keys, or so few of a

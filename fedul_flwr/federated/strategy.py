@@ -8,7 +8,7 @@ failures, and has hooks for methods. Flower's ``start`` is used as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from statistics import median
@@ -107,6 +107,7 @@ class MethodStrategy(Strategy):
     rate_factor : what the step size of the server's own training is multiplied by (`plateau`).
     plateau_config : what clients are told for their step sizes in the next round (`plateau`).
     sums : opens secure sums; ``None`` in a run without any.
+    on_summed : called after a sum that is made once a run, so that its outcome can be saved.
     columns : asks the clients for means and variances of columns (``standardize = "federation"``).
     local_models : with ``evaluate = "local"``, what the clients of the round in hand returned, in
         partition order.
@@ -160,6 +161,7 @@ class MethodStrategy(Strategy):
         self.codec = self.make_codec()
         self.validator = UpdateValidator(settings, self.registry, self.rounds, self.codec)
         self.sums = SecureSums(settings, self.registry, self.rounds) if settings.has_sums else None
+        self.on_summed: Callable[[], object] = lambda: None
         self.plateau_config: dict[str, Value] = {}
         self.local_models: list[Arrays] = []
         self.columns = ColumnPooling(settings, self.registry, self.registration, setup, self.sums)

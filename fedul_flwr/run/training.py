@@ -99,7 +99,8 @@ def starting_point(
         directory.remove_clients()
         recorder.lines = []
         setup.start_elsewhere(model, recorder.settings.start_from, class_names)
-        return Start(dump_arrays(model))
+        # What was summed over all clients before round 1: a second sum would tell parts.
+        return Start(dump_arrays(model), 0, directory.load_state(0) if resumes else {})
     arrays, line = directory.load_model(LAST_MODEL)
     has_state = bool(line.pop(store.HAS_STATE, False))
     prior = line.pop(store.TRAINED_FOR, None)
@@ -205,11 +206,13 @@ def train(
         raise UserError(f"{finished}; raise num-rounds to train it further.", "run-exists")
     buffers = {name for name, _ in model.named_buffers() if name in model.state_dict()}
     for_clients = setup.client_setup(settings, data, directory)
-    if done and settings.standardize == "federation":
-        scaling.value = constant_scaling(
-            read_columns(setup.scaling_file(directory.path, data.shape))
-        )
-        for_clients.values |= scaling_values(scaling.value)
+    pooled = setup.scaling_file(directory.path, data.shape)
+    if settings.standardize == "federation" and (done or (settings.resume and pooled.exists())):
+        columns = read_columns(pooled)
+        # The first attempt may have pooled them even if no round was complete.
+        if done or (columns.has_constants and columns != data.shape.columns):
+            scaling.value = constant_scaling(columns)
+            for_clients.values |= scaling_values(scaling.value)
     strategy = strategy_class(
         settings,
         build_base(settings),
@@ -220,6 +223,7 @@ def train(
         trainer=ServerTrainer(settings, data.shape, of_server) if of_server else None,
     )
     strategy.load_state_dict(start.state)
+    strategy.on_summed = lambda: directory.save_state(done, strategy.state_dict())
     strategy.columns.on_scaling = setup.scaling_writer(directory, data, scaling, settings.missing)
     if settings.standardize == "owner":  # the server's own points, if it has some
         points = of_server.inputs if of_server is not None else None

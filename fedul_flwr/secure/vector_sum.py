@@ -110,8 +110,8 @@ PAIR_KEYS, HASHES, SURVIVORS = "pair-keys", "hashes", "survivors"
 SELF_SHARES, PAIR_SHARES = "self-shares", "pair-shares"
 SEALED, SHARE_SENDERS = "sealed-shares", "share-senders"
 """One row for each peer in ascending order: an array for each would cost more than its masks."""
-ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS = (
-    *("roots", "last-round", "secrets", "opened", "holders", "senders"),
+ROOTS, LAST, SECRETS, OPENED, HOLDERS, SENDERS, PRESENT = (
+    *("roots", "last-round", "secrets", "opened", "holders", "senders", "present"),
 )
 
 _NO_SHARES = {"shares": np.zeros((2, SHARE_BYTES), np.uint8)}
@@ -409,6 +409,7 @@ def offer_shares(
         THRESHOLD: np.array(needed, np.int64),
         DIGEST: digest,
         HOLDERS: np.array(holders, np.int64),
+        PRESENT: np.array(sorted(present), np.int64),
         SECRETS: bytes_array(self_secret),
         OPENED: parts[client][None],
     }
@@ -503,38 +504,47 @@ def confirm(state: Arrays, client: int, message: Arrays, identities: Identities)
     Raises
     ------
     UserError
-        For a list that this client is not in, or that has others than those who sent shares.
+        For a list that this client is not in, or that has others than this sum's participants.
     """
     survivors = _survivors(state, client, message)
     return identities.sign(_purpose(state, survivors), b"")
 
 
 def unmask(
-    state: Arrays, client: int, message: Arrays, identities: Identities | None
+    state: Arrays, client: int, message: Arrays, identities: Identities | None, least: int = 0
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """State without the round, and the shares that open the sum: one kind for each client.
 
     Parameters
     ----------
     message : who has sent a vector; with identities, the signatures of :func:`confirm` of these.
+    least : fewest clients in the sum, and with identities fewest who have signed.
 
     Raises
     ------
     UserError
-        As :func:`confirm`; for fewer than the threshold of valid signatures; for a second request.
+        As :func:`confirm`; for fewer clients than ``least``, or than the threshold among the
+        neighbors; for a second request.
     """
     survivors = _survivors(state, client, message)
+    if len(survivors) < least:
+        raise UserError(
+            f"Only {len(survivors)} clients are left in the secure sum: this client asks for "
+            f"{least}.",
+            "too-few-clients",
+        )
     if identities:
         signatures = message.get(SIGNATURES)
         if signatures is None or signatures.shape != (len(survivors), SIGNATURE_BYTES):
             raise UserError("The server sent no signatures for a secure sum.", "signature-wrong")
         purpose, near = _purpose(state, survivors), set(state[HOLDERS].tolist())
-        signed = 0
+        signed = set()
         for peer, signature in zip(survivors, signatures, strict=True):
-            if peer in near and (signature != UNSIGNED).any():
+            if (signature != UNSIGNED).any():
                 identities.check(peer, purpose, b"", signature)
-                signed += 1
-        if signed < int(state[THRESHOLD]):
+                signed.add(peer)
+        # The server alone says who is in the list: who has not signed may have sent nothing.
+        if len(signed) < least or len(signed & near) < int(state[THRESHOLD]):
             raise UserError(
                 "Too few owners have signed the list of a secure sum.", "signature-wrong"
             )
@@ -549,7 +559,7 @@ def unmask(
 
 def _without_round(state: Arrays) -> dict[str, NDArray[Any]]:
     """The state that is kept over rounds."""
-    of_round = {HOLDERS, SENDERS, OPENED, SECRETS, THRESHOLD, DIGEST}
+    of_round = {HOLDERS, SENDERS, PRESENT, OPENED, SECRETS, THRESHOLD, DIGEST}
     return {name: value for name, value in state.items() if name not in of_round}
 
 
@@ -576,8 +586,9 @@ def _survivors(state: Arrays, client: int, message: Arrays) -> list[int]:
     who = message.get(SURVIVORS)
     if who is None or who.dtype != np.int64 or who.ndim != 1 or (np.diff(who) <= 0).any():
         raise UserError("The server sent no list of a secure sum's clients.", "server-names-others")
-    near = set(state[SENDERS].tolist())
-    here = near & set(who.tolist())
+    if not set(who.tolist()) <= set(state[PRESENT].tolist()):
+        raise UserError("The server named others for a sum than before.", "server-names-others")
+    here = set(state[SENDERS].tolist()) & set(who.tolist())
     if client not in here:
         raise UserError(
             "The server left this client out of a secure sum to which it sent.",
@@ -730,7 +741,7 @@ def _number(message: Arrays, name: str) -> int:
 
 
 class TooFewLeftError(UserError):
-    """Fewer clients than the threshold are left: the sum stays closed."""
+    """The sum stays closed, as a rule because fewer clients than the threshold are left."""
 
     code = "sum-stays-closed"
 
@@ -897,7 +908,8 @@ class SumServer:
         Raises
         ------
         TooFewLeftError
-            If fewer shares of a secret came than open it, or too few right ones.
+            If fewer shares of a secret came than open it, or too few right ones;
+            if pair keys of a client that dropped out do not open.
         """
         shares: dict[tuple[int, int], dict[int, bytes]] = {}
         for client, answer in answers.items():
@@ -924,10 +936,9 @@ class SumServer:
                 try:
                     key = _open_pair_key(secret, row)
                 except InvalidTag:
-                    raise UserError(
+                    raise TooFewLeftError(
                         f"Client {client} sent pair keys that do not open, and dropped out: "
-                        "the secure sum of this round is lost.",
-                        "sum-stays-closed",
+                        "the secure sum of this round is lost."
                     ) from None
                 # The peer's mask: removed by adding what the client itself would have added.
                 masks.append(Mask(key, added=client < peer))

@@ -13,10 +13,11 @@ from flwr.serverapp import Grid
 
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.privacy import DPSettings
-from fedul_flwr.config.run_config import RunConfig
+from fedul_flwr.config.run_config import RunConfig, resolve
 from fedul_flwr.data.types import Content
 from fedul_flwr.engine.message_log import TO_SERVER, read_message_log
 from fedul_flwr.errors import NoUpdateError, UserError
+from fedul_flwr.federated.client import MethodClient
 from fedul_flwr.federated.client_data import ClientState
 from fedul_flwr.federated.masked_update import (
     BEGUN,
@@ -294,6 +295,21 @@ def test_given_fewer_clients_than_open_a_sum_then_the_round_fails_and_nothing_is
         watched(config, 4, lose=lambda name, client: name == UNMASK and client > 1)
 
 
+@pytest.mark.parametrize(("weights", "failed"), [("uniform", 0), ("examples", 1)])
+def test_given_a_client_that_claims_a_huge_number_of_points_then_the_others_go_on(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, weights: str, failed: int
+) -> None:
+    register = MethodClient.register
+
+    def claim(client: MethodClient[Any]) -> dict[str, Any]:
+        is_liar = client.node.partition_id == 3
+        return {**register(client), **({"num-points": 10**12} if is_liar else {})}
+
+    monkeypatch.setattr(MethodClient, "register", claim)
+    run = train(settings(**{**SUM, "num_rounds": 1, "client_weights": weights}, **CONTINUE), 5)
+    assert [line["failures"] for line in metrics(run)] == [failed]
+
+
 def test_given_two_clients_when_a_sum_is_asked_for_then_the_run_is_refused(
     settings: Settings,
 ) -> None:
@@ -434,9 +450,13 @@ def test_given_class_masses_when_they_are_summed_then_pi_is_that_of_the_plain_ru
     np.testing.assert_allclose(summary(summed)["test_prior"], summary(plain)["test_prior"])
     replies = [m for m in read_message_log(tmp_path / "log") if "class-masses" in str(m.values)]
     assert not replies
-    cut = settings(**options, secure_sum="on")
-    resumed = resume(cut_off(cut, 4, call=12), 4)  # in round 2
-    assert_same_arrays(last_model(resumed), last_model(summed))
+    for call in (7, 12):  # in round 1 after the sum, and in round 2
+        begun = cut_off(settings(**options, secure_sum="on"), 4, call=call)
+        config = resolve({"resume": str(begun)}, Path.cwd())
+        log = tmp_path / f"log-{call}"
+        assert_same_arrays(last_model(train(config, 4, message_log=log)), last_model(summed))
+        # A second sum of sets would tell parts.
+        assert "sum-part" not in {message.phase for message in read_message_log(log)}
 
 
 def test_given_sets_that_leave_classes_alike_when_they_are_summed_then_the_run_is_refused(

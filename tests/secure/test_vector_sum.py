@@ -523,7 +523,9 @@ def test_given_messages_out_of_turn_then_a_client_refuses() -> None:
 
 
 @pytest.mark.parametrize(
-    "survivors", [[0, 1], [1, 2, 3], [0, 2, 1], [0, 0, 1]], ids=["few", "without", "order", "twice"]
+    "survivors",
+    [[0, 1], [1, 2, 3], [0, 2, 1], [0, 0, 1], [0, 1, 2, 9]],
+    ids=["few", "without", "order", "twice", "a stranger"],
 )
 def test_given_a_list_that_opens_too_much_then_a_client_refuses(survivors: list[int]) -> None:
     party = Party(range(4))
@@ -549,7 +551,21 @@ def test_given_identities_then_a_list_without_enough_signatures_opens_nothing() 
             unmask(party.state[0], 0, server.signed_list(wrong), party.identities[0])
     with pytest.raises(UserError):
         unmask(party.state[0], 0, message, party.identities[0])
-    unmask(party.state[0], 0, server.signed_list(signed), party.identities[0])
+    unmask(party.state[0], 0, server.signed_list(signed), party.identities[0], least=3)
+
+
+def test_given_a_list_with_clients_that_sent_nothing_then_the_least_number_must_sign() -> None:
+    party = Party(range(5), pinned=True)
+    server = party.begin()
+    masked = party.send(server, vectors(party.clients))
+    server.take_vectors(masked)  # the server says that it has all, and lets clients 3 and 4 go
+    signed = party.signatures(server.list_message(), [0, 1, 2])
+    message = server.signed_list(signed)
+    with refuses("signature-wrong"):
+        unmask(party.state[0], 0, message, party.identities[0], least=4)
+    with refuses("too-few-clients"):
+        unmask(party.state[0], 0, message, party.identities[0], least=6)
+    unmask(party.state[0], 0, message, party.identities[0], least=3)
 
 
 def test_given_identities_then_an_exchanged_key_is_refused_and_named() -> None:
