@@ -199,25 +199,29 @@ def avoid_zero_norm(update: ArrayRecord, start: ArrayRecord) -> None:
     update[name] = PlainArray.of(values)
 
 
-def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+def clip_by(settings_of: Callable[[Context], RunConfig]) -> Mod:
     """Flower mod that clips the update, in runs with `dp.clipping = "client"`.
 
     An update of a secure sum is clipped before it is masked.
     """
-    *_, settings = _load_setup(context)
-    if settings[DPSettings].clipping != "client" or settings.sums_updates:
-        return call_next(message, context)
-    from flwr.clientapp.mod import fixedclipping_mod
 
-    start = cast(ArrayRecord, message.content[ARRAYS])
+    def clip(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+        settings = settings_of(context)
+        if settings[DPSettings].clipping != "client" or settings.sums_updates:
+            return call_next(message, context)
+        from flwr.clientapp.mod import fixedclipping_mod
 
-    def train(message: Message, context: Context) -> Message:
-        reply = call_next(message, context)
-        if not reply.has_error():
-            avoid_zero_norm(cast(ArrayRecord, reply.content[ARRAYS]), start)
-        return reply
+        start = cast(ArrayRecord, message.content[ARRAYS])
 
-    return fixedclipping_mod(message, context, train)
+        def train(message: Message, context: Context) -> Message:
+            reply = call_next(message, context)
+            if not reply.has_error():
+                avoid_zero_norm(cast(ArrayRecord, reply.content[ARRAYS]), start)
+            return reply
+
+        return fixedclipping_mod(message, context, train)
+
+    return clip
 
 
 def owner_log_mod(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
@@ -243,4 +247,6 @@ def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig
     return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
 
 
-app = make_client_app(build_client, clip, mods=[owner_log_mod])
+app = make_client_app(
+    build_client, clip_by(lambda context: _load_setup(context)[2]), mods=[owner_log_mod]
+)

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike
 
 from fedul_flwr.api.points import stored_points
-from fedul_flwr.client_app import clip
+from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.base import load_reference
 from fedul_flwr.config.methods import find_method
@@ -228,4 +228,8 @@ def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
             )
         return client.bind(context)
 
-    return dispatched(build, clip)
+    def sent_settings(context: Context) -> RunConfig:
+        """Of the phase ``setup``: the node config is the app's, with keys of any name."""
+        return settings_from(str(ClientState(context.state).values(SETUP)[SETTINGS]))
+
+    return dispatched(build, clip_by(sent_settings))

@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import FedAvg, Result, Strategy
+from flwr.serverapp.strategy import FedAvg, QFedAvg, Result, Strategy
 
 from fedul_flwr.api.keywords import flat_settings
 from fedul_flwr.config.auto_settings import DataSize, with_auto_values
@@ -21,7 +22,7 @@ from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
 from fedul_flwr.config.sections import SECTIONS
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.grid import for_devices
-from fedul_flwr.federated.messages import to_record
+from fedul_flwr.federated.messages import ARRAYS, CONFIG, to_record
 from fedul_flwr.federated.nodes import DataShape, find_nodes, setup_content
 from fedul_flwr.federated.strategy import BASES, MethodStrategy
 
@@ -75,7 +76,10 @@ class PlainStrategy(Strategy):
                 f"base is a {type(base).__name__}; it must be a strategy of Flower's.",
                 "argument-not-allowed",
             )
+        refuse_base(base)
         self._base = copy.copy(base) if base is not None else FedAvg()
+        self._min_nodes = int(getattr(base, "min_available_nodes", 1))
+        self._min_train = int(getattr(base, "min_train_nodes", 1))
         self._shape = DataShape(checked_shape(input_shape), class_names(classes))
         self._settings = self._parsed(model, flat_settings(settings or {}))
         self._class = load_reference(find_method(self.method).strategy, "method")
@@ -184,11 +188,12 @@ class PlainStrategy(Strategy):
                     "model-mismatch",
                 )
             buffers = {name for name, _ in model.named_buffers()} & set(arrays)
-            nodes, _ = find_nodes(grid, self._settings)
+            nodes, _ = find_nodes(grid, self._settings, self._min_nodes)
             setup = setup_content(self._settings, self._shape)
             self._inner = self._class(
                 self._settings, self._base, nodes, setup, buffers=frozenset(buffers)
             )
+            self._inner.registry.fewest_sampled = self._min_train
         return self._inner
 
     @property
@@ -206,7 +211,12 @@ class PlainStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Let the method and its base combine the updates."""
-        return self._begun().aggregate_train(server_round, replies)
+        arrays, metrics = self._begun().aggregate_train(server_round, replies)
+        if arrays is None:
+            return None, metrics
+        # A wrapper of Flower's, such as one for differential privacy, adds to them in place.
+        writable = {name: Array(np.array(array.numpy())) for name, array in arrays.items()}
+        return ArrayRecord(writable), metrics
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -286,6 +296,20 @@ def reference_of(model: str | Build) -> str:
             "argument-not-allowed",
         )
     return f"{model.__module__}:{name}"
+
+
+def refuse_base(base: Strategy | None) -> None:
+    """Refuse bases whose messages or replies are not those of the methods' clients."""
+    keys = {"arrayrecord_key": ARRAYS, "configrecord_key": CONFIG}
+    other = next((key for key, name in keys.items() if getattr(base, key, name) != name), None)
+    wrong = f"its {other} must be {keys[other]!r}" if other else ""
+    if isinstance(base, QFedAvg):
+        wrong = "it needs losses that clients measure before training, which these do not send"
+    ours = [kind.partition(":")[0] for kind in BASES.values() if isinstance(kind, str)]
+    if type(base).__module__ in ours:
+        wrong = "it changes how clients train: take the command line's app, with setting base"
+    if wrong:
+        raise UserError(f"base is a {type(base).__name__}: {wrong}.", "argument-not-allowed")
 
 
 def _settings_of(base: Strategy) -> tuple[str, dict[str, Scalar]]:

@@ -92,6 +92,7 @@ class ClientRegistry:
     clients : in the order of their partitions.
     answers : their answers to phase ``setup``, by partition.
     failed : clients that have not answered since their last setup and may have lost their state.
+    fewest_sampled : fewest clients of a round, whatever `fraction-train` says.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class ClientRegistry:
         self.clients: list[ClientRef] = []
         self.answers: dict[int, Content] = {}
         self.failed: set[ClientRef] = set()
+        self.fewest_sampled = 1
         self._absent: frozenset[ClientRef] = frozenset()
         self._reports: dict[int, ClientReport] = {}
 
@@ -186,8 +188,9 @@ class ClientRegistry:
 
     @property
     def sample_size(self) -> int:
-        """Number of clients of a round by `fraction-train`, at least one."""
-        return max(1, round(self.settings.fraction_train * len(self.clients)))
+        """Number of clients of a round by `fraction-train`, at least :attr:`fewest_sampled`."""
+        size = max(self.fewest_sampled, round(self.settings.fraction_train * len(self.clients)))
+        return min(size, len(self.clients)) or 1
 
     def draw(
         self, clients: Sequence[ClientRef], size: int, purpose: str, round_number: int
@@ -334,7 +337,9 @@ def setup_content(
     return content
 
 
-def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], bool]:
+def find_nodes(
+    grid: Grid, settings: RunConfig, fewest: int = 1
+) -> tuple[dict[int, int | None], bool]:
     """Wait for the nodes of the run; returns them, and whether they bring their own data.
 
     Each node comes with the number of its client, ``None`` if it was not asked or another node says
@@ -345,6 +350,10 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
     without that all connected nodes take part. No single node decides: most of up to
     :data:`MAX_QUERIED` do, and :func:`refuse_odd` finds those who say something else.
 
+    Parameters
+    ----------
+    fewest : number of nodes to wait for, even if they announce fewer.
+
     Raises
     ------
     UserError
@@ -353,7 +362,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
         were asked fails.
     """
     deadline = time.monotonic() + settings.connect_timeout
-    nodes = _wait_for_nodes(grid, 1, deadline)
+    nodes = _wait_for_nodes(grid, fewest, deadline)
     if not nodes:
         raise UserError(_too_few(0, 1, settings), "too-few-clients")
     claims: dict[int, Content] = {}
@@ -374,7 +383,7 @@ def find_nodes(grid: Grid, settings: RunConfig) -> tuple[dict[int, int | None], 
             f"{settings.connect_timeout:g} s.",
             "client-silent",
         )
-    expected = _expected(claims)
+    expected = max(fewest, _expected(claims))
     if len(nodes) < expected:
         text = _too_few(len(nodes), expected, settings)
         if settings.on_client_failure == "stop" or not nodes:

@@ -372,9 +372,14 @@ class MethodStrategy(Strategy):
         weights = array_record({k: v for k, v in start.items() if k not in self.buffers})
         messages = list(
             self.base.configure_train(
-                round_number, weights, self._config(config), SampledGrid(grid, present)
+                round_number,
+                weights,
+                self._config(config, round_number),
+                SampledGrid(grid, present),
             )
         )
+        if not messages:
+            raise NoUpdateError(f"Round {round_number}: the base strategy asked no client.")
         expected = self.codec.expected(messages[0].content, start)
         by_node = {client.node_id: client for client in self.registry.clients}
         self.codec.encode(messages, by_node, start, self.record)
@@ -446,7 +451,9 @@ class MethodStrategy(Strategy):
         elif measures:
             view = SampledGrid(grid, self.registry.evaluating())
             messages = list(
-                self.base.configure_evaluate(round_number, arrays, self._config(config), view)
+                self.base.configure_evaluate(
+                    round_number, arrays, self._config(config, round_number), view
+                )
             )
             # A part of its own: it goes to others than those that train in the round.
             sent = sum(payload_bytes(message.content) for message in messages)
@@ -503,8 +510,10 @@ class MethodStrategy(Strategy):
             self.base.set_clients(self.registry.clients)
         self.on_clients_changed(answers)
 
-    def _config(self, config: ConfigRecord) -> ConfigRecord:
-        return ConfigRecord({**config, **self.client_config(), **self.plateau_config})
+    def _config(self, config: ConfigRecord, round_number: int) -> ConfigRecord:
+        """Values for the clients; Flower's bases write the round again, others may not."""
+        values = {**self.client_config(), **self.plateau_config, "server-round": round_number}
+        return ConfigRecord({**config, **values})
 
 
 def refuse_turns(settings: RunConfig) -> None:

@@ -470,7 +470,8 @@ def refuse_non_finite(
     ----------
     memory : the other arrays that the next round needs, by name (variates, momenta).
     round_number : the round that ends with ``arrays``.
-    last_model : file of the previous round's model, for the error's text.
+    last_model : file of the previous round's model, for the error's text; an app of somebody's own
+        has none.
 
     Raises
     ------
@@ -486,7 +487,8 @@ def refuse_non_finite(
     if not unsound:
         return
     before = round_number - 1
-    last = f"round {before}'s, in {last_model}" if before else "the one that the run began with"
+    file = f", in {last_model}" if last_model.exists() else ""
+    last = f"round {before}'s{file}" if before else "the one that the run began with"
     raise UserError(
         f"Round {round_number}: {unsound[0]} is not finite and was not kept; the last good model "
         f"is {last}.",

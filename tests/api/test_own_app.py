@@ -9,13 +9,22 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, Context, RecordDict
+from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp.strategy import FedAvg, FedMedian, FedTrimmedAvg, Strategy
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyServerSideFixedClipping,
+    FedAvg,
+    FedMedian,
+    FedTrimmedAvg,
+    QFedAvg,
+    Strategy,
+)
 
 import fedul_flwr as ff
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
-from fedul_flwr.errors import OwnDataError
+from fedul_flwr.errors import NoUpdateError, OwnDataError
+from fedul_flwr.models import build_model
+from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.refusals import refuses
 
 ROOT = Path(__file__).parents[2]
@@ -164,3 +173,55 @@ def test_given_a_device_then_errors_about_data_stay(capsys: pytest.CaptureFixtur
         fedul().start(grid, num_rounds=1)
     assert "sets must be" not in str(error.value)
     assert "sets must be" in capsys.readouterr().err
+
+
+def test_given_keys_of_the_apps_own_in_the_node_config_then_clients_train() -> None:
+    grid = InProcessGrid(ff.make_client_app(fedul_client), 2, {"csv": "a.csv", "format": "csv"})
+    with task_identity():
+        assert fedul().start(grid, num_rounds=1).train_metrics_clientapp[1]["loss"] > 0
+
+
+class Plain(Strategy):
+    """A base that passes on what it gets, to the clients that it chooses."""
+
+    def __init__(self, clients: int) -> None:
+        self.clients = clients
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        content = RecordDict({"arrays": arrays, "config": config})
+        return [Message(content, node, "train") for node in [*grid.get_node_ids()][: self.clients]]
+
+    def aggregate_train(self, server_round: int, replies: Any) -> Any:
+        return next(iter(replies)).content["arrays"], None
+
+    def configure_evaluate(self, *_: Any) -> Any:
+        return []
+
+    def aggregate_evaluate(self, *_: Any) -> None: ...
+
+    def summary(self) -> None: ...
+
+
+def test_given_any_base_then_it_combines_or_is_refused_at_once() -> None:
+    app = ff.make_client_app(fedul_client)
+    assert run(fedul(base=Plain(2)), app).arrays
+    with refuses("no-update", NoUpdateError):
+        run(fedul(base=Plain(0)), app)
+    for base in (FedAvg(arrayrecord_key="model"), QFedAvg(client_learning_rate=0.1), Scaffold()):
+        with refuses("argument-not-allowed"):
+            fedul(base=base)
+
+
+def test_given_the_bases_numbers_of_nodes_then_they_are_waited_for_and_sampled() -> None:
+    strategy = fedul(base=FedAvg(fraction_train=0.1, min_train_nodes=3))
+    run(strategy, ff.make_client_app(fedul_client), clients=5, rounds=1)
+    assert strategy.record.clients == 3
+    few = fedul(base=FedAvg(min_available_nodes=5), settings={"connect_timeout": 1.0})
+    with refuses("too-few-clients"):
+        run(few, ff.make_client_app(fedul_client), clients=3)
+
+
+def test_given_flowers_private_wrapper_then_it_can_add_noise() -> None:
+    weights = ArrayRecord(build_model("mlp", (4,), 2).state_dict())
+    strategy = DifferentialPrivacyServerSideFixedClipping(fedul(), 0.1, 1.0, 2)
+    assert run(strategy, ff.make_client_app(fedul_client), initial_arrays=weights).arrays
