@@ -247,6 +247,5 @@ def _load_setup(context: Context) -> tuple[NodeConfig, dict[str, Any], RunConfig
     return node, setup, settings_from(json.dumps(dict(context.run_config), sort_keys=True))
 
 
-app = make_client_app(
-    build_client, clip_by(lambda context: _load_setup(context)[2]), mods=[owner_log_mod]
-)
+clip = clip_by(lambda context: _load_setup(context)[2])
+app = make_client_app(build_client, clip, mods=[owner_log_mod])
