@@ -34,7 +34,7 @@ WITHOUT_EFFECT = (
     *("standardize", "standardize-sum"),
     *("partition", "points-per-client", "validation-fraction", "server-fraction", "image-size"),
     *("model", "start-from", "num-rounds", "base", "fraction-train", "selection", "evaluate"),
-    *("calibration", "output", "resume", "tracking", "method", "method-options"),
+    *("calibration", "output", "resume", "tracking", "method", "method-options", "dp.clipping"),
 )
 """Settings of what an app of somebody's own does itself."""
 
@@ -205,6 +205,12 @@ class PlainStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Let the method choose the clients and write the messages."""
+        if "clipping_norm" in config:  # a strategy around this one adds noise for clipped updates
+            raise UserError(
+                f"The clients of {self.method!r} do not clip their updates: take a strategy of "
+                "Flower's that clips at the server.",
+                "method-mismatch",
+            )
         return self._strategy(grid, arrays).configure_train(server_round, arrays, config, grid)
 
     def aggregate_train(

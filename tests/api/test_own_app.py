@@ -12,6 +12,7 @@ import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideFixedClipping,
     DifferentialPrivacyServerSideFixedClipping,
     FedAvg,
     FedMedian,
@@ -224,4 +225,13 @@ def test_given_the_bases_numbers_of_nodes_then_they_are_waited_for_and_sampled()
 def test_given_flowers_private_wrapper_then_it_can_add_noise() -> None:
     weights = ArrayRecord(build_model("mlp", (4,), 2).state_dict())
     strategy = DifferentialPrivacyServerSideFixedClipping(fedul(), 0.1, 1.0, 2)
-    assert run(strategy, ff.make_client_app(fedul_client), initial_arrays=weights).arrays
+    app = ff.make_client_app(fedul_client)
+    assert run(strategy, app, initial_arrays=weights).arrays
+    with refuses("method-mismatch"):  # one that relies on clients to clip
+        run(
+            DifferentialPrivacyClientSideFixedClipping(fedul(), 0.1, 1.0, 2),
+            app,
+            initial_arrays=weights,
+        )
+    with refuses("setting-without-effect", setting="dp.clipping"):
+        fedul(settings={"dp": {"clipping": "server"}})
