@@ -43,9 +43,7 @@ class PlainClient:
 
     def bind(self, context: Context) -> MethodClient[Any]:
         """The method's client that answers one message."""
-        setup = ClientState(context.state).values(SETUP)
-        before = {**default_flat(), "method": self.method}
-        settings = settings_from(str(setup[SETTINGS])) if setup else parse_flat(before)
+        settings = _settings(context, self.method)
         config = context.node_config
         node = NodeConfig(
             partition_id=_whole(config.get("partition-id", 0)),
@@ -69,6 +67,16 @@ class PlainClient:
         client: MethodClient[Any] = kind(settings, node, state)
         client.data_class = data
         return client
+
+
+def _settings(context: Context, method: str) -> RunConfig:
+    """The run's, as phase ``setup`` brought them; before it the defaults of ``method``.
+
+    The node config is the app's, with keys of any name.
+    """
+    setup = ClientState(context.state).values(SETUP)
+    before = {**default_flat(), "method": method}
+    return settings_from(str(setup[SETTINGS])) if setup else parse_flat(before)
 
 
 def _whole(value: object) -> int:
@@ -228,8 +236,5 @@ def make_client_app(client_fn: Callable[[Context], PlainClient]) -> ClientApp:
             )
         return client.bind(context)
 
-    def sent_settings(context: Context) -> RunConfig:
-        """Of the phase ``setup``: the node config is the app's, with keys of any name."""
-        return settings_from(str(ClientState(context.state).values(SETUP)[SETTINGS]))
-
-    return dispatched(build, clip_by(sent_settings))
+    # Before phase `setup` nothing is clipped, whatever the method.
+    return dispatched(build, clip_by(lambda context: _settings(context, FedULClient.method)))

@@ -192,7 +192,7 @@ def open_data(
     """
     if settings.resume:
         then = directory.read_json(store.CONFIG).get(CONTENT, {})
-        for setting in changed_content(then, _data_content(settings)):
+        for setting in changed_content(then, user_content(settings, _DATA_FILES)):
             raise UserError(
                 f"Setting {setting}: the files have another content than when the run in "
                 f"{directory.path} began. Restore them, or begin anew in another output.",
@@ -212,11 +212,6 @@ def open_data(
     data = data.without_split(settings) if own_data else data.split_over(len(nodes), settings)
     data.save_split(directory.path / store.SPLIT)
     return data, nodes
-
-
-def _data_content(settings: RunConfig) -> dict[str, str]:
-    """Digests of the files with data that settings name."""
-    return {key: value for key, value in user_content(settings).items() if key in _DATA_FILES}
 
 
 def fresh_model(settings: RunConfig, data: ServerData) -> nn.Module:
@@ -277,7 +272,7 @@ def describe(
         store.CONFIG,
         {
             "settings": flat,
-            CONTENT: _data_content(settings),
+            CONTENT: user_content(settings, _DATA_FILES),
             "data": {
                 "input_shape": list(data.shape.input_shape),
                 "columns": None if columns is None else columns.features,

@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -29,18 +29,24 @@ _MODELS = "*.safetensors"
 _OURS = "fedul_flwr"
 
 
-def user_content(config: RunConfig) -> dict[str, str]:
+def user_content(config: RunConfig, only: Collection[str] = ()) -> dict[str, str]:
     """SHA-256 of what each setting names, by its key.
 
     A file or a folder counts with all its content, but for what has the run's own output, and a run
-    to start from with its models. A module
-    counts with the user's own modules that it imports. Names of data sets, models and modules that
-    are installed do not count, nor does what does not exist.
+    to start from with its models. A module counts with the user's own modules that it imports.
+    Names of data sets, models and modules that are installed do not count, nor does what does not
+    exist.
+
+    Parameters
+    ----------
+    only : keys of the settings that count; by default all do.
     """
     content: dict[str, str] = {}
     flat = config.to_flat()
     for key, value in flat.items():
-        if key in LOCATION_SETTINGS or not isinstance(value, str) or not value:
+        if key in LOCATION_SETTINGS or (only and key not in only):
+            continue
+        if not isinstance(value, str) or not value:
             continue
         modules = _modules(key, value)
         path = Path(value)
