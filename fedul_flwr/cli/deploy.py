@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,6 +14,14 @@ from fedul_flwr.config.user_files import user_path
 from fedul_flwr.errors import UserError
 
 Program = Literal["superlink", "supernode"]
+Consortium = Annotated[
+    Path,
+    typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Folder of deploy init."),
+]
+OwnerName = Annotated[str, typer.Argument(metavar="NAME", help="Of the owner.")]
+PublicKey = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Public key of an owner who has made it.")
+]
 
 deploy = typer.Typer(
     cls=Group,
@@ -144,21 +153,11 @@ def columns(
 
 
 @deploy.command(**with_examples("fedul-flwr deploy status consortium"))
-def status(
-    directory: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR",
-            exists=True,
-            file_okay=False,
-            help="Folder of deploy init.",
-        ),
-    ],
-) -> None:
+def status(directory: Consortium) -> None:
     """List owners with their nodes at the SuperLink and the nodes' states."""
     from rich.table import Table
 
-    from fedul_flwr.deploy.status import OwnerState
+    from fedul_flwr.deploy.status import OwnerState, certificates
     from fedul_flwr.deploy.status import status as states
     from fedul_flwr.results.printed_summary import print_wide
 
@@ -168,6 +167,109 @@ def status(
     for row in states(user_path(directory)):
         table.add_row(*row)
     print_wide(table)
+    for line in certificates(user_path(directory)):
+        typer.echo(line)
+
+
+@deploy.command(**with_examples("fedul-flwr deploy register consortium"))
+def register(directory: Consortium) -> None:
+    """Let the SuperLink, which must run here, know the owners' keys, and those of nobody else."""
+    from fedul_flwr.deploy.members import register
+
+    _echo(register(user_path(directory)))
+
+
+@deploy.command(**with_examples("fedul-flwr deploy add consortium east"))
+def add(directory: Consortium, name: OwnerName, public_key: PublicKey = None) -> None:
+    """Add an owner, with a folder to send."""
+    from fedul_flwr.deploy.members import add
+
+    _echo(add(user_path(directory), name, public_key and user_path(public_key)))
+
+
+@deploy.command(**with_examples("fedul-flwr deploy remove consortium west"))
+def remove(directory: Consortium, name: OwnerName) -> None:
+    """Let an owner take part in nothing any more."""
+    from fedul_flwr.deploy.members import remove
+
+    _echo(remove(user_path(directory), name))
+
+
+@deploy.command(
+    **with_examples(
+        "fedul-flwr deploy rotate consortium key --owner north",
+        "fedul-flwr deploy rotate consortium certificate --days 365",
+        "fedul-flwr deploy rotate consortium authority",
+    )
+)
+def rotate(
+    directory: Consortium,
+    what: Annotated[
+        Literal["key", "certificate", "authority"],
+        typer.Argument(help="An owner's key, the server's certificate, or the authority and it."),
+    ],
+    owner: Annotated[
+        str | None, typer.Option(metavar="NAME", help="With key: whose it is.")
+    ] = None,
+    public_key: PublicKey = None,
+    days: Annotated[
+        int | None, typer.Option(help="Validity of the server's certificate.  [default: 365]")
+    ] = None,
+) -> None:
+    """Replace an owner's key, the server's certificate, or the authority, by a new one."""
+    from fedul_flwr.deploy.members import rotate_certificates, rotate_key
+
+    for name, value, is_for in (
+        ("--owner", owner, what == "key"),
+        ("--public-key", public_key, what == "key"),
+        ("--days", days, what != "key"),
+    ):
+        if value is not None and not is_for:
+            raise UserError(
+                f"{name} has no effect with {what}: leave it out.",
+                "option-without-effect",
+                option=name,
+            )
+    if what != "key":
+        days = 365 if days is None else days
+        _echo(rotate_certificates(user_path(directory), days, authority=what == "authority"))
+        return
+    if owner is None:
+        raise UserError("deploy rotate DIR key needs --owner NAME.", "option-missing")
+    _echo(rotate_key(user_path(directory), owner, public_key and user_path(public_key)))
+
+
+@deploy.command(**with_examples("fedul-flwr deploy backup consortium -o monday.tar.gz"))
+def backup(
+    directory: Consortium,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="New file to write.")
+    ],
+) -> None:
+    """Copy the server's folder, with its database and keys, into one file."""
+    from fedul_flwr.deploy.backup import backup
+
+    file = user_path(output)
+    backup(user_path(directory), file)
+    typer.echo(f"Written: {file}. It holds the server's key: keep it as secret.")
+
+
+@deploy.command(**with_examples("fedul-flwr deploy restore monday.tar.gz consortium"))
+def restore(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Of deploy backup.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where server/ is written.")],
+) -> None:
+    """Write the server's folder of a backup."""
+    from fedul_flwr.deploy.backup import restore
+
+    root = user_path(directory)
+    restore(user_path(file), root)
+    typer.echo(f"Written: {root / 'server'}. End the other SuperLink before you start this one.")
+
+
+def _echo(lines: Iterable[str]) -> None:
+    for line in lines:
+        typer.echo(line)
 
 
 @deploy.command(

@@ -81,10 +81,27 @@ def certificate_pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def validity(identity: Identity) -> str:
+def validity(certificate: x509.Certificate) -> str:
     """Period of validity of a certificate, as text."""
-    begin, end = identity.certificate.not_valid_before_utc, identity.certificate.not_valid_after_utc
+    begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return f"valid from {begin:%Y-%m-%d %H:%M} to {end:%Y-%m-%d %H:%M} UTC"
+
+
+def read_identity(key: bytes, certificate: bytes) -> Identity:
+    """A key and its certificate from their PEM.
+
+    Raises
+    ------
+    ValueError
+        If they are none, or do not belong together.
+    """
+    private = serialization.load_pem_private_key(key, None)
+    signed = x509.load_pem_x509_certificate(certificate)
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise ValueError("a key of another kind")
+    if private.public_key() != signed.public_key():
+        raise ValueError("the key of another certificate")
+    return Identity(private, signed)
 
 
 def key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -5,11 +5,12 @@ Templates end with ``.md``: of other types Flower's Hub publishes none.
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from fedul_flwr.config.base import nearest
 from fedul_flwr.config.methods import METHODS
 from fedul_flwr.config.user_files import regular_file, user_path
+from fedul_flwr.data.safe_files import replace_file
 from fedul_flwr.deploy.address import Address, check_host, parse_address, parse_listen
 from fedul_flwr.deploy.certificates import (
     Identity,
@@ -34,6 +36,10 @@ from fedul_flwr.deploy.certificates import (
 from fedul_flwr.errors import UserError
 from fedul_flwr.secure.identities import OWNERS_FILE
 
+ABOUT = "consortium.json"
+"""File of the server's folder: address and options, by which further files are made later."""
+OWNERS = "owners.txt"
+"""File of the server's folder: a line with number and name for each owner."""
 CONNECTION = "consortium"
 """Name of the SuperLink's connection in ``flwr``."""
 AUTHORITY_DAYS = 3650
@@ -81,6 +87,14 @@ class Consortium:
     insecure: bool
     methods: tuple[str, ...] = ()
 
+    def to_json(self) -> bytes:
+        """What of it stays when owners come and go, for :data:`ABOUT`."""
+        about = {
+            **{"address": str(self.address), "listen": str(self.listen), "also": self.also},
+            **{"insecure": self.insecure, "methods": self.methods},
+        }
+        return (json.dumps(about, indent=1) + "\n").encode()
+
     @property
     def hosts(self) -> list[str]:
         """All hosts in the server's certificate, the address first."""
@@ -116,71 +130,103 @@ class Certificates:
 
 def make_files(consortium: Consortium, certificates: Certificates | None) -> Iterator[File]:
     """Make the content of all files, with the owners' keys, without writing them."""
-    values: dict[str, Any] = {
+    values = values_of(consortium)
+    if certificates:
+        yield from certificate_files(certificates)
+        yield File("ca/README.md", _text("ca-README.md", values))
+    yield File(".gitignore", b"*\n")  # it lies in a checkout of somebody's, perhaps
+    yield File("README.md", _text("README.md", values))
+    yield from _machine("server", "superlink", values)
+    yield File("server/server.env", _text("server.env", values))
+    yield _script("server/connection.sh", values)
+    yield File(f"server/{ABOUT}", consortium.to_json())
+    ca = certificate_pem(certificates.authority.certificate) if certificates else b""
+    keys: dict[str, bytes] = {}
+    for number, name in enumerate(consortium.owners):
+        for file in owner_files(name, number, values, ca, consortium.public_keys.get(name)):
+            yield file
+            if file.path.endswith("/node.pub"):
+                keys[name] = file.content
+    numbers = {name: number for number, name in enumerate(consortium.owners)}
+    yield from list_files(numbers, keys, consortium.owners)
+
+
+def values_of(consortium: Consortium) -> dict[str, Any]:
+    """What templates ask for."""
+    return {
         "address": consortium.address,
         "listen": consortium.listen,
-        "count": len(consortium.owners),
-        "owners": consortium.owners,
+        "hosts": consortium.hosts,
         "insecure": consortium.insecure,
         "methods": ",".join(consortium.methods),
         "warning": INSECURE,
         "connection": CONNECTION,
     }
-    if certificates:
-        values |= {
-            "hosts": consortium.hosts,
-            "begins": certificates.server.certificate.not_valid_before_utc.date(),
-            "ends": certificates.server.certificate.not_valid_after_utc.date(),
-            "ca_ends": certificates.authority.certificate.not_valid_after_utc.date(),
-        }
-        authority, server = certificates.authority, certificates.server
-        yield File("ca/ca.key", key_pem(authority.key), 0o600)
-        yield File("ca/README.md", _text("ca-README.md", values))
-        yield File("server/ca.pem", certificate_pem(authority.certificate))
-        yield File("server/server.pem", certificate_pem(server.certificate))
-        yield File("server/server.key", key_pem(server.key), 0o600)
-    yield File("README.md", _text("README.md", values))
-    yield from _machine("server", "superlink", values)
-    yield File("server/server.env", _text("server.env", values))
-    names = "".join(f"{number} {name}\n" for number, name in enumerate(consortium.owners))
-    yield File("server/owners.txt", names.encode())
-    yield _script("server/connection.sh", values)
-    owners = [
-        Owner(name, number, own_key=name in consortium.public_keys)
-        for number, name in enumerate(consortium.owners)
-    ]
-    for owner in owners:
-        of_owner = {**values, "owner": owner, "port": _FIRST_NODE_PORT + owner.number}
-        folder = f"owners/{owner.name}"
-        yield from _machine(folder, "supernode", of_owner)
-        yield _script(f"{folder}/check-data.sh", of_owner)
-        yield File(f"{folder}/node.env", _text("node.env", of_owner))
-        yield File(f"{folder}/README.md", _text("owner-README.md", of_owner))
-    if certificates:
-        yield _script("server/register-owners.sh", values)
-        ca = certificate_pem(certificates.authority.certificate)
-        yield from _owners_keys(owners, ca, consortium.public_keys)
 
 
-def _owners_keys(
-    owners: Sequence[Owner], ca: bytes, public_keys: Mapping[str, bytes]
+def certificate_files(certificates: Certificates) -> Iterator[File]:
+    """Keys and certificates of the authority and the server; the owners' are not among them."""
+    authority, server = certificates.authority, certificates.server
+    yield File("ca/ca.key", key_pem(authority.key), 0o600)
+    yield File("server/ca.pem", certificate_pem(authority.certificate))
+    yield File("server/server.key", key_pem(server.key), 0o600)
+    yield File("server/server.pem", certificate_pem(server.certificate))
+
+
+def owner_files(
+    name: str, number: int, values: Mapping[str, Any], ca: bytes, public_key: bytes | None
 ) -> Iterator[File]:
-    """Each owner's key, the authority, and in each folder the public keys of all owners."""
-    keys = dict(public_keys)
-    for owner in owners:
-        if not owner.own_key:
-            private, keys[owner.name] = make_node_key(owner.name)
-            yield File(f"owners/{owner.name}/node.key", private, 0o600)
-    everybody = b""
-    for owner in owners:
-        key = b" ".join(keys[owner.name].split()[:2])
-        everybody += f"{owner.number} {key.decode()} {owner.name}\n".encode()
-    for owner in owners:
-        folder = f"owners/{owner.name}"
-        yield File(f"{folder}/node.pub", keys[owner.name])
-        yield File(f"{folder}/{OWNERS_FILE}", everybody)
+    """An owner's folder, but for the list of all owners' keys.
+
+    Parameters
+    ----------
+    number : partition id.
+    values : from :func:`values_of`.
+    ca : certificate of the authority; empty if the consortium is insecure.
+    public_key : of an owner who has made its key; by default one is made.
+    """
+    folder = f"owners/{name}"
+    owner = Owner(name, number, own_key=public_key is not None)
+    values = {**values, "owner": owner, "port": _FIRST_NODE_PORT + number}
+    yield from _machine(folder, "supernode", values)
+    yield _script(f"{folder}/check-data.sh", values)
+    yield File(f"{folder}/node.env", _text("node.env", values))
+    yield File(f"{folder}/README.md", _text("owner-README.md", values))
+    if ca:
         yield File(f"{folder}/ca.pem", ca)
-        yield File(f"server/owners/{owner.name}.pub", keys[owner.name])
+        yield from key_files(name, public_key)
+
+
+def key_files(name: str, public_key: bytes | None) -> Iterator[File]:
+    """An owner's public key in its folder and the server's, and the private one if it is made."""
+    if public_key is None:
+        private, public_key = make_node_key(name)
+        yield File(f"owners/{name}/node.key", private, 0o600)
+    yield File(f"owners/{name}/node.pub", public_key)
+    yield File(f"server/owners/{name}.pub", public_key)
+
+
+def list_files(
+    numbers: Mapping[str, int], keys: Mapping[str, bytes], folders: Iterable[str], more: str = ""
+) -> Iterator[File]:
+    """Lists of the owners, and of their public keys for the server and owners with a folder here.
+
+    Parameters
+    ----------
+    numbers : partition ids by name.
+    keys : public keys by name; empty if the consortium is insecure.
+    folders : names of the owners who get the list of keys.
+    more : lines about those who have left.
+    """
+    if keys:
+        everybody = b"".join(
+            b" ".join([str(numbers[name]).encode(), *keys[name].split()[:2], name.encode()]) + b"\n"
+            for name in numbers
+        )
+        for folder in ("server", *(f"owners/{name}" for name in folders)):
+            yield File(f"{folder}/{OWNERS_FILE}", everybody)
+    names = "".join(f"{number} {name}\n" for name, number in numbers.items())
+    yield File(f"server/{OWNERS}", (names + more).encode())
 
 
 def _machine(folder: str, program: str, values: Mapping[str, Any]) -> Iterator[File]:
@@ -192,6 +238,7 @@ def _machine(folder: str, program: str, values: Mapping[str, Any]) -> Iterator[F
     yield File(f"{folder}/compose.yaml", _text(f"{program}-compose.yaml", values))
     yield File(f"{folder}/Dockerfile", _text("Dockerfile", values))
     yield File(f"{folder}/.dockerignore", _text("dockerignore", values))
+    yield File(f"{folder}/.gitignore", b"*\n")
 
 
 def _script(path: str, values: Mapping[str, Any]) -> File:
@@ -255,12 +302,7 @@ def plan(
         )
     for host in also:
         check_host(host, host, "--also")
-    if not 1 <= days <= AUTHORITY_DAYS:
-        raise UserError(
-            f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
-            "option-not-allowed",
-            option="--days",
-        )
+    check_days(days)
     if insecure and (public_keys or also):
         raise UserError(
             "--insecure has no keys and certificates: leave --public-key and --also out.",
@@ -314,7 +356,7 @@ def write(consortium: Consortium, directory: Path) -> Certificates | None:
         draft = Path(tempfile.mkdtemp(prefix=f".{directory.name}-", dir=directory.parent))
         try:
             for file in make_files(consortium, certificates):
-                _write(draft, file)
+                write_file(draft, file)
             draft.replace(directory)
         finally:
             shutil.rmtree(draft, ignore_errors=True)
@@ -337,21 +379,27 @@ def describe(
     if certificates is None:
         yield f"WARNING: {INSECURE}"
     else:
-        yield f"Certificate for {', '.join(consortium.hosts)}: {validity(certificates.server)}"
-        yield f"Certificate of the authority: {validity(certificates.authority)}"
+        server, authority = certificates.server.certificate, certificates.authority.certificate
+        yield f"Certificate for {', '.join(consortium.hosts)}: {validity(server)}"
+        yield f"Certificate of the authority: {validity(authority)}"
         yield "Keep ca/ca.key offline; each node.key is its owner's secret."
     yield "Runs start on the server alone, by the user who runs the SuperLink (see README.md)."
     entry = shlex.quote(str(directory / "server" / "connection.sh"))
     yield f"For Flower's commands: mkdir -p ~/.flwr && {entry} >>~/.flwr/config.toml"
 
 
-def _write(root: Path, file: File) -> None:
+def write_file(root: Path, file: File) -> None:
+    """Write a file of the working folder, the whole new content or nothing."""
     path = root / file.path
     for folder in reversed(path.relative_to(root).parents[:-1]):
         (root / folder).mkdir(mode=0o700, exist_ok=True)
-    path.touch(mode=0o600)  # before the secret is written
-    path.write_bytes(file.content)
-    path.chmod(file.mode)
+
+    def write(part: Path) -> None:
+        part.touch(mode=0o600)  # before the secret is written
+        part.write_bytes(file.content)
+        part.chmod(file.mode)
+
+    replace_file(path, write)
 
 
 def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
@@ -372,6 +420,12 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
             "option-not-allowed",
             option="--owner",
         )
+    check_names(names)
+    return tuple(names or (f"owner-{number}" for number in range(count or 0)))
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse names of owners that cannot be names of folders beside each other."""
     seen: set[str] = set()
     for name in names:
         if not _NAME.fullmatch(name):
@@ -389,7 +443,16 @@ def _owners(count: int | None, names: Sequence[str]) -> tuple[str, ...]:
                 option="--owner",
             )
         seen.add(name.lower())
-    return tuple(names or (f"owner-{number}" for number in range(count or 0)))
+
+
+def check_days(days: int) -> None:
+    """Refuse a validity of a certificate that is not allowed."""
+    if not 1 <= days <= AUTHORITY_DAYS:
+        raise UserError(
+            f"--days {days}: a certificate is valid for 1 to {AUTHORITY_DAYS} days.",
+            "option-not-allowed",
+            option="--days",
+        )
 
 
 def _method_of(name: str) -> str:
@@ -426,7 +489,7 @@ def _public_keys(public_keys: Sequence[str], owners: Sequence[str]) -> dict[str,
                 "name-twice",
                 option="--public-key",
             )
-        key = _public_key(user_path(file))
+        key = read_public_key(user_path(file))
         if key in keys.values():
             raise UserError(
                 f"--public-key {text!r}: another owner has the same key.",
@@ -437,8 +500,8 @@ def _public_keys(public_keys: Sequence[str], owners: Sequence[str]) -> dict[str,
     return keys
 
 
-def _public_key(file: Path) -> bytes:
-    """The key without its comment."""
+def read_public_key(file: Path) -> bytes:
+    """A public key of an owner, without its comment."""
     try:
         content = regular_file(file).read_bytes()
     except OSError as error:

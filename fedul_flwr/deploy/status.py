@@ -5,22 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cryptography.x509 import load_pem_x509_certificate
+
+from fedul_flwr.deploy.certificates import validity
+from fedul_flwr.deploy.init import OWNERS
 from fedul_flwr.engine.flower_run import FlowerProgram
 from fedul_flwr.engine.superlink import without_proxy
 from fedul_flwr.errors import UserError
 from fedul_flwr.federated.nodes import read_owners
 
-OWNERS = "owners.txt"
-"""File in the server's folder, by ``deploy init``: a line with number and name for each owner."""
 NODE = ".node"
-"""Suffix of files in the server's ``owners/``: an owner's node id at the SuperLink, as
-``register-owners.sh`` writes it."""
-_CONNECTION = "here"
-_UNREGISTERED = "not registered"
+"""Suffix of files in the server's ``owners/``: an owner's node id at the SuperLink, and its key, as
+``deploy register`` writes them."""
+OWN_CONNECTION = "here"
+"""Name of the SuperLink's connection that :func:`connected` makes."""
+UNREGISTERED = "unregistered"
+"""State of a node whose key the SuperLink refuses for good."""
 NONE = "–"
 
 
@@ -46,6 +51,35 @@ def status(directory: Path) -> list[OwnerState]:
     UserError
         If it is neither, or the SuperLink gives no answer.
     """
+    server = server_of(directory)
+    nodes_of = {
+        path.name.removesuffix(NODE): path.read_text().partition(" ")[0].strip()
+        for path in (server / "owners").glob(f"*{NODE}")
+    }
+    with connected(server) as flower:
+        nodes = flower.ask("supernode", "list", OWN_CONNECTION)["nodes"]
+    return rows(read_owners(server / OWNERS), nodes_of, nodes)
+
+
+def certificates(directory: Path) -> list[str]:
+    """Until when the server's certificates are valid; empty if the consortium has none."""
+    server = server_of(directory)
+    files = {"server": server / "server.pem", "authority": server / "ca.pem"}
+    return [
+        f"Certificate of the {name}: {validity(load_pem_x509_certificate(file.read_bytes()))}"
+        for name, file in files.items()
+        if file.is_file()
+    ]
+
+
+def server_of(directory: Path) -> Path:
+    """The server's folder in the working folder of ``deploy init``, or itself.
+
+    Raises
+    ------
+    UserError
+        If it is neither.
+    """
     server = directory / "server" if (directory / "server").is_dir() else directory
     if not (server / OWNERS).is_file():
         raise UserError(
@@ -53,11 +87,7 @@ def status(directory: Path) -> list[OwnerState]:
             "writes into server/, is missing.",
             "folder-missing",
         )
-    nodes_of = {
-        path.name.removesuffix(NODE): path.read_text().strip()
-        for path in (server / "owners").glob(f"*{NODE}")
-    }
-    return rows(read_owners(server / OWNERS), nodes_of, _listed(server))
+    return server
 
 
 def rows(
@@ -82,30 +112,35 @@ def rows(
     states += [
         OwnerState(NONE, NONE, str(number), *_state(node))
         for number, node in nodes.items()
-        if number not in shown and node["status"] != "unregistered"
+        if number not in shown and node["status"] != UNREGISTERED
     ]
     return states
 
 
 def _state(node: Mapping[str, Any] | None) -> tuple[str, str]:
-    if node is None or node["status"] == "unregistered":
-        return _UNREGISTERED, NONE
+    if node is None or node["status"] == UNREGISTERED:
+        return "not registered", NONE
     if node["status"] == "registered":
         return "registered, never connected", NONE
     return str(node["status"]), str(node.get(f"{node['status']}-at", NONE))
 
 
-def _listed(server: Path) -> list[Mapping[str, Any]]:
-    """All nodes that the SuperLink knows."""
+@contextmanager
+def connected(server: Path) -> Iterator[FlowerProgram]:
+    """Flower's program with the SuperLink of this folder as connection :data:`OWN_CONNECTION`.
+
+    Raises
+    ------
+    UserError
+        If the folder's script fails.
+    """
     with tempfile.TemporaryDirectory(prefix="fedul-status-") as folder:
         home = Path(folder)
-        script = [str(server / "connection.sh"), _CONNECTION]
+        script = [str(server / "connection.sh"), OWN_CONNECTION]
         # Whatever the user's settings of Flower have.
         environment = {**os.environ, "FLWR_HOME": folder}
         entry = subprocess.run(script, capture_output=True, text=True, check=False, env=environment)
         if entry.returncode:
             raise UserError(f"{script[0]} failed: {entry.stderr.strip()}", "flower-failed")
         (home / "config.toml").write_text(entry.stdout, encoding="utf-8")
-        flower = FlowerProgram(without_proxy(environment))
-        nodes: list[Mapping[str, Any]] = flower.ask("supernode", "list", _CONNECTION)["nodes"]
-    return nodes
+        yield FlowerProgram(without_proxy(environment))

@@ -272,7 +272,8 @@ NUM_PARTITIONS, OWN_DATA = "num-partitions", "own-data"
 
 
 OWNERS_FILE = "FEDUL_OWNERS"
-"""Environment variable: file with a line ``NUMBER NAME`` for each owner of a consortium."""
+"""Environment variable: file with a line ``NUMBER NAME`` for each owner of a consortium. It decides
+how many nodes a run waits for, and who is who."""
 
 
 @dataclass(frozen=True)
@@ -346,9 +347,10 @@ def find_nodes(
     that it runs the same client.
 
     A simulation is still registering nodes when the server app starts, so the nodes that are there
-    are asked for their number. On a device it comes from ``num-partitions`` of the node config;
-    without that all connected nodes take part. No single node decides: most of up to
-    :data:`MAX_QUERIED` do, and :func:`refuse_odd` finds those who say something else.
+    are asked for their number. In a consortium the server's list of owners has it. Elsewhere it
+    comes from ``num-partitions`` of the node config; without that all connected nodes take part. No
+    single node decides: most of up to :data:`MAX_QUERIED` do, and :func:`refuse_odd` finds those
+    who say something else.
 
     Parameters
     ----------
@@ -424,6 +426,8 @@ def _claims(
 
 def _expected(claims: Mapping[int, Content]) -> int:
     """Number of nodes to wait for, at least 1."""
+    if owners := listed_owners():
+        return len(owners)
     return max(1, int(_common(NUM_PARTITIONS, claims))) if claims else 1
 
 
@@ -438,8 +442,16 @@ def _common(key: str, answers: Mapping[int, Content]) -> int | bool:
     return min(votes, key=lambda value: (-votes[value], value))
 
 
+def listed_owners() -> dict[str, int]:
+    """Owners of this server's consortium, as :func:`read_owners`; empty where there is no list."""
+    file = os.environ.get(OWNERS_FILE)
+    return read_owners(file) if file else {}
+
+
 def read_owners(file: str | Path) -> dict[str, int]:
     """Number of the client of each owner, by the name under which its node is registered.
+
+    Lines that begin with ``#`` are of owners who have left.
 
     Raises
     ------
@@ -453,7 +465,9 @@ def read_owners(file: str | Path) -> dict[str, int]:
         raise UserError(
             f"The list of owners, {file}, cannot be read: {error}.", "owners-list-wrong"
         ) from None
-    for line in filter(str.strip, lines):
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
         partition, _, name = line.strip().partition(" ")
         if not partition.isdecimal() or not name:
             raise UserError(
@@ -467,8 +481,8 @@ def read_owners(file: str | Path) -> dict[str, int]:
 def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]:
     """Nodes whose ``num-partitions`` or ``own-data`` differs from that of most, and how.
 
-    In a simulation a client's number is that of its points, so it must be below the number of
-    clients, too.
+    With a list of owners ``num-partitions`` says nothing. In a simulation a client's number is
+    that of its points, so it must be below the number of clients, too.
 
     Parameters
     ----------
@@ -481,7 +495,7 @@ def refuse_odd(answers: Mapping[int, Content], num_nodes: int) -> dict[int, str]
         for node, answer in answers.items():
             if (claimed := number(answer, "partition-id")) >= num_clients:
                 odd[node] = f"it says partition-id = {claimed}, and there are {num_clients} clients"
-    for key in (NUM_PARTITIONS, OWN_DATA):
+    for key in (OWN_DATA,) if listed_owners() else (NUM_PARTITIONS, OWN_DATA):
         common = _common(key, answers)
         for node, answer in answers.items():
             value = answer.values[key]
@@ -562,8 +576,7 @@ class Registration:
         """Refused nodes, each with the node that has its partition; retried once that leaves."""
         self._named: dict[int, str] = {}
         """Names at the SuperLink, of all nodes so far that have one."""
-        file = os.environ.get(OWNERS_FILE)
-        self._owners = read_owners(file) if file else {}  # else nodes have the numbers they claim
+        self._owners = listed_owners()  # without any, nodes have the numbers they claim
 
     def update(self, grid: Grid) -> None:
         """Register clients: all nodes in the first round, later those that joined or failed."""
@@ -650,6 +663,7 @@ class Registration:
         matched to another one.
         """
         self._named |= owner_names(grid)
+        self._owners = listed_owners()  # one may have been added since
         answers = self._query(grid, DESCRIBE, dict.fromkeys(nodes, Content()))
         registered = {
             client.node_id: self._registry.answers[client.partition_id]
@@ -681,14 +695,16 @@ class Registration:
         return clients
 
     def _false_claim(self, node: int, partition: int) -> str:
-        """Why a node cannot be client ``partition`` by the list of owners; empty if it can."""
+        """Why a node cannot be client ``partition`` by the list of owners; empty if it can.
+
+        Without keys no node has a name, and only the number is checked.
+        """
         name = self._named.get(node, "")
-        owner = next((owner for owner, number in self._owners.items() if number == partition), name)
-        if name == owner and self._owners.get(name, partition) == partition:
+        owner = next((owner for owner, number in self._owners.items() if number == partition), "")
+        if not self._owners or (owner and (owner == name or not self._named)):
             return ""
-        reason = f"its node config has partition-id {partition}"
-        if owner != name:
-            reason += f", which is that of {owner}"
+        reason = f"its node config has partition-id {partition}, which is that of "
+        reason += owner or "nobody in the list of owners"
         return f"{reason}; {name} has {self._owners[name]}" if name in self._owners else reason
 
     def _turn_away(self, node: int, partition: int, holder: int) -> None:

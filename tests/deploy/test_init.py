@@ -1,6 +1,8 @@
 """``fedul-flwr deploy init``: what it writes, prints and refuses."""
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ OWNER = {
     *(".dockerignore", "Dockerfile", "compose.yaml"),
     *("README.md", "ca.pem", "fedul-supernode.service", "node.env", "node.key", "node.pub"),
     *("check-data.sh", "start-supernode.sh", "owners.pub"),
-    *("flower/.keep", "labels/.keep", "log/.keep"),
+    *("flower/.keep", "labels/.keep", "log/.keep", ".gitignore"),
 }
 
 
@@ -55,7 +57,8 @@ def test_given_owners_and_hosts_then_folders_and_certificate_are_shown(tmp_path:
     done = run(tmp_path / "c d", *ADDRESS, *owners, "--also", "192.0.2.7", "--days", "1")
     assert "Client 0: owners/St.-Mary_2/\nClient 1: owners/b/\n" in done.output
     start = (tmp_path / "c d/owners/b/start-supernode.sh").read_text()
-    assert "partition-id=1 num-partitions=2" in start
+    assert "partition-id=1 log=" in start  # how many there are, the server's list says
+    assert (tmp_path / "c d/server/owners.txt").read_text() == "0 St.-Mary_2\n1 b\n"
     assert "fl.example.org:8000, listens at 0.0.0.0:8000\n" in done.output
     hosts = "fl.example.org, 192.0.2.7, 127.0.0.1, ::1, localhost"
     certificate = x509.load_pem_x509_certificate((tmp_path / "c d/server/server.pem").read_bytes())
@@ -79,8 +82,7 @@ def test_given_another_address_to_listen_at_then_owners_do_not_see_it(tmp_path: 
     assert "for fl.example.org, 127.0.0.1, ::1, localhost, 10.0.0.7: valid" in done.stdout
     assert "--host 10.0.0.7 --port 8001" in (folder / "server/start-superlink.sh").read_text()
     assert '"10.0.0.7:8001"' in (folder / "server/connection.sh").read_text()
-    for script in ("start-superlink.sh", "register-owners.sh"):
-        assert 'NO_PROXY="10.0.0.7,localhost,' in (folder / "server" / script).read_text()
+    assert 'NO_PROXY="10.0.0.7,localhost,' in (folder / "server/start-superlink.sh").read_text()
     start = (folder / "owners/owner-0/start-supernode.sh").read_text()
     assert "--superlink fl.example.org:8000 " in start
     for text in (start, (folder / "owners/owner-0/README.md").read_text()):
@@ -177,6 +179,14 @@ def test_given_a_private_key_or_one_key_twice_then_it_is_refused(tmp_path: Path)
     assert code_of(with_keys(f"0={a}", f"1={copy}")) == "name-twice"
 
 
+def test_given_a_checkout_then_git_sees_nothing_of_a_consortium(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    run(tmp_path / "c", *ADDRESS, *TWO)
+    shutil.copytree(tmp_path / "c/owners/owner-0", tmp_path / "ours")  # an owner's, in its own
+    seen = ["git", "status", "--porcelain", "--untracked-files=all"]
+    assert subprocess.check_output(seen, cwd=tmp_path) == b""
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "mine").touch()
@@ -197,8 +207,8 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         original(root, file)
         written.append(file.path)
 
-    original = init._write
-    monkeypatch.setattr(init, "_write", write)
+    original = init.write_file
+    monkeypatch.setattr(init, "write_file", write)
     assert code_of(refused(tmp_path / "c", *ADDRESS, *TWO)) == "file-not-writable"
     assert list(tmp_path.iterdir()) == []
     assert len(written) == 5

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from configparser import ConfigParser
 from pathlib import Path
@@ -23,14 +22,6 @@ echo "in $PWD; bytecode ${PYTHONDONTWRITEBYTECODE-yes}; home $FLWR_HOME; around 
 echo "telemetry $FLWR_TELEMETRY_ENABLED; every ${FLWR_SUPEREXEC_TASK_POLL_INTERVAL-second}"
 for argument; do echo "<$argument>"; done
 exit 7
-"""
-REGISTER = """#!/bin/sh
-case $3 in
-*owner-0*) echo "Error: Public key already in use." >&2; exit 1 ;;
-*owner-1*) [ -z "${DOWN:-}" ] || { echo "no connection" >&2; exit 1; } ;;
-esac
-[ -z "${FORCE_COLOR:-}" ] || { printf '"node-id": \033[36m6617551\033[0m\n'; exit; }
-printf '{\n  "success": true,\n  "node-id": 6617551\n}\n'
 """
 
 
@@ -148,7 +139,7 @@ def test_a_supernodes_options_and_data_check(secure: Path, programs: Path, tmp_p
     assert not parsed.insecure
     assert parse_config_args([parsed.node_config]) == {
         **{"data": str(data), "labels": str(tmp_path / "l.csv")},
-        **{"partition-id": 1, "num-partitions": 2, "log": str(owner / "log" / "messages.csv")},
+        **{"partition-id": 1, "log": str(owner / "log" / "messages.csv")},
         "identity": str(owner),
     }
     assert "bytecode yes; " in done.stdout
@@ -201,29 +192,6 @@ def test_what_an_owner_has_to_put_right(
     owner = secure / "owners" / "owner-0"
     fill(owner / "node.env", **{"VENV": str(programs), "DATA": "/", "PORT": "9094", **values})
     assert words.format(owner=owner) in refused(owner / "start-supernode.sh", PATH="/usr/bin:/bin")
-
-
-def test_owners_are_registered(secure: Path, programs: Path) -> None:
-    server = secure / "server"
-    fill(server / "server.env", VENV=programs)
-    program = programs / "bin" / "flwr"
-    program.write_text(REGISTER)
-    program.chmod(0o755)
-    done = run(server / "register-owners.sh", FORCE_COLOR="1")  # which notebooks set
-    known = "owner-0: known already, or unregistered before: then its owner needs a new key\n"
-    assert done.stdout == f"{known}owner-1: registered\n"
-    # Which node an owner has is known from here alone: `flwr supernode list` gives no names.
-    assert (server / "owners" / "owner-1.node").read_text() == "6617551\n"
-    assert not (server / "owners" / "owner-0.node").exists()
-    assert done.returncode == 0
-    # A connection of its own, whatever the user's Flower home has.
-    config = tomllib.loads((server / "flower" / "config.toml").read_text())["superlink"]
-    wanted = {"address": "127.0.0.1:9123", "root-certificates": str(server / "ca.pem")}
-    assert config["here"] == wanted
-    failed = run(server / "register-owners.sh", DOWN="1")
-    assert failed.returncode == 1
-    assert failed.stdout == known
-    assert failed.stderr.startswith("no connection\nError: owner-1 could not be registered")
 
 
 def test_given_any_order_then_flower_reads_the_connections_and_its_own_defaults(
@@ -305,7 +273,7 @@ def test_units_and_containers(secure: Path, plain: Path) -> None:
             mounted = [text.split(":") for text in service["volumes"][1:] if text[0] == "."]
             assert all(len(parts) == 2 for parts in mounted)
             folders = [compose.parent / source for source, _ in mounted]
-            # Public keys and node ids of owners: register-owners.sh writes there.
+            # Public keys and node ids of owners: deploy register writes there.
             assert_holds_no_settings(path for path in folders if path.name != "owners")
             # No key may get into an image, and no fedul-flwr but the wheel beside the file.
             ignored = (compose.parent / ".dockerignore").read_text().split()

@@ -51,10 +51,14 @@ class Deployment:
         self.wait_for("superlink", "Uvicorn running on https")
 
     def register(self) -> str:
-        """Register the owners' keys; what the script says."""
-        done = self._start("register", [self.files / "server" / "register-owners.sh"])
-        wait_for_end(done)
-        return self.said("register")
+        """Register the owners' keys; what the command says."""
+        return self.manage("register", self.files)
+
+    def manage(self, *words: object) -> str:
+        """What ``fedul-flwr deploy`` says, which ends with 0."""
+        done = self._start("manage", [PROGRAMS / "fedul-flwr", "deploy", *words])
+        assert wait_for_end(done) == 0, self.said("manage")
+        return self.said("manage")
 
     def start_node(self, client: int, data: Path, labels: Path | None = None, **env: str) -> None:
         """Start an owner's SuperNode on ``data``, perhaps once more, with more environment."""
@@ -140,7 +144,7 @@ def consortium(place: Path, owners: int) -> Iterator[Deployment]:
 
     At the end everything that was started ends, too.
     """
-    ports = free_ports(1 + owners)
+    ports = free_ports(2 + owners)  # one for an owner who comes later
     files = place / "consortium"
     write(plan(f"127.0.0.1:{ports[0]}", owners, [], [], [], 1, insecure=False), files)
     write_settings(files / "server" / "server.env", {"VENV": PROGRAMS.parent})

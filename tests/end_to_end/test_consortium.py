@@ -1,0 +1,103 @@
+"""The life of a consortium, as docs/consortium.md tells it, with real programs on this machine."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedul_flwr.deploy.status import status
+from tests.end_to_end.test_ray import text
+from tests.support.deployment import Deployment, consortium
+from tests.support.learnable_owners import NO_DATA, write_labeled
+from tests.support.patience import wait_for_end
+from tests.support.runs import metrics
+
+pytestmark = pytest.mark.slow
+
+SETTINGS: dict[str, Any] = {
+    **{**NO_DATA, "method": "labels-only", "model": "mlp", "num-rounds": 1, "local-epochs": 1},
+    # Every owner's client checks there that all others are owners.
+    **{"secure-sum": "on", "selection": "last", "connect-timeout": 90.0},
+}
+
+
+def start(there: Deployment, *clients: int) -> None:
+    for client in clients:
+        folder = there.place / f"ward-{client}"
+        if not folder.exists():
+            write_labeled(folder, client)
+        there.start_node(client, folder)
+    for client in clients:
+        there.node_id(client)
+
+
+def stop(there: Deployment, *clients: int) -> None:
+    for client in clients:
+        there.processes[f"node-{client}"].terminate()
+        wait_for_end(there.processes.pop(f"node-{client}"))
+
+
+def clients_of_a_run(there: Deployment, name: str) -> int:
+    """How many took part in a run that waits for all, and stops where one is missing."""
+    output = there.files / "server" / "runs" / name
+    run = there.submit(text({**SETTINGS, "output": str(output)}))
+    said = there.wait(run)
+    assert (output / "summary.json").exists(), said
+    assert "WARNING" not in said
+    return int(metrics(output)[0]["clients"])
+
+
+def states(there: Deployment) -> dict[str, str]:
+    return {row.owner: row.state for row in status(there.files)}
+
+
+def test_a_consortium_lives(tmp_path: Path) -> None:
+    with consortium(tmp_path, 3) as there:
+        start(there, 0, 1, 2)
+        said = there.register()  # to repeat it harms nobody
+        assert said == "".join(f"owner-{client}: registered before\n" for client in range(3))
+
+        # A fourth hospital.
+        said = there.manage("add", there.files, "owner-3")
+        assert "owner-3: registered\n" in said
+        start(there, 3)
+        assert clients_of_a_run(there, "four") == 4
+
+        # One withdraws. Its SuperNode still runs, and no run waits for it or asks it.
+        assert ": node " in there.manage("remove", there.files, "owner-1")
+        assert clients_of_a_run(there, "without-one") == 3
+        stop(there, 1)
+        there.start_node(1, tmp_path / "ward-1")
+        assert wait_for_end(there.processes.pop("node-1")) != 0
+        assert "Failed to activate SuperNode" in there.said("node-1")
+        assert list(states(there)) == ["owner-0", "owner-2", "owner-3"]
+
+        # A key is lost. Whoever has the old one is nobody any more.
+        shutil.copytree(there.owner(2), tmp_path / "stolen")
+        there.manage("rotate", there.files, "key", "--owner", "owner-2")
+        stop(there, 2)
+        start(there, 2)
+        assert clients_of_a_run(there, "new-key") == 3
+        shutil.copy(tmp_path / "stolen/node.key", there.owner(1) / "node.key")
+        there.start_node(1, tmp_path / "ward-1")
+        assert wait_for_end(there.processes.pop("node-1")) != 0
+
+        # The authority's key is lost: everybody gets a new certificate of it.
+        there.manage("rotate", there.files, "authority", "--days", "30")
+        stop(there, 0, 2, 3)
+        there.kill("superlink")
+        there.start_superlink()
+        start(there, 0, 2, 3)
+        assert clients_of_a_run(there, "new-authority") == 3
+
+        # The server's disk dies. Owners need do nothing: their SuperNodes find it again.
+        there.manage("backup", there.files, "-o", tmp_path / "backup.tar.gz")
+        there.kill("superlink")
+        shutil.rmtree(there.files / "server")
+        there.manage("restore", tmp_path / "backup.tar.gz", there.files)
+        there.manage("rotate", there.files, "certificate")
+        there.start_superlink()
+        assert "not registered" not in states(there).values()
+        assert (there.files / "server/runs/four/summary.json").exists()
+        assert clients_of_a_run(there, "restored") == 3
