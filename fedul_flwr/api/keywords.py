@@ -80,7 +80,7 @@ def settings_of_call(
             "argument-without-effect",
         )
     if rounds is not None:
-        settings["num-rounds"] = rounds
+        settings["num-rounds"] = _value(rounds)
     return settings
 
 

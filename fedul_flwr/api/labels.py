@@ -103,12 +103,12 @@ def label(
     elif data is None or isinstance(data, str | Path):
         if data is not None:
             overrides["dataset"] = dataset_of(data)
-        if not isinstance(clients, int):
+        if not isinstance(clients, int | np.integer):
             raise UserError(
                 "clients must be a number of clients, unless data is (x, y).",
                 "argument-not-allowed",
             )
-        numbers, count = np.empty(0, dtype=np.int64), clients
+        numbers, count = np.empty(0, dtype=np.int64), int(clients)
     else:
         raise UserError(
             "data must be (x, y), or the path or name of a data set.", "data-not-readable"

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Context
 from flwr.clientapp import ClientApp
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedul_flwr.api.points import stored_points
+from fedul_flwr.api.points import is_frame, stored_points
 from fedul_flwr.client_app import clip_by
 from fedul_flwr.client_app import make_client_app as dispatched
 from fedul_flwr.config.base import load_reference
+from fedul_flwr.config.class_priors import in_order
 from fedul_flwr.config.methods import find_method
 from fedul_flwr.config.node_config import NodeConfig
 from fedul_flwr.config.run_config import RunConfig, default_flat, parse_flat
-from fedul_flwr.data.class_labels import class_labels
+from fedul_flwr.data.class_labels import ClassLabels, class_labels
+from fedul_flwr.data.columns import Column, Columns, read_columns
 from fedul_flwr.data.local_files import own_data
+from fedul_flwr.data.tables import TableOptions
 from fedul_flwr.data.types import Inputs, PartlyLabeledPoints, UnlabeledSets
 from fedul_flwr.errors import OwnDataError, UserError
 from fedul_flwr.federated.client import MethodClient, settings_from
@@ -38,8 +42,9 @@ class PlainClient:
     method: ClassVar[str]
     data_class: ClassVar[type[ClientData]]
 
-    def __init__(self, content: Any) -> None:
+    def __init__(self, content: Any, classes: tuple[str, ...] | ClassLabels) -> None:
         self._content = content
+        self._classes = classes
 
     def bind(self, context: Context) -> MethodClient[Any]:
         """The method's client that answers one message."""
@@ -50,7 +55,7 @@ class PlainClient:
             num_partitions=_whole(config.get("num-partitions", 0)),
         )
         kind = load_reference(find_method(self.method).client, "method")
-        content, data_class, method = self._content, self.data_class, self.method
+        data_class, method = self.data_class, self.method
 
         def data(settings: RunConfig, *others: Any) -> ClientData:
             if settings.method != method:
@@ -60,7 +65,8 @@ class PlainClient:
                     "method-mismatch",
                 )
             client_data = data_class(settings, *others)
-            client_data.content = content  # type: ignore[attr-defined]
+            client_data.content = self._content  # type: ignore[attr-defined]
+            client_data.classes = self._classes  # type: ignore[attr-defined]
             return client_data
 
         state = ClientState(context.state, run=context.run_id)
@@ -87,20 +93,27 @@ def _whole(value: object) -> int:
 
 class _SetsInMemory(UnlabeledSetData):
     content: UnlabeledSets
+    classes: tuple[str, ...]
+    """Classes of the columns of the priors, if they have names."""
 
     def _open_sets(self) -> UnlabeledSets:
         _refuse_other_shape(self.content.inputs, self)
-        if self.content.priors.shape[1] != self.num_classes:
+        priors = self.content.priors
+        if priors.shape[1] != self.num_classes:
             raise OwnDataError(
-                f"priors have {self.content.priors.shape[1]} columns; the run has "
-                f"{self.num_classes} classes.",
+                f"priors have {priors.shape[1]} columns; the run has {self.num_classes} classes.",
                 "class-priors-wrong",
             )
-        return self.content
+        if not self.classes:
+            return self.content
+        by_class = dict(zip(self.classes, priors.T, strict=True))
+        return replace(self.content, priors=_by_name(by_class, self.class_names).T)
 
 
 class _PointsInMemory(PartlyLabeledData):
     content: PartlyLabeledPoints
+    classes: ClassLabels
+    """Labels as they were given."""
 
     @property
     def folder(self) -> Path:
@@ -111,11 +124,11 @@ class _PointsInMemory(PartlyLabeledData):
         """The points in memory."""
         del folder
         _refuse_other_shape(self.content.inputs, self)
-        if (self.content.labels >= self.num_classes).any():
-            raise OwnDataError(
-                f"A label is not below the number of classes, {self.num_classes}.", "labels-wrong"
-            )
-        return self.content
+        labels, names = self.classes, self.class_names
+        if all(name.isdecimal() for name in names):  # 3 is class "3", wherever that stands
+            labels = replace(labels, kind="name")
+        with own_data():
+            return replace(self.content, labels=labels.numbered_by(names, "y").numbers)
 
 
 def _refuse_other_shape(inputs: Inputs, data: ClientData) -> None:
@@ -127,13 +140,48 @@ def _refuse_other_shape(inputs: Inputs, data: ClientData) -> None:
         )
 
 
+def _by_name(values: Any, names: Sequence[object]) -> NDArray[np.float64]:
+    """Class priors by their names in the order of ``names``, or a UserError."""
+    try:
+        return np.asarray(in_order(values, names), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise OwnDataError(f"Class priors: {error}.", "class-priors-wrong") from None
+
+
+def _points(points: Any, columns: str | Path | Sequence[str] | None) -> Inputs:
+    """Points as a model takes them; a table's columns are the declared ones, by their names."""
+    if not is_frame(points) or list(points.columns) == [*range(len(points.columns))]:
+        if columns is not None:
+            raise UserError(
+                "columns names the columns of a table; the points are an array without names.",
+                "argument-without-effect",
+            )
+        return stored_points(np.asarray(points) if is_frame(points) else points)
+    if columns is None:
+        raise UserError(
+            "The points are a table, of which each client may have other columns: name those of "
+            "the model in their order, columns=['age', 'bmi'], or a columns file, the same for all "
+            "clients.",
+            "columns-file-needed",
+        )
+    if isinstance(columns, str | Path):
+        known = read_columns(columns)
+    else:
+        known = Columns(tuple(Column(str(name)) for name in columns))
+    return stored_points(points, (len(known.features),), TableOptions(columns=known, trained=True))
+
+
 class FedULClient(PlainClient):
     """A client of FedUL.
 
     Parameters
     ----------
-    sets : M arrays: vectors ``(n_m, d)``, or images ``(n_m, h, w, c)``, uint8 or floats in [0, 1].
-    priors : ``(M, K)``, class priors of each set.
+    sets : M arrays: vectors ``(n_m, d)``, or images ``(n_m, h, w, c)``, uint8 or floats in [0, 1];
+        or M tables. A mapping gives each set a name.
+    priors : ``(M, K)``, class priors of each set. In a DataFrame the columns name the classes, and
+        the index the sets.
+    columns : of tables: the names of the d columns of numbers that the model takes, in its order;
+        or a columns file, which may also have categories. The same for all clients.
 
     Raises
     ------
@@ -152,20 +200,24 @@ class FedULClient(PlainClient):
     method = "fedul"
     data_class = _SetsInMemory
 
-    def __init__(self, sets: Sequence[Any], priors: ArrayLike) -> None:
+    def __init__(
+        self,
+        sets: Sequence[Any] | Mapping[Any, Any],
+        priors: ArrayLike,
+        columns: str | Path | Sequence[str] | None = None,
+    ) -> None:
         with own_data():
-            if not isinstance(sets, list | tuple) or not sets:
-                raise UserError(
-                    "sets must be a list of arrays, one for each unlabeled set.",
-                    "argument-not-allowed",
-                )
-            parts = [stored_points(part) for part in sets]
+            named = isinstance(sets, Mapping)
+            parts = [_points(one, columns) for one in (sets.values() if named else sets)]  # type: ignore[union-attr]
             shapes = {part.shape[1:] for part in parts}
-            if len(shapes) > 1:
+            if len(shapes) != 1:
                 raise UserError(
-                    f"The points of sets differ in shape: {sorted(shapes)}.", "points-shape"
+                    "sets must be a list of arrays, one for each unlabeled set, all of one shape; "
+                    f"they have {sorted(shapes)}.",
+                    "points-shape",
                 )
-            table = np.asarray(priors, dtype=np.float64)
+            names = tuple(map(str, sets if named else range(len(parts))))
+            table = _by_name(priors, names)
             if table.ndim != 2 or len(table) != len(parts):
                 raise UserError(
                     f"priors have the shape {table.shape}; they must be ({len(parts)}, classes), "
@@ -174,24 +226,21 @@ class FedULClient(PlainClient):
                 )
         inputs = np.concatenate([part[:] for part in parts])
         numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
-        names = tuple(map(str, range(len(parts))))
-        super().__init__(UnlabeledSets(inputs, np.arange(len(inputs)), numbers, table, names=names))
+        content = UnlabeledSets(inputs, np.arange(len(inputs)), numbers, table, names=names)
+        classes = [*map(str, getattr(priors, "columns", ()))]
+        is_named = classes != [*map(str, range(len(classes)))]
+        super().__init__(content, tuple(classes) if is_named else ())
 
 
 class _PartlyLabeledClient(PlainClient):
     data_class = _PointsInMemory
 
-    def __init__(self, x: Any, y: Any) -> None:
+    def __init__(self, x: Any, y: Any, columns: str | Path | Sequence[str] | None = None) -> None:
         with own_data():
-            points = stored_points(x)
-            classes = class_labels(y, "y", len(points))
-            if classes.kind not in ("number", ""):
-                raise UserError(
-                    "y must hold the numbers of classes, and -1 for no label.", "labels-wrong"
-                )
-            labels = classes.cells()
-        new = np.zeros(len(labels), dtype=bool)
-        super().__init__(PartlyLabeledPoints(points, np.arange(len(labels)), labels, new))
+            points = _points(x, columns)
+            labels = class_labels(y, "y", len(points))
+        rows, new = np.arange(len(labels)), np.zeros(len(labels), dtype=bool)
+        super().__init__(PartlyLabeledPoints(points, rows, labels.numbers, new), labels)
 
 
 class FedMatchClient(_PartlyLabeledClient):
@@ -200,7 +249,10 @@ class FedMatchClient(_PartlyLabeledClient):
     Parameters
     ----------
     x : vectors ``(n, d)``, or images ``(n, h, w, c)``, uint8 or floats in [0, 1].
-    y : ``(n,)``, classes ``0..K-1``, -1 for a point without a label.
+        Or a table.
+    y : ``(n,)``, the classes by their names, or by their numbers ``0..K-1`` if the names are no
+        numbers; -1 or a missing value for a point without a label.
+    columns : of a table, as for :class:`FedULClient`.
 
     Raises
     ------

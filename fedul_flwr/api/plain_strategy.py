@@ -7,6 +7,7 @@ import copy
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,7 +69,7 @@ class PlainStrategy(Strategy):
         *,
         model: str | Build = "mlp",
         input_shape: Sequence[int],
-        classes: int | Sequence[str],
+        classes: int | Iterable[object],
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         if base is not None and not isinstance(base, Strategy):
@@ -270,21 +271,22 @@ class XCLP(PlainStrategy):
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     """Shape of one point, or a UserError."""
-    sides = tuple(shape)
-    if len(sides) not in (1, 3) or not all(isinstance(n, int) and n > 0 for n in sides):
+    sides = tuple(shape) if isinstance(shape, Iterable) else ()
+    if len(sides) not in (1, 3) or not all(isinstance(n, Integral) and n > 0 for n in sides):
         raise UserError(
             f"input_shape is {shape!r}; it must be (h, w, channels) or (d,).",
             "argument-not-allowed",
         )
-    return sides
+    return tuple(map(int, sides))
 
 
-def class_names(classes: int | Sequence[str]) -> tuple[str, ...]:
+def class_names(classes: int | Iterable[object]) -> tuple[str, ...]:
     """Names of the classes, numbers from 0 by default."""
-    names = tuple(map(str, range(classes))) if isinstance(classes, int) else tuple(classes)
-    if len(names) < 2 or any("," in name or name != name.strip() for name in names):
+    listed = range(int(classes)) if isinstance(classes, Integral) else classes
+    names = tuple(map(str, listed)) if isinstance(listed, Iterable) else ()
+    if len({*names}) < max(2, len(names)) or any("," in n or n != n.strip() for n in names):
         raise UserError(
-            f"classes is {classes!r}; two or more are needed, named without commas.",
+            f"classes is {classes!r}; two or more are needed, named differently without commas.",
             "class-names-wrong",
         )
     return names

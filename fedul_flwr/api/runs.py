@@ -304,7 +304,8 @@ def compare(
     rows = _rows(methods)
     shared = settings_of_call(settings, data, test, rounds, clients)
     count = number_of_clients(clients) or DEFAULT_CLIENTS
-    numbers = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    listed = seeds if isinstance(seeds, Iterable) else range(int(seeds))
+    numbers = tuple(map(int, listed))
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         raise UserError(
             f"seeds = {seeds!r}: must be a number of seeds, or seeds from 0 on.",

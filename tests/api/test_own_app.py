@@ -2,11 +2,12 @@
 
 import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from flwr.app import ArrayRecord, Context, Message, RecordDict
@@ -22,8 +23,12 @@ from flwr.serverapp.strategy import (
 )
 
 import fedul_flwr as ff
+from fedul_flwr.config.run_config import default_flat, parse_flat
 from fedul_flwr.engine.in_process import InProcessGrid, task_identity
 from fedul_flwr.errors import NoUpdateError, OwnDataError
+from fedul_flwr.federated.client_data import ClientState
+from fedul_flwr.federated.messages import SETUP
+from fedul_flwr.federated.nodes import DataShape, setup_content
 from fedul_flwr.models import build_model
 from fedul_flwr.strategies.scaffold import Scaffold
 from tests.support.refusals import refuses
@@ -60,6 +65,49 @@ def fedul_client(context: Context) -> ff.FedULClient:
 
 def fedul(**options: Any) -> ff.FedUL:
     return ff.FedUL(**{"input_shape": (4,), "classes": 2, **options})
+
+
+FRAME = pd.DataFrame({"a": np.arange(20.0), "b": -np.arange(20.0)})
+TEXTS = pd.DataFrame({"red": ["yes", "no"]})
+
+
+def data_of(client: Any, classes: Sequence[str], shape: tuple[int, ...]) -> Any:
+    """The client's data after the setup of a run with these classes."""
+    content = setup_content(
+        parse_flat({**default_flat(), "method": client.method, "standardize": "none"}),
+        DataShape(shape, (*classes,)),
+    )
+    context = Context(0, 0, {}, RecordDict(), {})
+    ClientState(context.state).set_values(SETUP, content.values)
+    return client.bind(context).data
+
+
+@pytest.mark.parametrize("columns", [["b", "a"], ["a", "b"]])
+def test_columns_and_class_shares_are_taken_by_their_names(columns: list[str]) -> None:
+    priors = pd.DataFrame({"sound": [0.2, 0.9], "ill": [0.8, 0.1]}, index=["south", "north"])
+    sets = {"north": FRAME[["b", "a"]], "south": FRAME}
+    client = ff.FedULClient(sets, priors, columns=columns)
+    found = data_of(client, ("ill", "sound"), (2,)).sets
+    assert found.inputs.tolist() == [*FRAME[columns].to_numpy().tolist()] * 2
+    assert found.priors.tolist() == [[0.1, 0.9], [0.8, 0.2]]  # north first, as in `sets`
+    with refuses("class-priors-wrong", OwnDataError):
+        _ = data_of(client, ("healthy", "ill"), (2,)).sets
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "expected"),
+    [
+        ([1, 0, -1], ("ill", "sound"), [1, 0, -1]),  # numbers are positions
+        (["sound", "ill", None], ("ill", "sound"), [1, 0, -1]),
+        ([7, 3, -1], ("3", "7"), [1, 0, -1]),  # but where numbers are the classes' names
+        ([1, 2, -1], ("2", "1"), [1, 0, -1]),
+    ],
+)
+def test_labels_are_classes_by_name(labels: Any, classes: Any, expected: list[int]) -> None:
+    client = ff.FedMatchClient(np.zeros((3, 2)), labels)
+    assert data_of(client, classes, (2,)).examples.labels.tolist() == expected
+    with refuses("label-unknown", OwnDataError):
+        _ = data_of(client, ("8", "9"), (2,)).examples
 
 
 @pytest.fixture
@@ -141,7 +189,11 @@ def test_given_another_first_model_then_it_is_refused() -> None:
         (lambda: ff.FedULClient(sets_of(0), PRIORS[:1]), "class-priors-wrong"),
         (lambda: ff.FedULClient([points(0, 0.5), points(0, 0.5)[:, :2]], PRIORS), "points-shape"),
         (lambda: ff.FedMatchClient(points(0, 0.5), [0]), "points-and-labels-differ"),
-        (lambda: ff.XCLPClient(points(0, 0.5), ["a"] * 20), "labels-wrong"),
+        (lambda: ff.FedULClient([FRAME, FRAME], PRIORS), "columns-file-needed"),
+        (lambda: ff.FedULClient([FRAME, FRAME], PRIORS, columns=["a", "z"]), "column-missing"),
+        (lambda: ff.XCLPClient(TEXTS, [0, 1], columns=["red"]), "cell-not-a-number"),
+        (lambda: ff.FedULClient(sets_of(0), {"x": [1, 0], "y": [0, 1]}), "class-priors-wrong"),
+        (lambda: ff.FedULClient(sets_of(0), PRIORS, columns=["a"]), "argument-without-effect"),
     ],
 )
 def test_given_unusable_data_then_the_error_is_its_own(build: Callable[[], Any], code: str) -> None:
