@@ -156,7 +156,9 @@ def report(
             help="Directories of runs, or of one comparison.",
         ),
     ],
-    output: Annotated[Path | None, typer.Option(dir_okay=False, help="HTML file to write.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", dir_okay=False, help="HTML file to write.")
+    ] = None,
 ) -> None:
     """Show runs, or a comparison, in one HTML page."""
     from fedul_flwr.results.report import report as write_report

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,41 @@ def require_regular_file(path: Path) -> None:
     """
     if not path.is_file() and os.path.lexists(path):
         raise OSError(errno.EEXIST, "there is something that is not a file")
+
+
+def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"") -> Path:
+    """Where a command writes its result: at ``path``, or at what it links to.
+
+    Parameters
+    ----------
+    read : files and folders that the command reads. In such a folder only a file with this suffix
+        and beginning, an earlier result, is replaced.
+
+    Raises
+    ------
+    UserError
+        If it is no file in an existing folder, or the command's own input.
+    """
+    target = path.resolve()
+    # /dev/stdout is a link to one in /proc, and may lead to a file that is open already.
+    device = path.parent.resolve() / (path.readlink() if path.is_symlink() else path.name)
+    if target.is_dir() or not target.parent.is_dir() or device.is_relative_to("/proc"):
+        raise UserError(
+            f"Cannot write {path}: it must be a file in an existing folder.", "file-not-writable"
+        )
+    for source in read if target.is_file() else ():
+        folder = source.resolve()
+        if folder.is_dir() and folder in target.parents:
+            with target.open("rb") as file:
+                lost = target.suffix != suffix or file.read(len(begin)) != begin
+        else:
+            lost = target.samefile(source)
+        if lost:
+            raise UserError(
+                f"Cannot write {path}: the command reads {source}. Name another file.",
+                "file-exists",
+            )
+    return target
 
 
 def make_folder(path: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.learning.batches import to_input
 from fedul_flwr.results.predict import UNKNOWN_SCALING, Predictor, load_model
@@ -100,13 +100,11 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
         )
     if predictor.scaling == "unknown":
         raise UserError(UNKNOWN_SCALING, "model-unfit")
-    target = output or Path(run) / "model.onnx"
-    if target.is_dir():
-        raise UserError(f"Cannot write {target}: it is a directory.", "file-not-writable")
+    target = output_file(output or Path(run) / "model.onnx", [Path(run)], ".onnx")
     predictor.model.cpu()
     points = _examples(predictor)
-    content, answers = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
-    difference = np.abs(answers - predictor.predict_proba(points)).max()
+    content = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
+    difference = _difference(content, points, predictor.predict_proba(points))
     if not difference <= _TOLERANCE:
         raise UserError(
             f"The exported model differs from the run's by {difference:.2g} in a probability, so "
@@ -129,13 +127,25 @@ def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:
     return rows.astype(np.float32)
 
 
-def _onnx(
-    model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]
-) -> tuple[bytes, NDArray[np.float32]]:
-    """The file's content, and what the exported model says of the points."""
+def _difference(content: bytes, points: NDArray[np.generic], wanted: NDArray[np.float64]) -> float:
+    """Largest difference of a probability, for all points and for a single one."""
     import onnxruntime
 
-    several = {"points": {0: torch.export.Dim("n")}}
+    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+    if isinstance(session.get_inputs()[0].shape[0], int):
+        raise UserError(
+            f"The exported model takes {len(points)} points at a time and no other number, as its "
+            "layers fix the size of a batch. It was not written.",
+            "export-differs",
+        )
+    answers = (session.run([OUTPUT], {INPUT: points[:n]})[0] for n in (len(points), 1))
+    return max(float(np.abs(answer - wanted[: len(answer)]).max()) for answer in answers)
+
+
+def _onnx(model: WholeModel, points: NDArray[np.generic], classes: tuple[str, ...]) -> bytes:
+    """The file's content."""
+    # A named dimension would be fixed by recurrent layers.
+    several = {"points": {0: torch.export.Dim.DYNAMIC}}
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -153,5 +163,4 @@ def _onnx(
     entry = proto.metadata_props.add()
     entry.key, entry.value = CLASSES, json.dumps(classes)
     content: bytes = proto.SerializeToString()
-    session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    return content, session.run([OUTPUT], {INPUT: points})[0]
+    return content

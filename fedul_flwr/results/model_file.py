@@ -20,7 +20,7 @@ from fedul_flwr.config.user_files import reason, regular_file
 from fedul_flwr.data.columns import COLUMNS_FILE, FEATURES_FILE
 from fedul_flwr.data.run_files.records import read_config, read_summary
 from fedul_flwr.data.run_files.store import BEST_MODEL, CONFIG
-from fedul_flwr.data.safe_files import replace_file
+from fedul_flwr.data.safe_files import output_file, replace_file
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.model_card import MODEL_CARD, model_card, without_paths
 
@@ -68,9 +68,7 @@ def pack(run: Path, output: Path | None = None) -> Path:
                 "machine alone.",
                 "setting-of-one-machine",
             )
-    target = output or run / NAME
-    if target.is_dir():
-        raise UserError(f"Cannot write {target}: it is a directory.", "file-not-writable")
+    target = output_file(output or run / NAME, [run], ".zip")
     about = {key: data.get(key) for key in _DATA} | {"test_prior": summary.get("test_prior")}
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",

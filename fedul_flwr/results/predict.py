@@ -29,7 +29,7 @@ from fedul_flwr.data.local_data import open_points
 from fedul_flwr.data.local_files import as_points
 from fedul_flwr.data.run_files.records import number, read_config, read_summary, saved_model
 from fedul_flwr.data.run_files.store import TEMPERATURE
-from fedul_flwr.data.safe_files import read_header, write_atomically
+from fedul_flwr.data.safe_files import output_file, read_header, write_atomically
 from fedul_flwr.data.standardize import Scaling, constant_scaling, scaled
 from fedul_flwr.data.tables import NO_OPTIONS, Table, TableOptions, Texts, reading_notes
 from fedul_flwr.data.types import Inputs, InputShape
@@ -87,15 +87,12 @@ def write_predictions(
         source = user_path(input_path)
         stem = source.name if source.is_dir() else source.stem
         output = Path(f"{stem or 'images'}-predictions.csv")
-    if output.is_dir() or not output.parent.is_dir():
-        raise UserError(
-            f"Cannot write {output}: it must be a file in an existing directory.",
-            "file-not-writable",
-        )
     predictor = load_model(model, personal, trust_modules=trust_modules)
     wanted = _parse_priors(priors, predictor)
     shape = predictor.input_shape
     header = _header(id_column or NAME, predictor.class_names)
+    read = [model, input_path, *([personal] if personal else [])]
+    target = output_file(output, read, ".csv", csv_text([header]).strip().encode())
     names, opened = open_points(input_path, shape, predictor.table, id_column)
     for note in reading_notes([opened]):
         print(f"Note: {note}.", file=sys.stderr)
@@ -114,7 +111,7 @@ def write_predictions(
             "Estimated class priors: "
             + ", ".join(f"{printable(name)} {share:.4f}" for name, share in shares)
         )
-    write_atomically(output, _table(header, names, probabilities, predictor.class_names))
+    write_atomically(target, _table(header, names, probabilities, predictor.class_names))
     return output
 
 

@@ -28,7 +28,7 @@ from fedul_flwr.data.run_files.records import (
     number,
     read_run,
 )
-from fedul_flwr.data.safe_files import write_atomically
+from fedul_flwr.data.safe_files import output_file, write_atomically
 from fedul_flwr.errors import UserError
 from fedul_flwr.results.figure_style import DPI, draw_svg
 from fedul_flwr.results.measure_plots import client_accuracies
@@ -521,13 +521,12 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
         output = (dirs[0] if len(dirs) == 1 else shared) / "report.html"
         if output.parent == output.parent.parent:
             output = Path(output.name)
-    if output.is_dir():
-        raise UserError(f"Cannot write {output}: it is a directory.", "file-not-writable")
+    target = output_file(output, dirs, ".html")
     if compared:
         page = _render("report_comparison.html.template.md", **read_comparison(dirs[0]))
     else:
         page = _page([read_run(path) for path in dirs])
-    write_atomically(output, page)
+    write_atomically(target, page)
     return output
 
 

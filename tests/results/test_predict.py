@@ -181,6 +181,33 @@ def test_what_the_model_was_trained_for(run: Path, images: NDArray[np.uint8]) ->
             load_model(run)
 
 
+def test_output_replaces_nothing_that_is_read(run: Path, folder: Path, tmp_path: Path) -> None:
+    weights, first = run / "model.safetensors", sorted(folder.iterdir())[0]
+    before = weights.read_bytes(), first.read_bytes()
+    hard = tmp_path / "hard.png"
+    hard.hardlink_to(first)
+    for output in (weights, run / "config.json", first):
+        with refuses("file-exists"):
+            predict(run, folder, output)
+    with refuses("file-exists"):
+        predict(run, first, hard)
+    with refuses("file-not-writable"):
+        predict(run, folder, Path("/dev/stdout"))
+    assert (weights.read_bytes(), first.read_bytes()) == before
+    for _ in range(2):  # but an earlier result
+        predict(run, folder, run / "predictions.csv")
+
+
+def test_given_a_link_as_output_then_its_file_is_written(
+    run: Path, folder: Path, tmp_path: Path
+) -> None:
+    link, file = tmp_path / "link.csv", tmp_path / "file.csv"
+    link.symlink_to(file)
+    predict(run, folder, link)
+    assert link.is_symlink()
+    assert len(_rows(file)) == 7
+
+
 def test_output_is_replaced_only_after_success(run: Path, folder: Path, tmp_path: Path) -> None:
     output = tmp_path / "out.csv"
     output.write_text("old")
