@@ -64,6 +64,8 @@ def require_regular_file(path: Path) -> None:
 def output_file(path: Path, read: Iterable[Path], suffix: str, begin: bytes = b"") -> Path:
     """Where a command writes its result: at ``path``, or at what it links to.
 
+    Not for a name that the user has not given: in a stranger's folder it may be a link.
+
     Parameters
     ----------
     read : files and folders that the command reads. In such a folder only a file with this suffix

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from fedul_flwr.config.base import load_reference, nearest, shown, user_code
 from fedul_flwr.config.shared import ModelOptions
@@ -105,26 +105,67 @@ def _is_own(name: str) -> bool:
 def _try_reference(
     name: str, builder: Builder, input_shape: InputShape, num_classes: int
 ) -> nn.Module:
-    """A user's own model, which has labeled two points of zeros."""
+    """A user's own model, whose outputs for some points follow from these and its weights alone."""
     what = f"Setting model = {name!r}"
+    points = torch.rand(3, *network_shape(input_shape), generator=torch.Generator().manual_seed(0))
     with user_code(what):
-        model = builder(input_shape, num_classes)
+        model, other = builder(input_shape, num_classes), builder(input_shape, num_classes)
         if not isinstance(model, nn.Module):
             raise UserError(f"{what} returned no torch.nn.Module.", "own-code-result")
         if not any(True for _ in model.parameters()):
             raise UserError(f"{what} returned a module without weights.", "own-code-result")
         training = model.training
         with torch.no_grad():
-            logits = model.eval()(torch.zeros(2, *network_shape(input_shape)))
-        model.train(training)
-    if not isinstance(logits, torch.Tensor) or logits.shape != (2, num_classes):
+            logits = model.eval()(points)
+    if not isinstance(logits, torch.Tensor) or logits.shape != (len(points), num_classes):
         form = tuple(logits.shape) if isinstance(logits, torch.Tensor) else type(logits).__name__
         raise UserError(
-            f"{what} returned {form} for two points of {num_classes} classes; logits of shape "
-            f"(2, {num_classes}) are needed.",
+            f"{what} returned {form} for {len(points)} points of {num_classes} classes; logits of "
+            f"shape ({len(points)}, {num_classes}) are needed.",
             "own-code-result",
         )
-    return model
+    with user_code(what):
+        if reason := _beside_weights(model, other, points, logits):
+            raise UserError(
+                f"{what}: its outputs do not follow from its weights. {reason}", "own-code-result"
+            )
+    return model.train(training)
+
+
+def _beside_weights(model: nn.Module, other: nn.Module, points: Tensor, logits: Tensor) -> str:
+    """Why outputs depend on more than a point and the weights, with the remedy; else empty.
+
+    Parameters
+    ----------
+    model, other : two builds of it, the first in evaluation mode.
+    logits : of ``points`` by ``model``.
+    """
+
+    def differs(answers: Callable[[], Tensor]) -> bool:
+        with torch.no_grad():
+            try:
+                found = answers()
+            except (RuntimeError, ValueError):  # batch statistics of a single point
+                return True
+        return not torch.allclose(found, logits, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+    if differs(lambda: model(points)):
+        return (
+            "Two evaluations of one point differ: give functions such as dropout "
+            "training=self.training."
+        )
+    if differs(lambda: torch.cat([model(point[None]) for point in points])):
+        return (
+            "Those of a point depend on the points beside it: normalize by statistics that the "
+            "model keeps (track_running_stats=True), or by each point's own."
+        )
+    other.load_state_dict(model.state_dict())
+    if differs(lambda: other.eval()(points)):
+        return (
+            "Two models with the same weights differ: keep what is drawn in the constructor by "
+            "register_buffer."
+        )
+    return ""
 
 
 def _find(name: str) -> Builder:

@@ -100,7 +100,7 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
         )
     if predictor.scaling == "unknown":
         raise UserError(UNKNOWN_SCALING, "model-unfit")
-    target = output_file(output or Path(run) / "model.onnx", [Path(run)], ".onnx")
+    target = output_file(output, [Path(run)], ".onnx") if output else Path(run) / "model.onnx"
     predictor.model.cpu()
     points = _examples(predictor)
     content = _onnx(WholeModel(predictor).eval(), points, predictor.class_names)
@@ -112,7 +112,7 @@ def export(run: str | Path, output: Path | None = None, *, trust_modules: bool =
             "export-differs",
         )
     write_atomically(target, content)
-    return target
+    return output or target
 
 
 def _examples(predictor: Predictor) -> NDArray[np.uint8] | NDArray[np.float32]:

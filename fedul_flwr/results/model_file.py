@@ -68,7 +68,7 @@ def pack(run: Path, output: Path | None = None) -> Path:
                 "machine alone.",
                 "setting-of-one-machine",
             )
-    target = output_file(output or run / NAME, [run], ".zip")
+    target = output_file(output, [run], ".zip") if output else run / NAME
     about = {key: data.get(key) for key in _DATA} | {"test_prior": summary.get("test_prior")}
     texts = {
         CONFIG: json.dumps({"settings": portable, "data": about}, indent=2) + "\n",
@@ -90,7 +90,7 @@ def pack(run: Path, output: Path | None = None) -> Path:
                 shutil.copyfileobj(source, copy)
 
     replace_file(target, write)
-    return target
+    return output or target
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

@@ -516,17 +516,17 @@ def report(dirs: list[Path], output: Path | None = None) -> Path:
             f"{compared[0]} is a comparison, which has a page of its own: name it alone.",
             "argument-not-allowed",
         )
+    target = output_file(output, dirs, ".html") if output else None
     if output is None:
         shared = Path(os.path.commonpath([path.absolute() for path in dirs]))
         output = (dirs[0] if len(dirs) == 1 else shared) / "report.html"
         if output.parent == output.parent.parent:
             output = Path(output.name)
-    target = output_file(output, dirs, ".html")
     if compared:
         page = _render("report_comparison.html.template.md", **read_comparison(dirs[0]))
     else:
         page = _page([read_run(path) for path in dirs])
-    write_atomically(target, page)
+    write_atomically(target or output, page)
     return output
 
 

@@ -208,6 +208,45 @@ def no_model(input_shape: Shape, num_classes: int) -> int:
 NUMBER = 3
 
 
+class Drawn(nn.Sequential):
+    """Has random features that are drawn anew for each module and are no buffer."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(6, classes))
+        self.directions = torch.from_numpy(np.random.default_rng().normal(size=(width, 6))).float()
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self[1](self[0](images) @ self.directions)  # type: ignore[no-any-return]
+
+
+def with_draws(input_shape: Shape, num_classes: int) -> nn.Module:
+    return Drawn(math.prod(input_shape), num_classes)
+
+
+class Dropped(nn.Linear):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.dropout(images.flatten(1)))
+
+
+def with_dropout(input_shape: Shape, num_classes: int) -> nn.Module:
+    return Dropped(math.prod(input_shape), num_classes)
+
+
+def with_batch_statistics(input_shape: Shape, num_classes: int) -> nn.Module:
+    norm = nn.BatchNorm2d(input_shape[-1], track_running_stats=False)
+    return nn.Sequential(norm, own_model(input_shape, num_classes))
+
+
+def with_vector_statistics(input_shape: Shape, num_classes: int) -> nn.Module:
+    norm = nn.BatchNorm1d(num_classes, track_running_stats=False)
+    return nn.Sequential(own_model(input_shape, num_classes), norm)
+
+
+def with_kept_statistics(input_shape: Shape, num_classes: int) -> nn.Module:
+    parts = nn.BatchNorm2d(input_shape[-1]), own_model(input_shape, num_classes), nn.Dropout()
+    return nn.Sequential(*parts)
+
+
 @pytest.fixture
 def users_models(monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setitem(sys.modules, "users_models", sys.modules[__name__])
@@ -222,12 +261,20 @@ def test_a_model_of_ones_own(users_models: str) -> None:
     assert model[1].weight.equal(again[1].weight)
 
 
+def test_a_model_whose_outputs_follow_from_its_weights(users_models: str) -> None:
+    assert build_model(f"{users_models}:with_kept_statistics", (2, 3, 4), 5).training
+
+
 @pytest.mark.parametrize(
     ("name", "code", "message"),
     [
         ("resnet", "unknown-name", "resnet9"),
         ("users_models:no_model", "own-code-result", "torch.nn.Module"),
         ("users_models:NUMBER", "reference-wrong", "function"),
+        ("users_models:with_draws", "own-code-result", "register_buffer"),
+        ("users_models:with_dropout", "own-code-result", "training=self.training"),
+        ("users_models:with_batch_statistics", "own-code-result", "track_running_stats"),
+        ("users_models:with_vector_statistics", "own-code-result", "track_running_stats"),
     ],
 )
 def test_bad_names_are_refused(users_models: str, name: str, code: str, message: str) -> None:
