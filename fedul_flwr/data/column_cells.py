@@ -30,6 +30,8 @@ _QUANTITY = (
     r"( *[%‰€$£°]C?| +[\p{L}]+(?:/\w+)?| *[\p{L}]{2,}(?:/\w+)?)?$"
 )
 """A number with a unit or a sign of currency; ``2b`` is a code."""
+_BOUND = r"^([<>])=? *(\d+[.,]?\d*|[.,]\d+)$"
+"""Below what a device measures, or above it."""
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 _WHOLE = r"^[+-]?\d+$"
 _LEADING_ZERO = r"^[+-]?0\d+$"
@@ -147,7 +149,8 @@ def _is_category(cells: Cells) -> bool:
     present = _present_cells(cells)
     if not len(present):
         return False
-    numeric = _matches(present, _NUMBER) | _matches(present, _TRUTH)
+    number = _matches(present, _NUMBER)
+    numeric = number | _matches(present, _TRUTH)
     if numeric.all():
         _refuse_truth_among_numbers(cells, present)
         is_code = _matches(present, _WHOLE).all() and _matches(present, _LEADING_ZERO).any()
@@ -165,7 +168,7 @@ def _is_category(cells: Cells) -> bool:
             "with a decimal point.",
             "decimal-mark",
         )
-    if 2 * numeric.sum() >= len(present):
+    if 2 * number.sum() >= len(present):  # True, False and unknown are words
         _refuse_odd_texts(cells, present.filter(pc.invert(pa.array(numeric))))
     # Numbers that all have the same sign or unit, such as 5 %, are no categories.
     units = pc.unique(pc.replace_substring_regex(present, _QUANTITY, r"\1\2"))
@@ -188,12 +191,27 @@ def _refuse_truth_among_numbers(cells: Cells, present: Any) -> None:
 
 
 def _refuse_odd_texts(cells: Cells, odd: Any) -> None:
-    more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
     raise UserError(
-        f"{cells.here} holds numbers, and {_first(odd)!r}{more}: write a number with a decimal "
-        "point, leave the cell empty, or name the categories of the column in a columns file.",
+        f"{cells.here} holds numbers, and {_first(odd)!r}{_among(odd, cells)}: write a number with "
+        "a decimal point, leave the cell empty, or say in a columns file what the column is: "
+        f"{_rule(odd)}categories.",
         "cell-not-a-number",
     )
+
+
+def _among(odd: Any, cells: Cells) -> str:
+    return f" and {len(odd) - 1} more such cells of {len(cells.column)}" if len(odd) > 1 else ""
+
+
+def _rule(odd: Any) -> str:
+    """The rule of a columns file for cells such as ``<0.5``, as the beginning of a list."""
+    return 'a number with a "below", or ' if _matches(odd, _BOUND).all() else ""
+
+
+def odd_texts(cells: Cells) -> list[str]:
+    """The cells that are no numbers."""
+    present = _present_cells(cells)
+    return [text for text in present.to_pylist() if not re.match(_NUMBER, text)]
 
 
 def number_block(columns: Sequence[Cells]) -> Floats:
@@ -233,16 +251,46 @@ def _numbers_of_texts(cells: Cells, texts: Any) -> Any:
     present = texts.drop_null()
     odd = present.filter(pa.array(~(_matches(present, _NUMBER) | _matches(present, _TRUTH))))
     if len(odd):
-        more = f" and {len(odd) - 1} more such cells" if len(odd) > 1 else ""
+        rule = ', or give the column a "below" in the columns file' if _rule(odd) else ""
         raise UserError(
-            f"{cells.here} holds {_first(odd)!r}{more}, where a number is needed: write it with a "
-            "decimal point, or leave the cell empty.",
+            f"{cells.here} holds {_first(odd)!r}{_among(odd, cells)}, where a number is needed: "
+            f"write it with a decimal point, or leave the cell empty{rule}.",
             "cell-not-a-number",
         )
     _refuse_truth_among_numbers(cells, present)
     for truth, number in (("^(?i:true)$", "1"), ("^(?i:false)$", "0")):
         texts = pc.replace_substring_regex(texts, truth, number)
     return texts.cast(pa.float64())
+
+
+def with_bounds(cells: Cells, below: float, mark: str = "") -> tuple[Cells, int]:
+    """The column with ``<0.5`` as ``below`` times 0.5 and ``>9`` as 9, and how many such it has.
+
+    Parameters
+    ----------
+    mark : what stands before decimals in its file; empty if the file does not show it. A comma that
+        may separate thousands stays, and is refused later.
+    """
+    import pyarrow as pa
+
+    if not is_text(cells.column.type):
+        return cells, 0
+    texts, count = _stripped(cells.column).to_pylist(), 0
+    for row, text in enumerate(texts):
+        if (bound := re.match(_BOUND, text or "")) is None:
+            continue
+        number = bound[2] if mark == "." else bound[2].replace(",", ".")
+        if "," in number or (not mark and re.fullmatch(r"[1-9]\d{0,2},\d{3}", bound[2])):
+            continue
+        texts[row] = repr((below if bound[1] == "<" else 1) * float(number))
+        count += 1
+    return cells._replace(column=pa.chunked_array([pa.array(texts, cells.column.type)])), count
+
+
+def truth_counts(cells: Cells) -> Counter[str]:
+    """Number of rows of ``true`` and ``false``, if a column has nothing else; else empty."""
+    counts = Counter(canonical(text) for text in _texts(cells) if text is not None)
+    return counts if counts.keys() <= {"true", "false"} else Counter()
 
 
 def category_counts(cells: Cells) -> Counter[str] | None:

@@ -5,11 +5,13 @@ run writes one, and setting `columns` names one. It holds what a column means, a
 
     {"columns": [{"name": "age", "fill": 60.0, "mean": 61.5, "scale": 12.0},
                  {"name": "sex", "categories": ["female", "male"]},
-                 {"name": "code", "categories": ["I10", "E11"], "other": true, "fill": "I10"}]}
+                 {"name": "code", "categories": ["I10", "E11"], "other": true, "fill": "I10"},
+                 {"name": "crp", "below": 0.5}]}
 
 A column with categories is read as text, any other as a number, whatever a file's types are. A
 missing value becomes ``fill``. With ``other``, a text that is none of the categories becomes the
-category ``other``. ``mean`` and ``scale`` standardize a number.
+category ``other``. ``mean`` and ``scale`` standardize a number. With ``below`` a cell ``<0.5``
+becomes that share of 0.5, and ``>9`` becomes 9.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ MISSING_TEXTS = frozenset(
 )
 """Texts that say that a value is missing, in every kind of file."""
 
-_KEYS = {"name", "categories", "other", "fill", "mean", "scale"}
+_VALUES = ("categories", "fill", "mean", "scale", "below")
+_KEYS = {"name", "other", *_VALUES}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -57,6 +60,7 @@ class Column:
     mean, scale : constants that standardize a number, or ``None``.
     other : whether texts that are none of the categories become the category :data:`OTHER`.
     fill : what a missing value becomes: a number, or one of ``values``; ``None`` refuses it.
+    below : the share of v, from 0 to 1, that a number ``<v`` becomes; ``None`` refuses it.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class Column:
     scale: float | None = None
     other: bool = False
     fill: float | str | None = None
+    below: float | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -181,7 +186,7 @@ class Columns:
         """Content of a columns file."""
         listed = []
         for column in self.columns:
-            values = {key: getattr(column, key) for key in ("categories", "fill", "mean", "scale")}
+            values = {key: getattr(column, key) for key in _VALUES}
             content = {key: value for key, value in values.items() if value is not None}
             content |= {"other": True} if column.other else {}
             listed.append({"name": column.name, **content})
@@ -254,9 +259,9 @@ def _parse_column(one: Any, where: str) -> Column:
                 "columns-file-wrong",
             )
         _refuse_twice(categories, f"{where}, column {name!r}")
-        if one.keys() & {"mean", "scale"}:
+        if one.keys() & {"mean", "scale", "below"}:
             raise UserError(
-                f"{where}: column {name!r} has categories, so it has no mean or scale.",
+                f"{where}: column {name!r} has categories, so it has no mean, scale or below.",
                 "columns-file-wrong",
             )
         for value in categories:
@@ -279,7 +284,8 @@ def _parse_column(one: Any, where: str) -> Column:
         other,
     )
     if categories is None:
-        return replace(column, fill=_number(one, "fill", where))
+        below = _number(one, "below", where)
+        return replace(column, fill=_number(one, "fill", where), below=below)
     fill = one.get("fill")
     if fill is not None and fill not in column.values:
         raise UserError(
@@ -297,8 +303,9 @@ def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:
     valid = isinstance(value, int | float) and not isinstance(value, bool)
     # JSON has whole numbers beyond every float; what fills a gap is stored as float32.
     valid = valid and abs(value) <= (_LARGEST if key == "fill" else sys.float_info.max)
-    if not valid or not math.isfinite(value) or (key == "scale" and value <= 0):
-        least = " above 0" if key == "scale" else ""
+    allowed = {"scale": (" above 0", 5e-324, math.inf), "below": (" from 0 to 1", 0, 1)}
+    least, low, high = allowed.get(key, ("", -math.inf, math.inf))
+    if not valid or not math.isfinite(value) or not low <= value <= high:
         raise UserError(
             f"{where}: the {key} of column {one['name']!r} must be a finite number{least}.",
             "columns-file-wrong",

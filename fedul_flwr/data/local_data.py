@@ -106,6 +106,7 @@ def load_unlabeled_sets(
     key = cache_key([str(root), sets, counts, list(input_shape), *table.identity], files)
     home = decoded_copy(key, [read for _, read in collections], input_shape, table)
     sizes = open_array(home / "sizes.npy")
+    priors = priors.with_sizes(sizes)
     return UnlabeledSets(
         inputs=open_array(home / "inputs.npy"),
         points=np.arange(sizes.sum(), dtype=np.int64),

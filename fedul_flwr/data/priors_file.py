@@ -14,7 +14,7 @@ from fedul_flwr.config.class_priors import SUM_TOLERANCE
 from fedul_flwr.data.formats import find_entry
 from fedul_flwr.data.local_files import read_rows
 from fedul_flwr.data.set_priors import Dirichlet
-from fedul_flwr.data.types import Floats
+from fedul_flwr.data.types import Floats, Ints
 from fedul_flwr.errors import OwnDataError
 
 PRIORS_FILE = "priors.csv"
@@ -38,6 +38,7 @@ class StatedPriors:
     posterior : class priors, and how certain they are.
     tolerances : ``(M,)``, how far the sum of a row may be from 1 by rounding.
     notes : what was made of the file, for the owner.
+    counts : ``(M, K)``, labels of each class, if the file has these.
     """
 
     file: str
@@ -45,6 +46,29 @@ class StatedPriors:
     posterior: Dirichlet
     tolerances: Floats
     notes: tuple[str, ...]
+    counts: Floats | None = None
+
+    def with_sizes(self, sizes: Ints) -> StatedPriors:
+        """The same by the sets' sizes ``(M,)``: counts of all points of a set are exact, others
+        those of a sample, with Jeffreys' prior."""
+        if self.counts is None:
+            return self
+        totals = self.counts.sum(axis=1)
+        whole = totals == sizes
+        sampled, notes = totals[~whole], [*self.notes]
+        if whole.any():
+            notes.append(
+                f"the counts of {whole.sum()} of {len(whole)} sets are of all their points"
+            )
+        if len(sampled):
+            notes.append(
+                f"class priors of {len(sampled)} sets are estimates from {sampled.min():.0f} to "
+                f"{sampled.max():.0f} labels per set, by Jeffreys' prior"
+            )
+        means, worth = self.posterior.means.copy(), self.posterior.concentrations.copy()
+        means[whole] = self.counts[whole] / totals[whole, None]
+        worth[whole] = np.inf
+        return replace(self, posterior=Dirichlet(means, worth), notes=(*notes,))
 
 
 def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
@@ -52,8 +76,8 @@ def read_stated_priors(folder: Path, class_names: list[str]) -> StatedPriors:
 
     The first column is ``set``, the others are the classes by name, or by number from 0, in any
     order. In ``priors.csv`` a cell is a share or an interval ``0.2-0.4``; decimals may follow a
-    comma. In ``counts.csv`` it is a number of points with a known label, chosen at random from the
-    set.
+    comma. In ``counts.csv`` it is a number of points with a known label: of all points of the set,
+    or of some that were chosen at random.
 
     Rows that sum to 1 within what rounding explains are divided by their sum; the others are left
     as they are, for :func:`~fedul_flwr.data.set_check.check_sets` to refuse.
@@ -104,12 +128,9 @@ def _from_counts(file: Path, names: list[str], cells: list[list[str]]) -> Stated
                     "priors-cell",
                 )
     counts = np.array([[int(cell) for cell in row] for row in cells], dtype=np.float64)
-    note = "class priors are estimates from {} to {} labels per set, by Jeffreys' prior".format(
-        *(f"{value:.0f}" for value in (counts.sum(axis=1).min(), counts.sum(axis=1).max()))
-    )
     posterior = Dirichlet.from_counts(counts)
     tolerances = np.full(len(names), SUM_TOLERANCE)
-    return StatedPriors(file.name, tuple(names), posterior, tolerances, (note,))
+    return StatedPriors(file.name, tuple(names), posterior, tolerances, (), counts)
 
 
 def _from_shares(file: Path, names: list[str], cells: list[list[str]]) -> StatedPriors:

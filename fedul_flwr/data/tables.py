@@ -17,6 +17,7 @@ from fedul_flwr.data.column_cells import (
     infer_column,
     is_text,
     number_block,
+    with_bounds,
 )
 from fedul_flwr.data.columns import MAX_FEATURES, Column, Columns, unnamed_columns
 from fedul_flwr.data.csv_files import doubtful_point
@@ -372,10 +373,16 @@ def _cells(table: Table, name: str) -> Cells:
     return Cells(name, table.where, table.cells[name])
 
 
+def _bounded(table: Table, column: Column) -> Cells:
+    """The cells of a number, by the columns' rule for ``<0.5``."""
+    cells = _cells(table, column.name)
+    return cells if column.below is None else with_bounds(cells, column.below, table.mark)[0]
+
+
 def _numbers(table: Table, block: Sequence[Column], columns: Columns) -> Floats:
     """``(n, b)``: some of the columns of numbers, NaN where a value is missing."""
     if table.vectors is None:
-        return number_block([_cells(table, column.name) for column in block])
+        return number_block([_bounded(table, column) for column in block])
     positions = columns.feature_slices
     taken = [positions[column.name].start for column in block]
     return np.asarray(table.vectors[:, taken], dtype=np.float64)

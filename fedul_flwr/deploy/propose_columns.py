@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,11 @@ from fedul_flwr.data.column_cells import (
     MAX_CATEGORIES,
     Cells,
     category_counts,
+    is_text,
     numbers,
+    odd_texts,
+    truth_counts,
+    with_bounds,
 )
 from fedul_flwr.data.columns import Column, Columns
 from fedul_flwr.data.csv_files import CsvFile, open_csv, plain_numbers
@@ -34,11 +38,15 @@ from fedul_flwr.errors import UserError
 
 RARE = 5
 """A category in fewer rows of an owner than this may tell of single patients."""
+BELOW = 0.5
+"""Share of its bound that a cell such as ``<0.5`` becomes: half, as is usual."""
 _LONGEST_CATEGORY = 60
+_MANY = 10
+"""Up to so many texts are categories whatever their number of rows."""
+_CODE = re.compile(r"[^\W\d_]{0,3}\d[\w./-]*")
 _NO_TABLES = (LABELS_FILE, PRIORS_FILE, COUNTS_FILE)
 _UNFIT = {
     "column-of-dates": "dates or times",
-    "cell-not-a-number": "numbers with a unit or sign, or beside other texts",
     "decimal-mark": "numbers with a decimal comma",
 }
 """Why a column is neither a number nor a category, by the code of the error that says so."""
@@ -63,6 +71,10 @@ class _Facts:
     rows: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     is_identifier: bool = False
+    bounded: int = 0
+    """Cells such as ``<0.5``."""
+    truth: Counter[str] = field(default_factory=Counter)
+    """Rows of ``true`` and ``false``, if it has nothing else: numbers, or words beside others."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +109,9 @@ class Proposal:
         owners = "1 owner" if self.owners == 1 else f"{self.owners} owners"
         yield f"Proposed: {len(self.columns.columns)} columns, from {self.rows} rows of {owners}."
         for column in self.columns.columns:
-            values = "number" if column.categories is None else ", ".join(column.categories)
+            values = "number" if column.categories is None else ", ".join(column.values)
+            if column.below is not None:
+                values += f'; a cell such as <2 becomes {2 * column.below:g} ("below")'
             yield f"  {column.name!r}: {values}"
         if self.left_out:
             yield "Left out:"
@@ -141,15 +155,23 @@ def propose_columns(folders: Sequence[str | Path], label: str = "") -> Proposal:
         facts = {owner: parts.get(name) for owner, (parts, _) in owners.items()}
         why = _label_or_missing(name, label, facts, differences)
         there = {owner: one for owner, one in facts.items() if one is not None}
+        if any(one.kind == "category" for one in there.values()):
+            there = {
+                owner: replace(one, kind="category", counts=one.truth) if one.truth else one
+                for owner, one in there.items()
+            }
         why = why or _unfit(there, differences, name)
         if why:
             left_out[name] = why
             continue
         if next(iter(there.values())).kind == "number":
-            columns.append(Column(name))
+            bounded = sum(one.bounded for one in there.values())
+            columns.append(Column(name, below=BELOW if bounded else None))
             continue
-        values = sorted({value for one in there.values() for value in one.counts})
-        columns.append(Column(name, tuple(values)))
+        total: Counter[str] = sum((one.counts for one in there.values()), Counter())
+        of_codes = _are_codes(total)
+        values = sorted(value for value in total if not of_codes or total[value] >= RARE)
+        columns.append(Column(name, tuple(values), other=of_codes))
         for value in values:
             at = [owner for owner, one in there.items() if one.counts[value]]
             if len(at) < len(there):
@@ -197,12 +219,18 @@ def _unfit(facts: Mapping[str, _Facts], differences: list[str], name: str) -> st
     if any(one.is_identifier for one in facts.values()):
         what = "free text or an identifier" if kind == "category" else "an identifier"
         return f"{what}: every row has another value"
-    if kind == "category":
+    if kind == "category" and not _are_codes(total):
         if max(map(len, total)) > _LONGEST_CATEGORY or len(total) > MAX_CATEGORIES:
             return f"free text: {len(total)} different texts, or long ones"
-        if len(total) > 10 and rows < 3 * len(total):
+        if len(total) > _MANY and rows < 3 * len(total):
             return f"free text: {len(total)} different texts in {rows} rows"
     return ""
+
+
+def _are_codes(total: Counter[str]) -> bool:
+    """Whether texts are codes, such as ICD's, of which later rows may have others."""
+    frequent = any(count >= RARE for count in total.values())
+    return len(total) > _MANY and frequent and all(map(_CODE.fullmatch, total))
 
 
 def _read_owner(folder: Path, notes: list[str]) -> tuple[dict[str, _Facts], int]:
@@ -290,17 +318,33 @@ def _readable(file: CsvFile) -> tuple[CsvFile, list[str]]:
 
 
 def _facts(name: str, column: Any) -> _Facts:
-    cells = Cells(name, "", column)
+    cells, bounded = with_bounds(Cells(name, "", column), BELOW)
+    if 2 * bounded >= len(column):
+        cells, bounded = Cells(name, "", column), 0
     try:
         counts = category_counts(cells)
         if counts is None:
             values = numbers(cells)
-            return _number_facts(name, values[~np.isnan(values)])
+            found = _number_facts(name, values[~np.isnan(values)])
+            return replace(found, bounded=bounded, truth=truth_counts(cells))
     except UserError as error:  # its sentence has a cell, which nobody else may read
-        return _Facts(_UNFIT.get(error.code, f"cells of type {column.type}"))
+        return _Facts(_UNFIT.get(error.code) or _not_numbers(cells))
     rows = counts.total()
     is_identifier = len(counts) == rows and (rows >= RARE or bool(_ID_NAME.search(name)))
     return _Facts("category" if rows else "empty", rows, counts, is_identifier)
+
+
+def _not_numbers(cells: Cells) -> str:
+    """How many cells are no numbers, and the form of one: digits are 0, long words are cut off."""
+    if not is_text(cells.column.type):
+        return f"cells of type {cells.column.type}"
+    odd = odd_texts(cells)
+    form = re.sub(r"[^\W\d_]{3,}", "…", re.sub(r"\d", "0", odd[0]))[:20]
+    return (
+        f"{len(odd)} of {len(cells.column)} cells are no numbers, such as {form!r} (digits are 0 "
+        "here): write plain numbers, leave these cells empty, or name categories in the columns "
+        "file"
+    )
 
 
 def _number_facts(name: str, values: Floats) -> _Facts:

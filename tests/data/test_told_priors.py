@@ -77,6 +77,13 @@ def test_counts_give_the_posterior_mean_under_jeffreys_prior(tmp_path: Path) -> 
     assert told.file == "counts.csv"
 
 
+def test_counts_of_all_points_of_a_set_are_exact(tmp_path: Path) -> None:
+    told = read(tmp_path, "a,14,4,2\nb,14,4,2\n", "counts.csv").with_sizes(np.array([20, 21]))
+    assert told.posterior.means[0].tolist() == [0.7, 0.2, 0.1]
+    np.testing.assert_allclose(told.posterior.means[1], np.array([14.5, 4.5, 2.5]) / 21.5)
+    assert told.posterior.concentrations.tolist() == [np.inf, 21.5]
+
+
 def test_intervals_give_normalized_midpoints_and_the_rest_of_the_file_stays(tmp_path: Path) -> None:
     told = read(tmp_path, "a,0.2-0.4,0.1 - 0.3,0.5-.7\nb,0.5,0.3,0.2\n")
     # Midpoints 0.3, 0.2, 0.6 sum to 1.1. Variances 0.2² / 12 = 1/300 each; Σ 1/t =

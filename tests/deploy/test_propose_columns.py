@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fedul_flwr.cli.main import app
-from fedul_flwr.data.columns import Column, parse_columns, read_columns
+from fedul_flwr.data.columns import Column, Columns, parse_columns, read_columns
 from fedul_flwr.data.table_files import read_table
 from fedul_flwr.data.tables import TableOptions, encode, fit
 from fedul_flwr.deploy.propose_columns import propose_columns
@@ -59,7 +59,8 @@ def test_one_owner_gets_numbers_and_categories_and_reasons_for_all_others(tmp_pa
         "site": "constant: all rows have the same value",
         "note": "free text or an identifier: every row has another value",
         "unit": "constant: all rows have the same value",
-        "lab": "numbers with a unit or sign, or beside other texts",
+        "lab": "6 of 60 cells are no numbers, such as '?' (digits are 0 here): write plain "
+        "numbers, leave these cells empty, or name categories in the columns file",
         "empty": "empty",
         "time": "its numbers can be read in two ways, or are written otherwise than others",
     }
@@ -87,6 +88,43 @@ def test_given_a_column_of_other_kinds_then_it_is_left_out_with_the_owners(tmp_p
     assert found.left_out == {"grade": "not the same at all owners", "label": "the label"}
     assert list(found.differences) == ["'grade': number at a, category at b"]
     assert propose_columns([tmp_path / "a"], "grade").columns.names == ("age", "label")
+
+
+def write_table(folder: Path, columns: dict[str, list[str]]) -> Path:
+    folder.mkdir()
+    pd.DataFrame(columns).to_csv(folder / "a.csv", index=False)
+    return folder
+
+
+def test_words_beside_truth_values_are_categories_at_all_owners(tmp_path: Path) -> None:
+    north = write_table(tmp_path / "a", {"smoker": ["True", "False", "unknown"] * 3})
+    south = write_table(tmp_path / "b", {"smoker": ["true", "false", "False"] * 3})
+    [column] = propose_columns([north, south]).columns.columns
+    assert column == Column("smoker", ("false", "true", "unknown"))
+    [column] = propose_columns([south]).columns.columns
+    assert column == Column("smoker")
+
+
+def test_cells_below_a_bound_become_half_of_it(tmp_path: Path) -> None:
+    cells = ["<0.5", "1.5", "> 9", "2.5", "<=0,5", "3", "4"]
+    found = propose_columns([write_table(tmp_path / "a", {"crp": cells})])
+    assert found.columns.columns == (Column("crp", below=0.5),)
+    table = read_table(tmp_path / "a" / "a.csv", TableOptions())
+    [points] = encode([table], parse_columns(found.to_json()))
+    assert points.vectors[:, 0].tolist() == [0.25, 1.5, 9, 2.5, 0.25, 3, 4]
+    with refuses("cell-not-a-number", match='"below"'):
+        encode([table], Columns((Column("crp"),)))
+    with refuses("columns-file-wrong"):
+        parse_columns('{"columns": [{"name": "crp", "below": 2}]}')
+
+
+def test_codes_get_other_for_the_rare_ones(tmp_path: Path) -> None:
+    codes = [f"I{10 + row % 8}.{row % 2}" for row in range(80)] + ["E11", "J18.9", "C50", "Z00"]
+    found = propose_columns([write_table(tmp_path / "a", {"icd": codes})])
+    [column] = found.columns.columns
+    assert column.other
+    # 8 codes, as row % 8 decides row % 2, with 10 rows each; the other four have one.
+    assert column.categories == tuple(sorted({f"I{10 + row}.{row % 2}" for row in range(8)}))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
