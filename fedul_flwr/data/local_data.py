@@ -301,8 +301,8 @@ def load_partly_labeled(
         images in their sub-folders count too.
     class_names : the model's K classes in order.
     input_shape : shape of the model's inputs; images are converted to it.
-    form : ``files``, ``class-folders``, or ``auto``: class folders if there are only such folders,
-        at least one of a class, and no file of labels.
+    form : ``files``, ``class-folders``, or ``auto``: class folders if there is one of a class and
+        no file of labels; other entries beside it are refused.
     known_labels : a file to read in place of ``labels.csv`` in the folder.
     table : rules for tables of features.
 
@@ -339,7 +339,9 @@ def load_partly_labeled(
         return _in_order(_order(home), inputs, labels, names, copy_notes(home))
     one = files[0] if files[0].suffix.lower() in data_files(input_shape) else None
     names = _names(root, files) if one is None else tuple(map(str, range(len(inputs))))
-    labels, notes = _read_labels(labels_file, names, list(class_names), str(one or root))
+    labels, notes = _read_labels(
+        labels_file, names, list(class_names), str(one or root), files=one is None
+    )
     return _in_order(_order(home), inputs, labels, names, (*copy_notes(home), *notes))
 
 
@@ -410,7 +412,14 @@ def _has_class_folders(
     entries = [entry for entry in entries if entry.name.lower() != LABELS_FILE]
     try:
         _refuse_other_entries(root, entries, class_names)
-    except OwnDataError:
+    except OwnDataError as error:
+        of_classes = any(e.is_dir() and composed(e.name) in class_names for e in entries)
+        if form == "auto" and of_classes and not labels_file.exists():
+            raise OwnDataError(
+                f"{str(error).rstrip('.')}; if folders are no classes, say format = 'files' in the "
+                "node config.",
+                error.code,
+            ) from None
         if form == "auto":
             return False
         raise
@@ -484,12 +493,18 @@ def _find_points(
 
 
 def _read_labels(
-    file: Path, names: Sequence[str], class_names: Sequence[str], where: str
+    file: Path, names: Sequence[str], class_names: Sequence[str], where: str, *, files: bool
 ) -> tuple[Ints, tuple[str, ...]]:
-    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read."""
+    """The label of each of ``names`` in ``where``, ``-1`` for none, and how the file was read.
+
+    Parameters
+    ----------
+    files : whether names are those of files, which folders could label.
+    """
     labels = np.full(len(names), UNLABELED, dtype=np.int64)
     if not file.exists():
-        return labels, ()
+        folders = f", and no folder is called {' or '.join(class_names)}" if files else ""
+        return labels, (f"no point has a label, as there is no {file.name}{folders}",)
     rows, note = _label_rows(file)
     numbers = {name: index for index, name in enumerate(names)}
     if len(numbers) < len(names):

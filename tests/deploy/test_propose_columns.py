@@ -106,7 +106,7 @@ def test_words_beside_truth_values_are_categories_at_all_owners(tmp_path: Path) 
 
 
 def test_cells_below_a_bound_become_half_of_it(tmp_path: Path) -> None:
-    cells = ["<0.5", "1.5", "> 9", "2.5", "<=0,5", "3", "4"]
+    cells = ["<0.5", "1.5", "> 9", "2.5", "<= 0.5", "3", "4"]
     found = propose_columns([write_table(tmp_path / "a", {"crp": cells})])
     assert found.columns.columns == (Column("crp", below=0.5),)
     table = read_table(tmp_path / "a" / "a.csv", TableOptions())
