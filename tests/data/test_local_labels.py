@@ -147,10 +147,15 @@ def test_folders_give_the_labels_and_names_stay_paths(folders: Path) -> None:
 
 def test_other_folders_are_files_unless_it_is_said(folders: Path) -> None:
     assert (load(folders, form="files").labels == -1).all()
-    assert (load(folders, ("dog", "owl")).labels == -1).all()  # cat is no class
-    assert (load(folders, ("cow", "owl")).labels == -1).all()
+    found = load(folders, ("cow", "owl"))
+    assert (found.labels == -1).all()
+    assert "no folder is called cow or owl" in found.notes[0]
+    with refuses("label-unknown", OwnDataError):  # cat is no class, and dog is one
+        load(folders, ("dog", "owl"))
     (folders / "cat" / "1.png").rename(folders / "1.png")
-    assert (load(folders).labels == -1).all()
+    with refuses("folder-layout", OwnDataError):
+        load(folders)
+    assert (load(folders, form="files").labels == -1).all()
 
 
 def test_their_order_is_one_of_pixels_alone(folders: Path) -> None:
