@@ -143,20 +143,39 @@ class Columns:
             for column, end in zip(self.columns, ends, strict=True)
         }
 
-    def filled_by(self, means: Sequence[float], missing: str) -> Columns:
-        """The same columns, with ``fill`` by ``d`` means of features where there is none yet.
+    @property
+    def unfilled(self) -> list[int]:
+        """Which of the ``d`` features are numbers that nothing fills yet."""
+        places = self.feature_slices
+        return [
+            places[column.name].start
+            for column in self.columns
+            if column.fill is None and column.categories is None
+        ]
 
-        With ``missing = "mean"`` a number is filled by its mean; unless it is ``"refuse"`` a
-        category by the most frequent one, whose mean is largest. Means tell no median and no most
-        frequent number.
+    def filled_by(self, means: Sequence[float], missing: str) -> Columns:
+        """The same columns, with ``fill`` where there is none yet.
+
+        A category is filled by the most frequent one, whose mean is largest, a number by its mean
+        or, with ``missing = "median"``, by the mean of the owners' medians.
+
+        Parameters
+        ----------
+        means : of ``d`` features, and behind them with ``missing = "median"`` those of the owners'
+            medians of :attr:`unfilled`.
+        missing : ``"refuse"`` fills nothing; a most frequent number does not follow from means.
         """
+        count = len(self.features)
+        numbers = dict(zip(self.unfilled, means[count:], strict=False))
+        if missing == "mean":
+            numbers = {place: means[place] for place in self.unfilled}
         filled: list[Column] = []
         for column, features in zip(self.columns, self.feature_slices.values(), strict=True):
-            fill, mean = column.fill, means[features]
+            fill: float | str | None = column.fill
             if fill is None and missing != "refuse" and column.categories is not None:
-                fill = column.values[int(np.argmax(mean))]
-            elif fill is None and missing == "mean":
-                fill = float(mean[0])
+                fill = column.values[int(np.argmax(means[features]))]
+            elif fill is None:
+                fill = numbers.get(features.start)
             filled.append(replace(column, fill=fill))
         return Columns(tuple(filled))
 

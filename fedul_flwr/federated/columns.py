@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from logging import WARNING
 from typing import cast
 
 import numpy as np
 from flwr.common import log
 from flwr.serverapp import Grid
+from numpy.typing import NDArray
 
 from fedul_flwr.config.method_settings import XCLPSettings
 from fedul_flwr.config.run_config import RunConfig
-from fedul_flwr.data.columns import Columns, parse_columns
+from fedul_flwr.data.columns import Columns, parse_columns, unnamed_columns
 from fedul_flwr.data.standardize import (
     MEANS,
     SCALES,
@@ -68,9 +70,41 @@ def received_scaling(content: Content, setup: Mapping[str, Value]) -> dict[str, 
 
 
 def raw_rows(data: ClientData) -> tuple[Inputs, Ints]:
-    """The client's points as they are, not standardized: an array, and rows of it."""
+    """The client's points as they are, not standardized: an array, and rows of it.
+
+    Behind its columns are the client's medians, the same in each row, of which the federation makes
+    what fills a missing value in predictions. (The median of a column stays when it fills gaps.)
+    """
     inputs, points = data.own_rows
-    return (inputs.raw if isinstance(inputs, ScaledInputs) else inputs), points
+    raw = inputs.raw if isinstance(inputs, ScaledInputs) else inputs
+    places = median_places(data.settings, data.table.columns, raw.shape[1])
+    if not places:
+        return raw, points
+    rows = raw[points][:, places] if len(points) else np.zeros((1, len(places)))
+    return cast(Inputs, _WithMedians(raw, np.median(rows, axis=0).astype(np.float32))), points
+
+
+@dataclass(frozen=True)
+class _WithMedians:
+    """Vectors ``(n, d)`` followed by ``(m,)`` numbers in each row."""
+
+    raw: Inputs
+    medians: NDArray[np.float32]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.raw), self.raw.shape[1] + len(self.medians)
+
+    def __getitem__(self, rows: Ints) -> NDArray[np.float32]:
+        taken = self.raw[rows]
+        return np.hstack([taken, np.tile(self.medians, (len(taken), 1))])
+
+
+def median_places(settings: RunConfig, columns: Columns | None, width: int) -> list[int]:
+    """Features whose medians owners pool: numbers that nothing else fills in predictions."""
+    if settings.missing != "median" or settings.features:
+        return []
+    return (columns or unnamed_columns(width)).unfilled
 
 
 UNPROTECTED = (
@@ -146,7 +180,7 @@ class ColumnPooling:
     def check(self, answer: Content) -> None:
         """Refuse a client's answer to phase ``setup`` whose means and variances are not valid."""
         if self._settings.standardize_sum == "plaintext":
-            check_moments(answer, self._width)
+            check_moments(answer, self._pooled_width)
 
     def share(self, grid: Grid) -> None:
         """Register the clients, pool their columns, and tell all of them; does nothing if known."""
@@ -164,7 +198,8 @@ class ColumnPooling:
             answers = [answer for answer in answers if count(answer, NUM_POINTS)]
             parts = [Moments(numbers(a, MEANS), numbers(a, VARIANCES)) for a in answers]
             whole = pooled([count(answer, NUM_POINTS) for answer in answers], parts)
-        scaling = scaling_by(whole, self._columns)
+        of_columns = Moments(*(values[: self._width] for values in whole))
+        scaling = scaling_by(of_columns, self._columns)
         values = scaling_values(scaling)
         self._setup.values |= values
         self.on_scaling(scaling, whole)
@@ -183,7 +218,7 @@ class ColumnPooling:
                     f"{len(members)} client(s) have points, and fewer than {fewest} cannot hide "
                     "their columns from each other."
                 )
-            sums, left = self._sums.collect(grid, Summed.COLUMNS, members, 2 * self._width)
+            sums, left = self._sums.collect(grid, Summed.COLUMNS, members, 2 * self._pooled_width)
         except TooFewLeftError as error:
             raise UserError(
                 f"Setting standardize-sum = 'masked': {error} Choose standardize = 'owner' or "
@@ -196,6 +231,11 @@ class ColumnPooling:
     @property
     def _width(self) -> int:
         return cast(list[int], self._setup.values["model-shape"])[0]
+
+    @property
+    def _pooled_width(self) -> int:
+        """Number of columns and medians."""
+        return self._width + len(median_places(self._settings, self._columns, self._width))
 
     @property
     def _columns(self) -> Columns | None:

@@ -236,12 +236,13 @@ REGISTRATION = (
     Sent(
         SETUP,
         (MEANS, VARIANCES),
-        "mean and variance of every column of its points",
+        "mean and variance of every column of its points, and with missing = 'median' its median",
         when=lambda settings: settings.standardize_sum == "plaintext",
     ),
     replace(
         SUMMED_PART,
-        what="sums and sums of squares of every column of its points, masked",
+        what="sums and sums of squares of every column of its points, masked; with missing = "
+        "'median' also its medians times its number of points",
         often=ONCE,
         when=lambda settings: settings.standardize_sum == "masked",
     ),

@@ -17,6 +17,7 @@ from fedul_flwr.config.run_config import RunConfig
 from fedul_flwr.config.shared import PLATEAUS, ModelOptions
 from fedul_flwr.config.trusted_modules import name_again, require_trusted_modules
 from fedul_flwr.config.user_files import user_path
+from fedul_flwr.data.columns import Columns, unnamed_columns
 from fedul_flwr.data.label_split import label_scenario
 from fedul_flwr.data.run_files.records import read_config, saved_model
 from fedul_flwr.data.run_files.store import BEST_MODEL
@@ -110,7 +111,27 @@ def resolve_auto(
     settings, chosen = with_auto_values(settings, size)
     if chosen:
         strategy.validate(settings)
+    if len(shape.input_shape) == 1 and find_method(settings.method).trains:
+        _refuse_unknown_fills(settings, shape.columns or unnamed_columns(shape.input_shape[0]))
     return settings, chosen
+
+
+def _refuse_unknown_fills(settings: RunConfig, columns: Columns) -> None:
+    """Refuse a rule for missing values that a row to predict would not have."""
+    rule, pooled = settings.missing, settings.standardize == "federation" and not settings.features
+    unfilled = [column for column in columns.columns if column.fill is None]
+    if pooled and rule == "most-frequent":  # means of categories tell it, those of numbers do not
+        unfilled = [column for column in unfilled if column.categories is None]
+    elif pooled or rule == "refuse":
+        return
+    if unfilled:
+        raise UserError(
+            f"Setting missing = {rule!r}: predictions of the model would not know what fills "
+            f'column {unfilled[0].name!r}. Give it a "fill" in the columns file, or set missing '
+            "to 'mean' or 'median' and standardize to 'federation', which pools them.",
+            "columns-file-needed",
+            setting="missing",
+        )
 
 
 def resolve_settings(
