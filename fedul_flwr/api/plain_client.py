@@ -165,10 +165,12 @@ def _points(points: Any, columns: str | Path | Sequence[str] | None) -> Inputs:
             "columns-file-needed",
         )
     if isinstance(columns, str | Path):
-        known = read_columns(columns)
+        described = read_columns(columns)
     else:
-        known = Columns(tuple(Column(str(name)) for name in columns))
-    return stored_points(points, (len(known.features),), TableOptions(columns=known, trained=True))
+        described = Columns(tuple(Column(str(name)) for name in columns))
+    return stored_points(
+        points, (len(described.features),), TableOptions(columns=described, trained=True)
+    )
 
 
 class FedULClient(PlainClient):

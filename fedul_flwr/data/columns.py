@@ -322,8 +322,8 @@ def _number(one: Mapping[str, Any], key: str, where: str) -> float | None:
     valid = isinstance(value, int | float) and not isinstance(value, bool)
     # JSON has whole numbers beyond every float; what fills a gap is stored as float32.
     valid = valid and abs(value) <= (_LARGEST if key == "fill" else sys.float_info.max)
-    allowed = {"scale": (" above 0", 5e-324, math.inf), "below": (" from 0 to 1", 0, 1)}
-    least, low, high = allowed.get(key, ("", -math.inf, math.inf))
+    bounds = {"scale": (" above 0", 5e-324, math.inf), "below": (" from 0 to 1", 0, 1)}
+    least, low, high = bounds.get(key, ("", -math.inf, math.inf))
     if not valid or not math.isfinite(value) or not low <= value <= high:
         raise UserError(
             f"{where}: the {key} of column {one['name']!r} must be a finite number{least}.",

@@ -325,8 +325,8 @@ def _facts(name: str, column: Any) -> _Facts:
         counts = category_counts(cells)
         if counts is None:
             values = numbers(cells)
-            found = _number_facts(name, values[~np.isnan(values)])
-            return replace(found, bounded=bounded, truth=truth_counts(cells))
+            facts = _number_facts(name, values[~np.isnan(values)])
+            return replace(facts, bounded=bounded, truth=truth_counts(cells))
     except UserError as error:  # its sentence has a cell, which nobody else may read
         return _Facts(_UNFIT.get(error.code) or _not_numbers(cells))
     rows = counts.total()

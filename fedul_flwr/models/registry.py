@@ -144,10 +144,10 @@ def _beside_weights(model: nn.Module, other: nn.Module, points: Tensor, logits: 
     def differs(answers: Callable[[], Tensor]) -> bool:
         with torch.no_grad():
             try:
-                found = answers()
+                logits_again = answers()
             except (RuntimeError, ValueError):  # batch statistics of a single point
                 return True
-        return not torch.allclose(found, logits, rtol=1e-3, atol=1e-4, equal_nan=True)
+        return not torch.allclose(logits_again, logits, rtol=1e-3, atol=1e-4, equal_nan=True)
 
     if differs(lambda: model(points)):
         return (
