@@ -168,7 +168,7 @@ class Columns:
         count = len(self.features)
         numbers = dict(zip(self.unfilled, means[count:], strict=False))
         if missing == "mean":
-            numbers = {place: means[place] for place in self.unfilled}
+            numbers = {at: means[at] for at in self.unfilled}
         filled: list[Column] = []
         for column, features in zip(self.columns, self.feature_slices.values(), strict=True):
             fill: float | str | None = column.fill
